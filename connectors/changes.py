@@ -1,0 +1,189 @@
+"""What a format gives: columnar runs of table changes, and the marks that say what makes a whole transaction.
+
+Formats are pure functions from `Messages` (bytes of one topic partition) to `Decoded`; the assembler in the sidecar
+turns these into epochs. Always: every lane of `TableChanges` has one entry a row, in offset order of one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.updates import Bools, Int64s, UInt8s
+from engine.schema import Schema
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Consecutive messages of one topic partition, oldest first. `keys`, `values`: None is Kafka's null.
+
+    `timestamps`: ms since 1970 UTC. `headers`: per message, or None where no message has any.
+    """
+
+    topic: str
+    partition: int
+    offsets: Int64s
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Int64s
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """Decoded changes of one table, of one partition, in offset order.
+
+    rows: after images in the table's lanes (deletes: key columns filled, the rest null; truncates: all null).
+    kinds: engine.batch.updates.UPSERT … RETRACT; an update of a keyless table is a RETRACT (before) and an INSERT.
+    unchanged: column position → rows whose TOASTed value was not sent.
+    transactions: Debezium's txId (Spark: the version), -1 where there is none; orders: total_order in it (Spark: -1).
+    attempts: Spark's attempt, else 0. snapshot: row belongs to the initial (or incremental: 2) snapshot.
+    lsns: source.lsn, -1 where unknown. timestamps: commit time at the source, µs since 1970 UTC.
+    metadata: whether each event carried a `transaction` block.
+    moved_from: rows of a primary-key change: True where a create is the second half of one (header or null-safe guess
+    left to the assembler).
+    """
+
+    table: str
+    topic: str
+    partition: int
+    rows: pa.RecordBatch
+    kinds: UInt8s
+    offsets: Int64s
+    transactions: Int64s
+    orders: Int64s
+    lsns: Int64s
+    timestamps: Int64s
+    snapshot: UInt8s
+    metadata: Bools
+    attempts: Int64s
+    unchanged: Mapping[int, Bools] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def take(self, positions: Int64s) -> TableChanges:
+        """The rows at `positions`, in that order."""
+        return TableChanges(
+            self.table, self.topic, self.partition,
+            self.rows.take(pa.array(positions)),
+            self.kinds[positions], self.offsets[positions], self.transactions[positions], self.orders[positions],
+            self.lsns[positions], self.timestamps[positions], self.snapshot[positions], self.metadata[positions],
+            self.attempts[positions], {c: m[positions] for c, m in self.unchanged.items()},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TransactionMark:
+    """BEGIN or END of a source transaction (Debezium's transaction topic). `lsn`: of the id's part after the colon.
+
+    `counts`: of END, events by table ("schema.table"); logical messages and unsubscribed tables are still in it.
+    """
+
+    status: str
+    transaction: int
+    lsn: int
+    counts: Mapping[str, int]
+    timestamp_us: int
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class SnapshotMark:
+    """Progress of a snapshot, from Debezium's notifications. status: started, table, completed, aborted, skipped.
+
+    `table` and `rows`: of status "table", the table whose scan is complete and how many rows it had.
+    """
+
+    status: str
+    table: str | None
+    rows: int | None
+    timestamp_us: int
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class VersionMark:
+    """Spark's END(version, attempt, count) of one table's partition; `partitions`: how many the topic has.
+
+    `tables`: every table of the version, so that a version over several tables is one epoch.
+    """
+
+    table: str
+    version: int
+    attempt: int
+    count: int
+    partitions: int
+    tables: tuple[str, ...]
+    timestamp_us: int
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The source is alive and has nothing older than `lsn` to say (-1 where the message has none)."""
+
+    lsn: int
+    timestamp_us: int
+    topic: str
+    partition: int
+    offset: int
+
+
+Mark = TransactionMark | SnapshotMark | VersionMark | Heartbeat
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """A record that could not become a change, with the reason; its table stops there (P5). `value` is never shown."""
+
+    table: str | None
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Everything that one run of messages held, each list in offset order. Tombstones and BEGINs may leave nothing.
+
+    `schemas`: tables whose schema was learnt from, or changed by, these messages (schema-carrying messages only).
+    """
+
+    changes: list[TableChanges] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    undecodable: list[Undecodable] = field(default_factory=list)
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+
+class Format(Protocol):
+    """From bytes to changes, purely: the same messages give the same changes, in whatever runs they come."""
+
+    def topics(self) -> Sequence[str] | None:
+        """Exact names of the topics this format needs, or None where they must be discovered by `wants`."""
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic belongs to this source."""
+
+    def decode(self, messages: Messages) -> Decoded:
+        """The changes and marks in `messages`. Never raises for data: what cannot be decoded is in `undecodable`."""
+
+
+def lanes(n: int, value: int = 0) -> Int64s:
+    """A constant int64 lane."""
+    return np.full(n, value, np.int64)

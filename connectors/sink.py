@@ -1,0 +1,112 @@
+"""The port through which the changes of views leave: rows and frontier in one transaction, fenced.
+
+The group of views of one sink has one frontier. Order: `open` fences every earlier writer and tells where the sink
+stands; then `write` is called with ever greater frontiers. A write is atomic and, once it returned, durable; after an
+ambiguous failure the sink itself reads its frontier back and either confirms or repeats. Each raises SinkError, or
+Fenced where another generation has taken over (never retried).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from connectors.source import Positions
+from engine.batch.updates import Int64s
+from engine.errors import HeadraceError
+from engine.schema import Schema
+
+
+class SinkError(HeadraceError):
+    """A sink refused, or cannot be reached; names sink and view."""
+
+    code = "sink"
+
+
+class Fenced(SinkError):
+    """Another generation of the sidecar owns this sink now: this one must stop."""
+
+    code = "fenced"
+
+
+@dataclass(frozen=True)
+class SourceFrontier:
+    """Up to where one source is in: next offset of each partition, LSN and time (µs) of the last commit bound."""
+
+    positions: Positions
+    lsn: int
+    commit_us: int
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What a sink reflects: every epoch ≤ `epoch`, and so these `sources` by name."""
+
+    epoch: int
+    sources: Mapping[str, SourceFrontier] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SinkView:
+    """A view as a sink must hold it. `key`: column positions of its identity, or None for a multiset.
+
+    `fingerprint`: of plan and schema: a sink that holds the view under another fingerprint must be filled anew.
+    """
+
+    name: str
+    schema: Schema
+    key: tuple[int, ...] | None
+    fingerprint: str
+    description: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """Where a sink stands when opened: its frontier (None: never written) and which views it must be given whole."""
+
+    generation: int
+    frontier: Frontier | None
+    missing: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ViewChanges:
+    """A view's changes since the last write, consolidated per epoch, in (epoch, canonical) order.
+
+    With `whole`, they are the view's whole content (all diffs > 0) and replace whatever the sink holds.
+    """
+
+    rows: pa.RecordBatch
+    epochs: Int64s
+    diffs: Int64s
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class EpochStamp:
+    """What a sink may attach to a change: the source's name, LSN and commit time (µs) of one epoch."""
+
+    source: str
+    lsn: int
+    commit_us: int
+
+
+class Sink(Protocol):
+    """One writer of one group of views."""
+
+    name: str
+
+    def open(self, views: Sequence[SinkView]) -> SinkState:
+        """Create what is missing, fence every earlier generation, and say where the sink stands."""
+
+    def write(
+        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+    ) -> None:
+        """Apply `changes` and move the frontier, atomically and durably. Views without changes may be absent."""
+
+    def close(self) -> None:
+        """Let go. Idempotent."""

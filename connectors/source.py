@@ -1,0 +1,38 @@
+"""The port through which messages come. Order: per partition, by offset. Positions are ours: nothing is committed
+to the source until `commit`, which only informs (lag tools read it); a source is reopened at positions that we keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from connectors.changes import Messages
+
+Positions = Mapping[str, Mapping[int, int]]
+"""topic → partition → the next offset to read."""
+
+
+class Source(Protocol):
+    """One reader of a set of topics."""
+
+    def open(self, positions: Positions) -> None:
+        """Start reading every partition of every wanted topic, at `positions` or else at its beginning.
+
+        Raises SourceError (unreachable; a topic missing; a position out of the range that is still there).
+        """
+
+    def poll(self, timeout: float) -> Sequence[Messages]:
+        """What arrived, waiting at most `timeout` seconds for the first of it. Raises SourceError."""
+
+    def positions(self) -> Positions:
+        """The next offset of every partition assigned, transaction markers and compaction gaps passed."""
+
+    def high_watermarks(self) -> Positions:
+        """The end of every partition as last seen, for lag."""
+
+    def commit(self, positions: Positions) -> None:
+        """Tell the source that `positions` are safe. Asynchronous, best effort."""
+
+    def close(self) -> None:
+        """Let go. Idempotent."""

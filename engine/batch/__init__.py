@@ -1,0 +1,1 @@
+"""Updates at rest: loose (`Updates`, `Upserts`) and immutable, sorted, consolidated, described (`Batch`)."""
