@@ -47,8 +47,8 @@ class TableChanges:
     attempts: Spark's attempt, else 0. snapshot: row belongs to the initial (or incremental: 2) snapshot.
     lsns: source.lsn, -1 where unknown. timestamps: commit time at the source, µs since 1970 UTC.
     metadata: whether each event carried a `transaction` block.
-    moved_from: rows of a primary-key change: True where a create is the second half of one (header or null-safe guess
-    left to the assembler).
+    moved: rows that are the create half of a primary-key change (a create that carries TOAST placeholders, or the
+    header __debezium.oldkey): their unchanged columns come from the row that the delete just before them removed.
     """
 
     table: str
@@ -65,6 +65,7 @@ class TableChanges:
     metadata: Bools
     attempts: Int64s
     unchanged: Mapping[int, Bools] = field(default_factory=dict)
+    moved: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -77,6 +78,7 @@ class TableChanges:
             self.kinds[positions], self.offsets[positions], self.transactions[positions], self.orders[positions],
             self.lsns[positions], self.timestamps[positions], self.snapshot[positions], self.metadata[positions],
             self.attempts[positions], {c: m[positions] for c, m in self.unchanged.items()},
+            None if self.moved is None else self.moved[positions],
         )  # fmt: skip
 
 

@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from connectors.changes import Messages
+from engine.errors import HeadraceError
 
 Positions = Mapping[str, Mapping[int, int]]
 """topic → partition → the next offset to read."""
+
+
+class SourceError(HeadraceError):
+    """A source cannot be reached, or can no longer give what comes next at a position; names topic and partition."""
+
+    code = "source"
 
 
 class Source(Protocol):

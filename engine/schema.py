@@ -83,7 +83,7 @@ _ARROW: dict[Kind, pa.DataType] = {
 MAX_DIGITS = 38
 """The digits of a decimal128 lane; wider numerics are carried as their text image."""
 
-_SPELLING = re.compile(r"^(?P<name>[^()\[\]]+?)\s*(\((?P<mods>[^)]*)\))?\s*(?P<tail>[^()\[\]]*?)(?P<array>(\s*\[\d*\])*)$")
+_SPELLING = re.compile(r"^(?P<name>[^()\[\]]+)\s*(\((?P<mods>[^)]*)\))?\s*(?P<tail>[^()\[\]]*?)(?P<array>(\s*\[\d*\])*)$")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class DataType:
             raise TypeNotSupported("not a Postgres type", value=text, hint="write it as format_type() prints it")
         if match["array"].strip():
             return cls(Kind.OTHER, name=text.strip())
-        name = f"{match['name']} {match['tail']}".strip()
+        name = f"{match['name'].strip()} {match['tail']}".strip()
         mods = [int(m) for m in match["mods"].split(",")] if match["mods"] and _all_ints(match["mods"]) else []
         kind = _SYNONYMS.get(name, Kind.OTHER)
         if kind is Kind.OTHER:

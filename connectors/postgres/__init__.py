@@ -1,0 +1,1 @@
+"""Views as tables of a Postgres database: rows and frontier in one transaction."""

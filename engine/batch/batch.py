@@ -1,0 +1,171 @@
+"""Batch: updates at rest.
+
+Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff zero;
+every position is one of the payload's rows, equal rows share one, and fewer than half of the payload's rows are unused.
+Made by `seal`, by mergers and by the codec; read by spines and operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from engine.batch.description import Description
+from engine.batch.keys import Keys, UInt64s
+from engine.batch.layout import Ids, Layout, constant_lane
+from engine.batch.payload import take_rows
+from engine.batch.updates import Int64s, Updates
+from engine.errors import HeadraceError, InvariantBroken
+from engine.kernels import consolidate as kernels
+
+Facts = tuple[Int64s, Int64s, Int64s]
+"""What happened to a row: time, diff, position in the payload."""
+
+_WORTH_ELIDING = 1024
+
+
+class DiffOverflow(HeadraceError):
+    """A multiplicity that does not fit 64 bits."""
+
+    code = "overflow"
+
+    def __init__(self) -> None:
+        super().__init__("a row's multiplicity does not fit 64 bits", hint="a source repeats one row without end")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """`ids`: five uint64 lanes, `facts`: three int64 lanes, all of one length; `payload`: the rows by position.
+
+    `distinct`: how many different rows are in use. A lane of one value may have stride 0.
+    """
+
+    layout: Layout
+    description: Description
+    ids: Ids
+    facts: Facts
+    payload: pa.RecordBatch
+    distinct: int
+
+    def __len__(self) -> int:
+        return len(self.facts[0])
+
+    @property
+    def times(self) -> Int64s:
+        """The epoch of each update."""
+        return self.facts[0]
+
+    @property
+    def diffs(self) -> Int64s:
+        """The diff of each update."""
+        return self.facts[1]
+
+    @property
+    def positions(self) -> Int64s:
+        """The payload row of each update."""
+        return self.facts[2]
+
+    @property
+    def keys(self) -> Keys:
+        """The key identity of each update, ascending."""
+        return Keys(self.ids[0], self.ids[1])
+
+    @classmethod
+    def seal(cls, layout: Layout, updates: Updates, description: Description) -> Batch:
+        """Sort and consolidate `updates`, whose times are those of `description`.
+
+        Raises DiffOverflow, and InvariantBroken for rows of another layout or times outside of the description.
+        """
+        times = updates.times
+        if len(times) and not _within(times, description):
+            raise InvariantBroken("updates outside of their batch", description=description)
+        ids, constant = layout.ids(updates.rows)
+        positions = np.arange(len(times))
+        sealed, facts, distinct, overflow = kernels.seal(ids, (times, updates.diffs, positions), constant)
+        if overflow:
+            raise DiffOverflow
+        size = len(facts[0])
+        for lane in range(5):
+            if constant >> lane & 1:
+                sealed = (*sealed[:lane], _stretched(sealed[lane], size), *sealed[lane + 1 :])
+        payload = updates.rows if updates.rows.schema is layout.arrow else updates.rows.cast(layout.arrow)
+        return cls.of(layout, description, sealed, facts, payload, distinct)
+
+    @classmethod
+    def empty(cls, layout: Layout, description: Description) -> Batch:
+        """A batch that says that nothing happened."""
+        none = constant_lane(0, 0)
+        nothing = none.view(np.int64)
+        payload = layout.schema.empty()
+        return cls(layout, description, (none,) * 5, (nothing,) * 3, payload, 0)
+
+    @classmethod
+    def of(
+        cls, layout: Layout, description: Description, ids: Ids, facts: Facts, payload: pa.RecordBatch, distinct: int
+    ) -> Batch:
+        """A batch of lanes already sorted and consolidated: drops unused payload and lanes of one value."""
+        if len(facts[0]) == 0:
+            return cls.empty(layout, description)
+        if distinct * 2 <= payload.num_rows and payload.num_rows > 1:
+            positions = facts[2].copy()
+            keep = np.empty(distinct, np.int64)
+            used = kernels.compact_positions(positions, keep, payload.num_rows)
+            assert used == distinct, "distinct counts the rows in use"
+            payload = take_rows(payload, keep)
+            facts = (facts[0], facts[1], positions)
+        if len(facts[0]) >= _WORTH_ELIDING:
+            facts = (elided(facts[0]), elided(facts[1]), facts[2])
+            ids = (ids[0], elided(ids[1]), elided(ids[2]), ids[3], ids[4])
+        return cls(layout, description, ids, facts, payload, distinct)
+
+    def updates(self) -> Updates:
+        """The updates, in the batch's order; the payload is copied."""
+        return Updates(take_rows(self.payload, self.positions), self.times, self.diffs)
+
+    def described(self, description: Description) -> Batch:
+        """The same updates under another description."""
+        return Batch(self.layout, description, self.ids, self.facts, self.payload, self.distinct)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Memory of lanes and payload, in bytes."""
+        lanes = sum(lane.nbytes if lane.strides[0] else 8 for lane in (*self.ids, *self.facts))
+        return int(lanes) + int(self.payload.get_total_buffer_size())
+
+    @cached_property
+    def addresses(self) -> Int64s:
+        """Where the lanes lie, for kernels that see many batches: (address, stride) of each of the eight, then the size."""
+        found: list[int] = []
+        for lane in (*self.ids, *self.facts):
+            found += (lane.ctypes.data, lane.strides[0])
+        return np.array([*found, len(self)], np.int64)
+
+    def check_order(self) -> None:
+        """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""
+        at = kernels.first_unsorted(self.ids, self.times)
+        if at >= 0 or not np.all(self.diffs):
+            raise InvariantBroken("a batch is not sorted and consolidated", entry=at)
+        if len(self) and (self.positions.min() < 0 or self.positions.max() >= self.payload.num_rows):
+            raise InvariantBroken("a batch points outside of its payload", rows=self.payload.num_rows)
+
+
+def _within(times: Int64s, description: Description) -> bool:
+    if not description.upper.closed and int(times.max()) >= description.upper.epoch:
+        return False
+    # Times may have been advanced to since, which may lie beyond the lower frontier but never below it.
+    return description.lower.epoch <= int(times.min())
+
+
+def elided(lane: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:  # type: ignore[type-arg]
+    """`lane`, or one of stride 0 if all its entries are equal."""
+    if lane.strides[0] == 0 or lane[0] != lane[-1] or not kernels.is_constant(lane.view(np.int64)):
+        return lane
+    return np.broadcast_to(lane[:1].copy(), len(lane))
+
+
+def _stretched(lane: UInt64s, size: int) -> UInt64s:
+    return constant_lane(int(lane[0]) if len(lane) else 0, size)

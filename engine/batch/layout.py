@@ -1,0 +1,87 @@
+"""How an arrangement sorts its updates.
+
+Always: by (hash, check) of the key, then by the order lane, then by the row's fingerprint, then by time. Two layouts
+with one fingerprint sort alike. Called by whoever seals or looks up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.keys import FULL_HASH, HashPlan, Keys, UInt64s, hash_rows, image_plan, key_plan, order_lane
+from engine.errors import InvariantBroken
+from engine.schema import DataType, Schema
+
+Ids = tuple[UInt64s, UInt64s, UInt64s, UInt64s, UInt64s]
+"""Identity lanes: hash, check, order, high and low half of the row's fingerprint."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`schema`: the rows' columns; `key`, `order`: column positions; `hash_mask`: weakened by tests of collisions."""
+
+    schema: Schema
+    key: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    hash_mask: int = FULL_HASH
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The payload's Arrow schema."""
+        return self.schema.arrow
+
+    @cached_property
+    def key_types(self) -> tuple[DataType, ...]:
+        """The Postgres types of the key's columns."""
+        return tuple(self.schema.columns[k].type for k in self.key)
+
+    @cached_property
+    def _key_plan(self) -> HashPlan:
+        return key_plan(self.arrow, self.key, self.key_types)
+
+    @cached_property
+    def _image_plan(self) -> HashPlan:
+        return image_plan(self.arrow)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names what decides the order and the lanes of a batch, as 32 hex digits; column names do not count."""
+        types = [str(field.type) for field in self.arrow]
+        declared = [t.sql() for t in self.key_types]
+        text = repr((types, declared, self.key, self.order, self.hash_mask, "identities 1"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def check_rows(self, rows: pa.RecordBatch) -> None:
+        """Raises InvariantBroken unless `rows` have this layout's lanes."""
+        if rows.schema is not self.arrow and rows.schema.types != self.arrow.types:
+            raise InvariantBroken("rows do not have the lanes of their layout", rows=rows.schema.types, layout=self.arrow.types)
+
+    def keys(self, rows: pa.RecordBatch) -> Keys:
+        """The key identities of `rows`, which have this layout's columns."""
+        hashes, checks, _ = hash_rows(rows, self._key_plan, self.hash_mask)
+        return Keys(hashes, checks)
+
+    def ids(self, rows: pa.RecordBatch) -> tuple[Ids, int]:
+        """The identity lanes of `rows`, and a bit mask of those known to have one value only."""
+        self.check_rows(rows)
+        hashes, checks, exact = hash_rows(rows, self._key_plan, self.hash_mask)
+        high, low, _ = hash_rows(rows, self._image_plan)
+        constant = 2 if exact else 0
+        if self.order:
+            return (hashes, checks, order_lane(rows, self.order), high, low), constant
+        return (hashes, checks, constant_lane(0, len(hashes)), high, low), constant | 4
+
+
+_ZERO = np.zeros(1, np.uint64)
+
+
+def constant_lane(value: int, size: int) -> UInt64s:
+    """A read-only lane of one value that takes no memory."""
+    source = _ZERO if value == 0 else np.array([value], np.uint64)
+    lane: UInt64s = np.ndarray((size,), np.uint64, source.data, 0, (0,))
+    return lane

@@ -1,0 +1,116 @@
+"""How a kernel is compiled: one explicit signature, cached on disk in a folder named by a digest of its sources.
+
+Always: a cached kernel is used only while its module, every kernel module that it imports and numba itself are what they
+were at compilation. With the JIT off (NUMBA_DISABLE_JIT=1) every kernel is plain Python and wraps integers as compiled
+code does. Called by the kernel modules alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba import config, types
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+JIT_OFF = bool(config.DISABLE_JIT)
+"""True when kernels run as plain Python."""
+
+U64 = types.Array(types.uint64, 1, "A", readonly=True)
+I64 = types.Array(types.int64, 1, "A", readonly=True)
+U64_OUT = types.Array(types.uint64, 1, "A")
+I64_OUT = types.Array(types.int64, 1, "A")
+U64_NEW = types.Array(types.uint64, 1, "C")
+I64_NEW = types.Array(types.int64, 1, "C")
+I64_TABLE = types.Array(types.int64, 2, "C", readonly=True)
+"""Read-only inputs may have any stride (a constant lane has stride 0); arrays born in a kernel are contiguous."""
+
+IDS = types.UniTuple(U64, 5)
+"""The lanes that identify a row inside a batch: hash, check, order, high and low half of the fingerprint."""
+FACTS = types.UniTuple(I64, 3)
+"""The lanes that say what happened to it: time, diff, position of the row in the payload."""
+
+_FOLDER = Path(__file__).parent
+_BASE = config.CACHE_DIR
+_IMPORTS = re.compile(r"^(?:from engine\.kernels\.(\w+) import|from engine\.kernels import (.+))", re.MULTILINE)
+
+
+def kernel(signature: Any, *, inline: bool = False) -> Callable[[F], F]:
+    """Compile a function for one signature, or load it from the cache.
+
+    `signature`: a numba signature. `inline`: compiled without a cache entry of its own, for helpers that only other
+    kernels call.
+    """
+
+    def decorate(function: F) -> F:
+        if JIT_OFF:
+            return function if inline else _wrapping(function)
+        source = Path(function.__code__.co_filename).stem
+        config.CACHE_DIR = str(_cache_folder(source))
+        try:
+            compiled: F = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+        finally:
+            config.CACHE_DIR = _BASE
+        return compiled
+
+    return decorate
+
+
+def helper(function: F) -> F:
+    """A small function that only kernels call: compiled into each of its callers, for the types that they give it."""
+    if JIT_OFF:
+        return function
+    compiled: F = numba.njit(inline="never", error_model="numpy")(function)
+    return compiled
+
+
+def _wrapping(function: F) -> F:
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return function(*args)
+
+    return run  # type: ignore[return-value]
+
+
+@cache
+def digest(module: str) -> str:
+    """Names what the kernels of `module` (a file of this folder) are compiled from, as 16 hex digits."""
+    found: set[str] = set()
+    todo = [module, "compiler"]
+    while todo:
+        name = todo.pop()
+        path = _FOLDER / f"{name}.py"
+        if name in found or not path.exists():
+            continue
+        found.add(name)
+        for one, many in _IMPORTS.findall(path.read_text()):
+            todo += [one] if one else re.findall(r"\w+", many)
+    text = b"".join((_FOLDER / f"{name}.py").read_bytes() for name in sorted(found))
+    version = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}".encode()
+    return hashlib.sha256(version + text).hexdigest()[:16]
+
+
+@cache
+def _cache_folder(module: str) -> Path:
+    bases = [Path(_BASE)] if _BASE else [_FOLDER / "__pycache__", Path(tempfile.gettempdir()) / "headrace-kernels"]
+    for base in bases[:-1]:
+        folder = base / f"{module}-{digest(module)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".writable").touch()
+        except OSError:
+            continue
+        return folder
+    folder = bases[-1] / f"{module}-{digest(module)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,45 @@
+"""Reads of fixed-width values at an address: how kernels see Arrow buffers and the lanes of many batches in one call.
+
+Always: the caller owns what the address points into and keeps it alive during the call; nothing is ever written.
+Addresses come from Arrow's C data interface or from numpy, never from data. Called by `hashing` and `seek`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from engine.kernels.compiler import JIT_OFF
+
+
+def _loader(numba_type: Any, ctypes_type: Any, numpy_type: Any) -> Any:
+    if JIT_OFF:
+
+        def read(address: Any) -> Any:
+            return numpy_type(ctypes_type.from_address(int(address)).value)
+
+        return read
+
+    @intrinsic
+    def load(typingctx: Any, address: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            pointer = builder.inttoptr(args[0], context.get_data_type(numba_type).as_pointer())
+            return builder.load(pointer, align=1)
+
+        return numba_type(types.int64), generate
+
+    return load
+
+
+load_u8 = _loader(types.uint8, ctypes.c_uint8, np.uint8)
+load_i8 = _loader(types.int8, ctypes.c_int8, np.int8)
+load_u16 = _loader(types.uint16, ctypes.c_uint16, np.uint16)
+load_i16 = _loader(types.int16, ctypes.c_int16, np.int16)
+load_u32 = _loader(types.uint32, ctypes.c_uint32, np.uint32)
+load_i32 = _loader(types.int32, ctypes.c_int32, np.int32)
+load_u64 = _loader(types.uint64, ctypes.c_uint64, np.uint64)
+load_i64 = _loader(types.int64, ctypes.c_int64, np.int64)

@@ -1,0 +1,105 @@
+"""Order-preserving 64-bit images of column values, straight from Arrow buffers.
+
+Always: if one value sorts before another (Postgres's ascending order, collation C, NULLS LAST), its image is not the
+greater one. Called by `engine.batch.keys`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from engine.kernels.compiler import U64_NEW, helper, kernel
+from engine.kernels.hashing import (
+    BYTES32,
+    BYTES64,
+    D128,
+    F32,
+    F64,
+    FIXED,
+    I8,
+    I16,
+    I32,
+    I64,
+    _fixed_word,
+    _valid,
+)
+from engine.kernels.memory import load_i32, load_i64, load_u8, load_u64
+
+_SIGN = np.uint64(0x8000000000000000)
+_LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_NAN_IMAGE = np.uint64(0xFFFFFFFFFFFFFFFE)
+_DECIMAL_LAST = np.uint64(0xFFFFFFFFFFFFFFFE)
+_INFINITE = np.uint64(0x7FF0000000000000)
+_INFINITE32 = np.uint64(0x7F800000)
+_ZERO = np.uint64(0)
+_32 = np.uint64(32)
+
+
+@helper
+def _float_image(bits):  # type: ignore[no-untyped-def]
+    if bits & ~_SIGN > _INFINITE:
+        return _NAN_IMAGE
+    if bits & ~_SIGN == _ZERO:
+        return _SIGN
+    return ~bits if bits & _SIGN else bits | _SIGN
+
+
+@helper
+def _prefix(start, length):  # type: ignore[no-untyped-def]
+    image = _ZERO
+    for k in range(min(length, 8)):
+        image |= np.uint64(load_u8(start + k)) << np.uint64(56 - 8 * k)
+    return image
+
+
+@helper
+def _decimal_image(low, high):  # type: ignore[no-untyped-def]
+    """Exact for unscaled values of 64 bits; beyond, the end of the lane on that side."""
+    if high == 0 and low < _SIGN:
+        return low | _SIGN
+    if high == -1 and low >= _SIGN:
+        return low ^ _SIGN
+    return _DECIMAL_LAST if high >= 0 else _ZERO
+
+
+@helper
+def _image(values, data, i, code, width):  # type: ignore[no-untyped-def]
+    if code == BYTES64:
+        begin = load_i64(values + i * 8)
+        return _prefix(data + begin, load_i64(values + i * 8 + 8) - begin)
+    if code == BYTES32:
+        begin = np.int64(load_i32(values + i * 4))
+        return _prefix(data + begin, np.int64(load_i32(values + i * 4 + 4)) - begin)
+    if code == FIXED:
+        return _prefix(values + i * width, width)
+    if code == D128:
+        return _decimal_image(load_u64(values + i * 16), load_i64(values + i * 16 + 8))
+    word = _fixed_word(values, i, code, 0)
+    if code == F64:
+        return _float_image(word)
+    if code == F32:
+        # Moved to the top half, a float's bits keep the meaning of sign and order that a double's have.
+        if word & np.uint64(0x7FFFFFFF) > _INFINITE32:
+            return _NAN_IMAGE
+        image = word << _32
+        if image & ~_SIGN == _ZERO:
+            return _SIGN
+        return ~image if image & _SIGN else image | _SIGN
+    if code == I64 or code == I32 or code == I16 or code == I8:
+        return word ^ _SIGN
+    return word
+
+
+@kernel(types.void(types.int64, types.int64, types.int64, types.int64, U64_NEW))
+def order_lane(batch, column, code, width, lane):  # type: ignore[no-untyped-def]
+    """Fill `lane` with the images of one column of the record batch at address `batch`."""
+    array = load_i64(load_i64(batch + 48) + column * 8)
+    offset = load_i64(array + 16) + load_i64(batch + 16)
+    buffers = load_i64(array + 40)
+    bitmap = load_i64(buffers) if load_i64(array + 8) != 0 else 0
+    values = load_i64(buffers + 8)
+    data = load_i64(buffers + 16) if code == BYTES32 or code == BYTES64 else 0
+    for row in range(len(lane)):
+        i = offset + row
+        lane[row] = _image(values, data, i, code, width) if _valid(bitmap, i) else _LAST

@@ -1,0 +1,226 @@
+"""The loops of a reduce: groups, and the state of every group at every time at which it changes (its versions).
+
+A *version* is a group's state at one time; versions of a group stand together in time order, the first being its state
+before the step. Always: accumulators are plain sums of int64 lanes, so that retracting undoes adding exactly. Called by
+the reduce operators alone.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel
+
+U8 = types.Array(types.uint8, 1, "A", readonly=True)
+U8_NEW = types.Array(types.uint8, 1, "C")
+TABLE_NEW = types.Array(types.int64, 2, "C")
+
+LOW = 0xFFFFFFFF
+TOP, BOTTOM = divmod(10**38 - 1, 2**64)
+"""The two words of the greatest decimal128; its negative has the words ~TOP and -BOTTOM."""
+
+
+@kernel(types.int64(I64, U64, U64, I64_NEW))
+def group_ids(order, hashes, checks, groups):  # type: ignore[no-untyped-def]
+    """Number the groups along `order` (sorted by key); `groups[row]` gets its group's number. Returns how many."""
+    n = 0
+    for k in range(len(order)):
+        row = order[k]
+        if k > 0:
+            last = order[k - 1]
+            if hashes[row] != hashes[last] or checks[row] != checks[last]:
+                n += 1
+        groups[row] = n
+    return n + 1 if len(order) > 0 else 0
+
+
+@kernel(types.void(I64, I64, I64_TABLE, TABLE_NEW))
+def sum_lanes(groups, diffs, lanes, totals):  # type: ignore[no-untyped-def]
+    """Add diff × lanes of every row into its group's totals."""
+    for i in range(len(groups)):
+        for c in range(lanes.shape[1]):
+            totals[groups[i], c] += diffs[i] * lanes[i, c]
+
+
+@kernel(types.int64(I64, I64, I64, I64, I64_TABLE, I64_TABLE, types.int64, I64_NEW, I64_NEW, I64_NEW, TABLE_NEW))
+def versions(order, groups, times, diffs, lanes, prior, before, out_group, out_time, out_row, out_lanes):  # type: ignore[no-untyped-def]
+    """Every group's lanes before the step (at time `before`) and after each time at which rows of it come.
+
+    `order`: rows by group, then time. `out_row`: a row of the group. Outputs hold at least rows + groups. Returns the
+    number of versions.
+    """
+    n = 0
+    k = 0
+    count = len(order)
+    width = lanes.shape[1]
+    while k < count:
+        row = order[k]
+        group = groups[row]
+        out_group[n] = group
+        out_time[n] = before
+        out_row[n] = row
+        for c in range(width):
+            out_lanes[n, c] = prior[group, c]
+        n += 1
+        while k < count and groups[order[k]] == group:
+            time = times[order[k]]
+            out_group[n] = group
+            out_time[n] = time
+            out_row[n] = row
+            for c in range(width):
+                out_lanes[n, c] = out_lanes[n - 1, c]
+            while k < count and groups[order[k]] == group and times[order[k]] == time:
+                r = order[k]
+                for c in range(width):
+                    out_lanes[n, c] += diffs[r] * lanes[r, c]
+                k += 1
+            n += 1
+    return n
+
+
+@kernel(types.void(I64_TABLE, U8_NEW))
+def same_as_last(lanes, same):  # type: ignore[no-untyped-def]
+    """1 where a row of lanes equals the one above it."""
+    for i in range(lanes.shape[0]):
+        equal = i > 0
+        for c in range(lanes.shape[1]):
+            if not equal:
+                break
+            equal = lanes[i, c] == lanes[i - 1, c]
+        same[i] = 1 if equal else 0
+
+
+@kernel(types.int64(I64, I64, U8, U8, I64_NEW, I64_NEW, I64_NEW))
+def corrections(groups, times, live, same, out_version, out_time, out_diff):  # type: ignore[no-untyped-def]
+    """From versions to updates: -1 for a live version that ends, +1 for a live one that begins, nothing where `same`."""
+    n = 0
+    for v in range(1, len(groups)):
+        if groups[v] != groups[v - 1] or (same[v] and live[v] == live[v - 1]):
+            continue
+        if live[v - 1]:
+            out_version[n] = v - 1
+            out_time[n] = times[v]
+            out_diff[n] = -1
+            n += 1
+        if live[v]:
+            out_version[n] = v
+            out_time[n] = times[v]
+            out_diff[n] = 1
+            n += 1
+    return n
+
+
+@kernel(types.void(I64_TABLE, I64_NEW, U8_NEW))
+def narrow(limbs, values, bad):  # type: ignore[no-untyped-def]
+    """Sums of (low, high) 32-bit limbs as int64; `bad` 1 where the sum does not fit."""
+    for i in range(limbs.shape[0]):
+        high = limbs[i, 1] + (limbs[i, 0] >> 32)
+        bad[i] = 0 if -2147483648 <= high <= 2147483647 else 1
+        values[i] = 0 if bad[i] else (high << 32) | (limbs[i, 0] & LOW)
+
+
+@kernel(types.void(I64_TABLE, TABLE_NEW, U8_NEW))
+def widen(limbs, values, bad):  # type: ignore[no-untyped-def]
+    """Sums of 2 or 4 32-bit limbs as two's complement (low, high) 64-bit words; `bad` 1 beyond ±(10^38 - 1)."""
+    last = limbs.shape[1] - 1
+    for i in range(limbs.shape[0]):
+        carry = 0
+        low = 0
+        high = 0
+        for c in range(4):
+            total = carry + (limbs[i, c] if c <= last else 0)
+            carry = total >> 32
+            digit = total & LOW
+            if c < 2:
+                low |= digit << (32 * c)
+            else:
+                high |= digit << (32 * (c - 2))
+        fits = carry == (high >> 63)
+        if fits and (high > TOP or high < ~TOP):
+            fits = False
+        elif fits and high == TOP:
+            fits = 0 <= low <= BOTTOM
+        elif fits and high == ~TOP:
+            fits = -BOTTOM <= low < 0
+        values[i, 0] = low
+        values[i, 1] = high
+        bad[i] = 0 if fits else 1
+
+
+@kernel(types.void(I64, I64, I64, I64, I64_TABLE, I64, I64, TABLE_NEW))
+def sums_at_versions(order, probe, times, diffs, lanes, starts, version_times, out):  # type: ignore[no-untyped-def]
+    """Sums of diff × lanes of each group's rows up to each version's time.
+
+    `order`: rows by group then time; group g's versions are starts[g] … starts[g+1]. `out` must be zero.
+    """
+    k = 0
+    width = lanes.shape[1]
+    for g in range(len(starts) - 1):
+        while k < len(order) and probe[order[k]] < g:
+            k += 1
+        for v in range(starts[g], starts[g + 1]):
+            if v > starts[g]:
+                for c in range(width):
+                    out[v, c] = out[v - 1, c]
+            while k < len(order) and probe[order[k]] == g and times[order[k]] <= version_times[v]:
+                r = order[k]
+                for c in range(width):
+                    out[v, c] += diffs[r] * lanes[r, c]
+                k += 1
+
+
+@kernel(types.void(I64, I64, I64, I64, I64, I64, I64, I64_NEW))
+def least_at_versions(order, probe, ranks, times, diffs, starts, version_times, out):  # type: ignore[no-untyped-def]
+    """The first row, along `order`, whose rank is live at each version, or -1. `order`: rows by group, then by rank."""
+    k = 0
+    count = len(order)
+    for g in range(len(starts) - 1):
+        while k < count and probe[order[k]] < g:
+            k += 1
+        end = k
+        while end < count and probe[order[end]] == g:
+            end += 1
+        for v in range(starts[g], starts[g + 1]):
+            out[v] = -1
+            i = k
+            while i < end and out[v] < 0:
+                first = order[i]
+                live = 0
+                while i < end and ranks[order[i]] == ranks[first]:
+                    if times[order[i]] <= version_times[v]:
+                        live += diffs[order[i]]
+                    i += 1
+                if live > 0:
+                    out[v] = first
+        k = end
+
+
+@kernel(types.int64(I64, I64, I64, I64, I64, I64_NEW, I64_NEW, I64_NEW))
+def presence(order, probe, ranks, times, diffs, out_row, out_time, out_diff):  # type: ignore[no-untyped-def]
+    """When each distinct value of a group appears (+1) and disappears (-1). `order`: by group, rank, then time.
+
+    Outputs hold at least len(order). Returns the number of changes.
+    """
+    n = 0
+    i = 0
+    count = len(order)
+    while i < count:
+        first = order[i]
+        live = 0
+        while i < count and probe[order[i]] == probe[first] and ranks[order[i]] == ranks[first]:
+            time = times[order[i]]
+            was = live > 0
+            while (
+                i < count
+                and probe[order[i]] == probe[first]
+                and ranks[order[i]] == ranks[first]
+                and times[order[i]] == time
+            ):
+                live += diffs[order[i]]
+                i += 1
+            if (live > 0) != was:
+                out_row[n] = first
+                out_time[n] = time
+                out_diff[n] = 1 if live > 0 else -1
+                n += 1
+    return n

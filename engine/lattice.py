@@ -1,0 +1,139 @@
+"""Times and frontiers: the product order of (epoch, rounds…), and antichains of it.
+
+Always: a time has as many rounds as its scope is deep, and only times of one depth are compared; a frontier's elements
+are pairwise incomparable and sorted, so that equal frontiers are equal objects. Pure; called by every part of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.errors import InvariantBroken
+
+
+@dataclass(frozen=True, slots=True, order=False)
+class Time:
+    """An epoch and the round of each enclosing scope, outermost first."""
+
+    epoch: int
+    rounds: tuple[int, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """How many scopes deep."""
+        return len(self.rounds)
+
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """Epoch and rounds as one tuple; its order is a linear extension of the product order."""
+        return (self.epoch, *self.rounds)
+
+    @classmethod
+    def at(cls, coordinates: tuple[int, ...]) -> Time:
+        """The time with these coordinates."""
+        return cls(coordinates[0], tuple(coordinates[1:]))
+
+    def less_equal(self, other: Time) -> bool:
+        """True if no coordinate is greater than the other's."""
+        return all(a <= b for a, b in self._pairs(other))
+
+    def less_than(self, other: Time) -> bool:
+        """True if less or equal, and different."""
+        return self != other and self.less_equal(other)
+
+    def join(self, other: Time) -> Time:
+        """The least time that is ≥ both."""
+        return Time.at(tuple(max(a, b) for a, b in self._pairs(other)))
+
+    def meet(self, other: Time) -> Time:
+        """The greatest time that is ≤ both."""
+        return Time.at(tuple(min(a, b) for a, b in self._pairs(other)))
+
+    def _pairs(self, other: Time) -> Iterable[tuple[int, int]]:
+        if len(self.rounds) != len(other.rounds):
+            raise InvariantBroken("times of different scopes have no order", left=self, right=other)
+        return zip(self.coordinates, other.coordinates, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """An antichain: the times ≥ one of its elements may still come. Empty: closed, nothing comes any more.
+
+    Frontiers are ordered by what may still come: f ≤ g when every time beyond g is beyond f; the closed one is greatest.
+    """
+
+    elements: tuple[Time, ...] = ()
+
+    @classmethod
+    def of(cls, times: Iterable[Time]) -> Frontier:
+        """The minimal ones among `times`, in canonical order."""
+        kept: list[Time] = []
+        for time in sorted(set(times), key=lambda t: t.coordinates):
+            # Sorted by a linear extension: a later time is never less than an earlier one.
+            if not any(k.less_equal(time) for k in kept):
+                kept.append(time)
+        return cls(tuple(kept))
+
+    @classmethod
+    def at(cls, epoch: int, *rounds: int) -> Frontier:
+        """The frontier of one time."""
+        return cls((Time(epoch, rounds),))
+
+    @property
+    def closed(self) -> bool:
+        """True if nothing comes any more."""
+        return not self.elements
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of a frontier at depth 0. Raises InvariantBroken for a closed or a deeper one."""
+        if len(self.elements) != 1 or self.elements[0].rounds:
+            raise InvariantBroken("the frontier is not one epoch", frontier=self)
+        return self.elements[0].epoch
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(self.elements)
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def insert(self, time: Time) -> Frontier:
+        """The frontier with `time` among what may still come."""
+        return Frontier.of((*self.elements, time))
+
+    def less_equal(self, time: Time) -> bool:
+        """True if `time` may still come: it is ≥ some element."""
+        return any(e.less_equal(time) for e in self.elements)
+
+    def before(self, other: Frontier) -> bool:
+        """True if this frontier is ≤ the other."""
+        return all(self.less_equal(e) for e in other.elements)
+
+    def join(self, other: Frontier) -> Frontier:
+        """The least frontier ≥ both: beyond it are the times beyond both."""
+        return Frontier.of(a.join(b) for a in self.elements for b in other.elements)
+
+    def meet(self, other: Frontier) -> Frontier:
+        """The greatest frontier ≤ both: beyond it are the times beyond either."""
+        return Frontier.of((*self.elements, *other.elements))
+
+
+MINIMUM = Frontier.at(0)
+"""Where every trace at depth 0 starts."""
+
+CLOSED = Frontier()
+"""Nothing comes any more."""
+
+
+def representative(time: Time, frontier: Frontier) -> Time | None:
+    """The time that stands for `time` at all times beyond `frontier`; None at a closed one, where nothing is left to ask.
+
+    It compares with every time ≥ some element as `time` does, and two times that compare alike there have the same one:
+    the meet, over the elements, of their join with `time`.
+    """
+    found: Time | None = None
+    for element in frontier.elements:
+        upper = time.join(element)
+        found = upper if found is None else found.meet(upper)
+    return found

@@ -1,0 +1,172 @@
+"""Aggregates as sums of int64 lanes: what a row adds, and what the sums say.
+
+Always: a lane is a plain sum over the group's rows of diff × contribution, so that retracting a row undoes adding it and
+a group's lanes do not depend on how it came about. 128-bit sums are kept as 32-bit limbs, exact for 2^31 rows a group.
+Called by both forms of reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.batch.updates import Bools, Int64s, UInt8s
+from engine.kernels.reduce import narrow, widen
+from engine.operators.expressions import fallback, numerals
+from engine.operators.expressions.decimals import text_image
+from engine.operators.expressions.ir import Aggregate
+from engine.operators.fixed import decimal_words, int_values
+from engine.schema import MAX_DIGITS, DataType, Kind
+
+MESSAGE = pa.large_string()
+INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+BIGINT_RANGE = "bigint out of range"
+NUMERIC_RANGE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
+
+_LOW = np.int64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One aggregate over a column of a reduce's input (None: count(*)), and its lanes: `first` … `first + width`."""
+
+    aggregate: Aggregate
+    column: int | None
+    arg: DataType | None
+    first: int
+    width: int
+
+
+def is_summable(aggregate: Aggregate, arg: DataType | None) -> bool:
+    """True if the aggregate can be kept as sums of lanes."""
+    if aggregate.distinct:
+        return False
+    if aggregate.function in ("count", "bool_and", "bool_or", "every"):
+        return True
+    if aggregate.function not in ("sum", "avg") or arg is None:
+        return False
+    return arg.kind in INTS or (arg.kind is Kind.NUMERIC and arg.fixed_scale)
+
+
+def width_of(aggregate: Aggregate, arg: DataType | None) -> int:
+    """How many lanes a summable aggregate takes."""
+    if arg is None:
+        return 0
+    if aggregate.function == "count":
+        return 1
+    if aggregate.function in ("bool_and", "bool_or", "every"):
+        return 2
+    return 3 if arg.kind in INTS else 5
+
+
+def slots_of(aggregates: Sequence[Aggregate], columns: Sequence[int | None], types: Sequence[DataType]) -> list[Slot]:
+    """Slots laid out one after the other behind lane 0, the number of rows."""
+    slots = []
+    at = 1
+    for aggregate, column in zip(aggregates, columns, strict=True):
+        arg = None if column is None else types[column]
+        width = width_of(aggregate, arg) if is_summable(aggregate, arg) else 0
+        slots.append(Slot(aggregate, column, arg, at, width))
+        at += width
+    return slots
+
+
+def lanes_of(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Int64s:
+    """What each row adds to its group's lanes: int64[rows, lanes]."""
+    lanes = np.empty((rows.num_rows, 1 + sum(s.width for s in slots)), np.int64)
+    lanes[:, 0] = 1
+    for slot in slots:
+        if slot.column is not None and slot.width:
+            add_lanes(rows.column(slot.column), slot, lanes[:, slot.first : slot.first + slot.width])
+    return lanes
+
+
+def add_lanes(values: pa.Array, slot: Slot, lanes: Int64s) -> None:
+    """Write what each value adds to its slot's lanes (a view of width slot.width)."""
+    lanes[:, 0] = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else 1
+    if slot.aggregate.function == "count":
+        return
+    if slot.aggregate.function in ("bool_and", "bool_or", "every"):
+        lanes[:, 1] = values.fill_null(False).to_numpy(zero_copy_only=False)
+        return
+    if slot.width == 3:
+        whole = int_values(values)
+        lanes[:, 1] = whole & _LOW
+        lanes[:, 2] = whole >> 32
+        return
+    low, high = decimal_words(values)
+    lanes[:, 1] = low & _LOW
+    lanes[:, 2] = (low >> 32) & _LOW
+    lanes[:, 3] = high & _LOW
+    lanes[:, 4] = high >> 32
+
+
+def results_of(lanes: Int64s, slots: Sequence[Slot]) -> tuple[list[pa.Array], pa.Array | None]:
+    """The aggregates' values for each row of lanes (lane 0 the number of rows), and the messages of those that fail."""
+    columns = []
+    messages: pa.Array | None = None
+    for slot in slots:
+        sums = lanes[:, :1] if slot.column is None else lanes[:, slot.first : slot.first + slot.width]
+        values, fault = result_of(sums, slot)
+        columns.append(values)
+        messages = first_message(messages, fault)
+    return columns, messages
+
+
+def result_of(sums: Int64s, slot: Slot) -> tuple[pa.Array, pa.Array | None]:
+    """One aggregate's values from its own lanes, and the messages of those that fail."""
+    counts = np.ascontiguousarray(sums[:, 0])
+    if slot.aggregate.function == "count":
+        return pa.array(counts), None
+    empty = counts <= 0
+    if slot.aggregate.function in ("bool_and", "every"):
+        return pa.array(sums[:, 1] == counts, mask=empty), None
+    if slot.aggregate.function == "bool_or":
+        return pa.array(sums[:, 1] > 0, mask=empty), None
+    limbs = np.ascontiguousarray(sums[:, 1:])
+    if slot.aggregate.function == "sum" and slot.aggregate.type.kind is Kind.BIGINT:
+        total, bad = np.empty(len(sums), np.int64), np.empty(len(sums), np.uint8)
+        narrow(limbs, total, bad)
+        return pa.array(total, mask=empty), message_where(bad, BIGINT_RANGE)
+    words, bad = np.empty((len(sums), 2), np.int64), np.empty(len(sums), np.uint8)
+    widen(limbs, words, bad)
+    assert slot.arg is not None
+    scale = 0 if slot.arg.kind in INTS else max(slot.arg.scale or 0, 0)
+    total128 = _decimals(words, scale, empty)
+    fault = message_where(bad, NUMERIC_RANGE)
+    if slot.aggregate.function == "sum":
+        return total128, fault
+    return quotient(total128, DataType(Kind.NUMERIC, scale=scale), counts), fault
+
+
+def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
+    """avg: total / count as Postgres's numeric division rounds it, in the text lane; NULL where total is."""
+    return fallback.map_values(numerals.divide, MESSAGE, [text_image(total, kind), pa.array(counts).cast(MESSAGE)])[0]
+
+
+def _decimals(words: Int64s, scale: int, empty: Bools | None) -> pa.Array:
+    n = len(words)
+    validity = None
+    if empty is not None and empty.any():
+        validity = pa.py_buffer(np.packbits(~empty, bitorder="little").tobytes())
+    return pa.Array.from_buffers(pa.decimal128(MAX_DIGITS, scale), n, [validity, pa.py_buffer(words)])
+
+
+def message_where(bad: UInt8s | Bools, text: str) -> pa.Array | None:
+    """`text` where `bad`, null elsewhere; None if nothing is bad."""
+    if not bad.any():
+        return None
+    mask: npt.NDArray[np.bool_] = bad == 0
+    return pa.array([text] * len(bad), MESSAGE, mask=mask)
+
+
+def first_message(one: pa.Array | None, two: pa.Array | None) -> pa.Array | None:
+    """The first message of each row."""
+    if one is None or two is None:
+        return two if one is None else one
+    return pc.coalesce(one, two)

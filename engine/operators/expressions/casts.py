@@ -1,0 +1,261 @@
+"""Every cast the engine computes, with Postgres's rounding, range errors and messages.
+
+Always: `cast_kernel` is None where values and lane stay as they are; integers from floats round half to even, from
+numerics half away from zero. Called by `evaluate`; what may be cast where is said in `coercion`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import calendar_text as calendar
+from engine.operators.expressions import columns as col
+from engine.operators.expressions import decimals, fallback, images, numerals
+from engine.operators.expressions.arithmetic import out_of_range
+from engine.operators.expressions.coercion import FLOATS, INTEGERS, STRINGS, NoSuchFunction, can_cast
+from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.ir import Value
+from engine.operators.expressions.registry import Kernel, Outcome, Values
+from engine.schema import MAX_DIGITS, DataType, Kind
+
+STRING = pa.large_string()
+
+
+def literal_scalar(value: Value, datatype: DataType) -> Outcome:
+    """(constant in the type's lane, message or None) of a literal."""
+    lane = datatype.arrow
+    if value is None:
+        return pa.scalar(None, lane), None
+    if isinstance(value, str) and datatype.kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR):
+        values, errors = images.read_text(pa.array([value], STRING), datatype)
+        return values[0], None if errors is None else errors[0]
+    return pa.scalar(value, lane), None
+
+
+def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
+    """The kernel of CAST(source AS target); None if nothing is to do. Raises NoSuchFunction if there is no such cast."""
+    if source == target:
+        return None
+    if not can_cast(source, target, "explicit"):
+        raise NoSuchFunction(f"cannot cast type {source} to {target}")
+    if target.kind in STRINGS:
+        return _to_string(source, target)
+    if source.kind in STRINGS:
+        return _from_string(source, target)
+    if target.kind is Kind.NUMERIC:
+        return _to_numeric(source, target)
+    if source.kind is target.kind:
+        return None
+    if target.kind in INTEGERS:
+        return _to_integer(source, target)
+    if target.kind in FLOATS:
+        return _to_float(source, target)
+    if target.kind is Kind.BOOLEAN:
+        return lambda value: (pc.not_equal(value, pa.scalar(0, source.arrow)), None)
+    return _calendar(source, target)
+
+
+def _from_string(source: DataType, target: DataType) -> Kernel:
+    if source.kind is Kind.BPCHAR:
+        return lambda value: images.read_text(pc.ascii_rtrim(value, " "), target)
+    return lambda value: images.read_text(value, target)
+
+
+def _to_string(source: DataType, target: DataType) -> Kernel | None:
+    inner: Callable[[Values], Values] | None = None
+    if source.kind is Kind.BPCHAR and target.kind is not Kind.BPCHAR:
+        inner = lambda value: pc.ascii_rtrim(value, " ")  # noqa: E731
+    elif source.kind is Kind.BOOLEAN:
+        inner = lambda value: pc.if_else(value, "true", "false").cast(STRING)  # noqa: E731
+    elif source.kind not in STRINGS:
+        inner = lambda value: images.image_of(value, source)  # noqa: E731
+    if target.length is None:
+        image = inner
+        return None if image is None else lambda value: (image(value), None)
+    limit, padded = target.length, target.kind is Kind.BPCHAR
+
+    def kernel(value: Values) -> Outcome:
+        text = value if inner is None else inner(value)
+        text = pc.utf8_slice_codeunits(text, 0, limit)
+        return (pc.utf8_rpad(text, limit, " ") if padded else text), None
+
+    return kernel
+
+
+def _to_numeric(source: DataType, target: DataType) -> Kernel | None:
+    if source.kind is Kind.NUMERIC and target.precision is None:
+        if target.scale is None or not target.fixed_scale:
+            return (lambda value: (decimals.text_image(value, source), None)) if source.fixed_scale else None
+        if source.fixed_scale and decimals.scale_of(source) == target.scale:
+            return None
+    if source.kind in INTEGERS and target.precision is None:
+        if target.scale == 0:
+            return lambda value: (pc.cast(pc.cast(value, pa.decimal128(19, 0)), target.arrow), None)
+        if target.scale is None:
+            return lambda value: (pc.cast(value, STRING), None)
+    if source.kind is Kind.NUMERIC and source.fixed_scale and target.fixed_scale and target.precision is not None:
+        return _constrain_fixed(source, target)
+    return _constrain_text(source, target)
+
+
+def _constrain_fixed(source: DataType, target: DataType) -> Kernel:
+    scale, own = target.scale or 0, decimals.scale_of(source)
+    assert target.precision is not None
+    bound = pa.scalar(10 ** min(target.precision - scale, 76), pa.decimal256(76, 0)) if target.precision > scale else None
+    if scale < 0 or bound is None or own + MAX_DIGITS > 76:
+        return _constrain_text(source, target)
+
+    def kernel(value: Values) -> Outcome:
+        out = decimals.wide(value, max(scale, own))
+        if scale < own:
+            out = pc.cast(pc.round(out, scale, "half_towards_infinity"), pa.decimal256(76, scale))
+        lost = pc.greater_equal(pc.abs(out), bound)
+        if not pc.any(lost).as_py():
+            return pc.cast(out, target.arrow), None
+        kept = pc.cast(pc.if_else(lost, pa.scalar(None, out.type), out), target.arrow)
+        message = pc.if_else(lost, pa.scalar("numeric field overflow", col.MESSAGE), pa.scalar(None, col.MESSAGE))
+        return kept, message
+
+    return kernel
+
+
+def _float_digits(value: float, digits: int) -> str:
+    if value != value:
+        return numerals.NAN
+    if math.isinf(value):
+        return numerals.INFINITY if value > 0 else numerals.MINUS_INFINITY
+    return numerals.parse(f"{value:.{digits}g}")
+
+
+def _constrain_text(source: DataType, target: DataType) -> Kernel:
+    digits = 15 if source.kind is Kind.DOUBLE else 6
+
+    def one(value: Any) -> str:
+        image = _float_digits(value, digits) if source.kind in FLOATS else str(value)
+        if target.precision is not None:
+            image = numerals.constrain(image, target.precision, target.scale or 0)
+        elif target.fixed_scale and (image in numerals.SPECIAL or numerals.split(image)[1] != target.scale):
+            raise RowError(f"numeric {image} has not the scale {target.scale} of its column")
+        return images.lane_image(image, target)
+
+    def kernel(value: Values) -> Outcome:
+        text = decimals.text_image(value, source) if source.kind is Kind.NUMERIC else value
+        out, errors = fallback.map_values(one, STRING, [text])
+        return (pc.cast(out, target.arrow) if target.fixed_scale else out), errors
+
+    return kernel
+
+
+def _to_integer(source: DataType, target: DataType) -> Kernel:
+    lane, message = target.arrow, out_of_range(target)
+    if source.kind is Kind.BOOLEAN:
+        return lambda value: (pc.cast(value, lane), None)
+    if source.kind is Kind.NUMERIC:
+        return _numeric_to_integer(source, target)
+    info = np.iinfo(lane.to_pandas_dtype())
+
+    def kernel(value: Values) -> Outcome:
+        if source.kind in INTEGERS:
+            try:
+                return pc.cast(value, lane), None
+            except pa.ArrowInvalid:
+                data = col.operand(value)
+        else:
+            data = np.rint(col.operand(value))
+        there = col.valid(value)
+        if source.kind in FLOATS:
+            good = (data >= float(info.min)) & (data < -float(info.min))
+        else:
+            good = (data >= info.min) & (data <= info.max)
+        kept = np.where(good, data, 0).astype(lane.to_pandas_dtype())
+        return col.failing(col.build(kept, lane, ~(there & good)), (there & ~good, message))
+
+    return kernel
+
+
+def _numeric_to_integer(source: DataType, target: DataType) -> Kernel:
+    bound, message = 1 << (target.arrow.bit_width - 1), out_of_range(target)
+
+    def one(image: str) -> int:
+        if image in numerals.SPECIAL:
+            raise RowError(f"cannot convert {'NaN' if image == 'NaN' else 'infinity'} to {target.kind.value}")
+        value = numerals.rescale(numerals.split(image), 0)
+        if not -bound <= value < bound:
+            raise RowError(message)
+        return value
+
+    def kernel(value: Values) -> Outcome:
+        if source.fixed_scale:
+            try:
+                whole = pc.round(value, 0, "half_towards_infinity") if decimals.scale_of(source) else value
+                return pc.cast(whole, target.arrow), None
+            except pa.ArrowInvalid:
+                pass
+        return fallback.map_values(one, target.arrow, [decimals.text_image(value, source)])
+
+    return kernel
+
+
+def _to_float(source: DataType, target: DataType) -> Kernel:
+    lane = target.arrow
+    if source.kind in INTEGERS or (source.kind is Kind.REAL and target.kind is Kind.DOUBLE):
+        return lambda value: (pc.cast(value, lane, safe=False), None)
+    if source.kind is Kind.NUMERIC:
+        read = images.reader(target)
+        return lambda value: fallback.map_values(read, lane, [decimals.text_image(value, source)])
+
+    def kernel(value: Values) -> Outcome:
+        data = col.operand(value)
+        with np.errstate(all="ignore"):
+            out = data.astype(np.float32)
+        there = col.valid(value)
+        return col.failing(
+            col.build(out, lane, ~there),
+            (there & np.isinf(out) & ~np.isinf(data), "value out of range: overflow"),
+            (there & (out == 0) & (data != 0), "value out of range: underflow"),
+        )
+
+    return kernel
+
+
+def _calendar(source: DataType, target: DataType) -> Kernel:
+    lane = target.arrow
+    if source.kind is Kind.DATE:
+        return lambda value: _date_to_stamp(value, lane)
+    if target.kind is Kind.DATE:
+        return lambda value: (_stamp_to_date(value), None)
+    if target.kind is Kind.TIME:
+        return lambda value: (_stamp_to_time(value), None)
+    return lambda value: (col.retyped(value, lane), None)
+
+
+def _date_to_stamp(value: Values, lane: pa.DataType) -> Outcome:
+    days = col.operand(value).astype(np.int64)
+    there = col.valid(value)
+    infinite = (days == calendar.DATE_INFINITY) | (days == calendar.DATE_MINUS_INFINITY)
+    lost = (np.abs(days) > calendar.STAMP_INFINITY // calendar.DAY) & ~infinite & there
+    with np.errstate(all="ignore"):
+        micros = days * calendar.DAY
+    micros = np.where(days == calendar.DATE_INFINITY, calendar.STAMP_INFINITY, micros)
+    micros = np.where(days == calendar.DATE_MINUS_INFINITY, calendar.STAMP_MINUS_INFINITY, micros)
+    return col.failing(col.build(micros, lane, ~there), (lost, "date out of range for timestamp"))
+
+
+def _stamp_to_date(value: Values) -> Values:
+    micros = col.operand(value)
+    days = micros // calendar.DAY
+    days = np.where(micros == calendar.STAMP_INFINITY, calendar.DATE_INFINITY, days)
+    days = np.where(micros == calendar.STAMP_MINUS_INFINITY, calendar.DATE_MINUS_INFINITY, days)
+    return col.build(days.astype(np.int32), pa.date32(), ~col.valid(value))
+
+
+def _stamp_to_time(value: Values) -> Values:
+    micros = col.operand(value)
+    infinite = (micros == calendar.STAMP_INFINITY) | (micros == calendar.STAMP_MINUS_INFINITY)
+    return col.build(micros % calendar.DAY, pa.time64("us"), ~col.valid(value) | infinite)

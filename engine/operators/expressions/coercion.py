@@ -1,0 +1,151 @@
+"""Which Postgres types turn into which, and the type several expressions agree on.
+
+Always: the rules are those of `pg_cast` for the types of `engine.schema`, minus what the engine cannot compute exactly;
+numeric types carry their display scale as long as every value is known to have it. Called by `resolve` and by the
+binder of views; pure functions of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal as Choice
+
+from engine.errors import HeadraceError
+from engine.schema import NUMERIC, TEXT, DataType, Kind
+
+Context = Choice["implicit", "assignment", "explicit"]
+
+
+class NoSuchFunction(HeadraceError):
+    """No function, operator or cast takes these types, or none that the engine computes as Postgres does."""
+
+    code = "function"
+
+
+INTEGERS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+FLOATS = (Kind.REAL, Kind.DOUBLE)
+STRINGS = (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR)
+
+_CATEGORY: dict[Kind, str] = {
+    **dict.fromkeys((*INTEGERS, *FLOATS, Kind.NUMERIC), "N"),
+    **dict.fromkeys(STRINGS, "S"),
+    **dict.fromkeys((Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ), "D"),
+    Kind.BOOLEAN: "B",
+}
+_PREFERRED = {Kind.BOOLEAN, Kind.TEXT, Kind.DOUBLE, Kind.TIMESTAMPTZ}
+
+_RANK = {"implicit": 0, "assignment": 1, "explicit": 2}
+
+
+def _casts() -> dict[tuple[Kind, Kind], str]:
+    numbers = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.NUMERIC, Kind.REAL, Kind.DOUBLE)
+    table: dict[tuple[Kind, Kind], str] = {}
+    for i, src in enumerate(numbers):
+        for j, dst in enumerate(numbers):
+            if i != j:
+                table[src, dst] = "implicit" if i < j else "assignment"
+    for src in STRINGS:
+        for dst in STRINGS:
+            table[src, dst] = "implicit"
+    table[Kind.INTEGER, Kind.BOOLEAN] = table[Kind.BOOLEAN, Kind.INTEGER] = "explicit"
+    stamps = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
+    for i, src in enumerate(stamps):
+        for j, dst in enumerate(stamps):
+            if i != j:
+                table[src, dst] = "implicit" if i < j else "assignment"
+    table[Kind.TIMESTAMP, Kind.TIME] = table[Kind.TIMESTAMPTZ, Kind.TIME] = "assignment"
+    for kind in Kind:
+        if kind not in STRINGS:
+            for text in STRINGS:
+                table[kind, text] = "assignment"
+                if kind not in (Kind.JSON, Kind.JSONB, Kind.OTHER):
+                    table[text, kind] = "explicit"
+    return table
+
+
+_CASTS = _casts()
+
+
+def category(kind: Kind) -> str:
+    """Postgres's type category: N numbers, S strings, D dates, B boolean, U anything else."""
+    return _CATEGORY.get(kind, "U")
+
+
+def is_preferred(kind: Kind) -> bool:
+    """Whether `kind` is the preferred type of its category."""
+    return kind in _PREFERRED
+
+
+def casts() -> dict[tuple[Kind, Kind], str]:
+    """Every pair of different kinds that can be cast, with the weakest context that allows it."""
+    return dict(_CASTS)
+
+
+def can_cast(src: DataType | None, dst: DataType, context: Context) -> bool:
+    """Whether a `src` may become a `dst` in `context`; None is an unknown literal, which may become anything."""
+    if src is None or src == dst:
+        return True
+    if src.kind is dst.kind:
+        return src.kind is not Kind.OTHER or src.name == dst.name
+    allowed = _CASTS.get((src.kind, dst.kind))
+    return allowed is not None and _RANK[allowed] <= _RANK[context]
+
+
+def numeric_image(source: DataType) -> DataType:
+    """The numeric type that holds a `source` exactly and with the display scale that Postgres's cast gives it."""
+    if source.kind is Kind.NUMERIC:
+        return source
+    return DataType(Kind.NUMERIC, scale=0) if source.kind in INTEGERS else NUMERIC
+
+
+def merge(left: DataType, right: DataType) -> DataType:
+    """The one type for values of `left` and `right`, which are of one kind: modifiers stay only where they agree."""
+    if left == right:
+        return left
+    if left.kind is Kind.NUMERIC and left.fixed_scale and right.fixed_scale:
+        scales = max(left.scale or 0, 0), max(right.scale or 0, 0)
+        if scales[0] == scales[1]:
+            return DataType(Kind.NUMERIC, scale=scales[0])
+    return DataType(left.kind, name=left.name)
+
+
+def common_type(types: Sequence[DataType | None]) -> DataType:
+    """The type of CASE, COALESCE, UNION, GREATEST over `types`; None is an unknown literal or NULL.
+
+    All unknown gives text. Raises NoSuchFunction when the types do not match. A numeric scale that all known types share
+    is kept: `parse_literal` refuses an unknown literal of another scale.
+    """
+    known = [t for t in types if t is not None]
+    if not known:
+        return TEXT
+    best = known[0]
+    for other in known[1:]:
+        if other.kind is best.kind:
+            if best.kind is Kind.OTHER and other.name != best.name:
+                raise NoSuchFunction(f"types {best} and {other} cannot be matched")
+            continue
+        if category(best.kind) != category(other.kind) or "U" == category(best.kind):
+            raise NoSuchFunction(f"types {_bare(best)} and {_bare(other)} cannot be matched")
+        if not is_preferred(best.kind) and can_cast(best, other, "implicit") and not can_cast(other, best, "implicit"):
+            best = other
+    for other in known:
+        if not can_cast(other, DataType(best.kind, name=best.name), "implicit"):
+            raise NoSuchFunction(f"could not convert type {_bare(other)} to {_bare(best)}")
+    if best.kind is Kind.NUMERIC:
+        merged = numeric_image(known[0])
+        for other in known[1:]:
+            merged = merge(merged, numeric_image(other))
+        return merged
+    merged = next(t for t in known if t.kind is best.kind)
+    for other in known:
+        merged = merge(merged, other) if other.kind is best.kind else DataType(best.kind, name=best.name)
+    return merged
+
+
+def _bare(datatype: DataType) -> str:
+    return datatype.name or "other" if datatype.kind is Kind.OTHER else datatype.kind.value
+
+
+def type_names(types: Sequence[DataType | None]) -> list[str]:
+    """The types as Postgres's messages spell them: without modifiers, an unknown literal as `unknown`."""
+    return ["unknown" if t is None else _bare(t) for t in types]

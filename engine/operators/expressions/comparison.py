@@ -1,0 +1,191 @@
+"""Comparisons, as Postgres orders each type: NaN above all floats, text by bytes (collation C), numerics by value.
+
+Always: both operands come in one kind (`resolve` sees to it); NULL gives NULL but for IS DISTINCT FROM, IN's list and
+the IS tests. Registered in the catalogue at import.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import decimals
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
+from engine.schema import DataType, Kind
+
+_ARROW = {
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+COMPARED = (
+    Kind.SMALLINT,
+    Kind.INTEGER,
+    Kind.BIGINT,
+    Kind.NUMERIC,
+    Kind.REAL,
+    Kind.DOUBLE,
+    Kind.BOOLEAN,
+    Kind.TEXT,
+    Kind.BPCHAR,
+    Kind.BYTEA,
+    Kind.DATE,
+    Kind.TIME,
+    Kind.TIMESTAMP,
+    Kind.TIMESTAMPTZ,
+    Kind.UUID,
+)
+"""Kinds with the six comparisons; VARCHAR is compared as TEXT."""
+
+Compare = Callable[[Values, Values], Values]
+
+
+def _float(name: str) -> Compare:
+    plain = pc.get_function(_ARROW[name])
+
+    def compare(left: Values, right: Values) -> Values:
+        out = plain.call([left, right])
+        a, b = pc.is_nan(left), pc.is_nan(right)
+        if not pc.any(pc.or_(a, b)).as_py() if not isinstance(out, pa.Scalar) else False:
+            return out
+        # NaN is equal to itself and above everything else, so its order is that of the pair (is NaN).
+        either = pc.or_(a, b)
+        nan_order = pc.call_function(_ARROW[name], [pc.cast(a, pa.int8()), pc.cast(b, pa.int8())])
+        return pc.if_else(either, nan_order, out)
+
+    return compare
+
+
+def _trimmed(name: str) -> Compare:
+    plain = pc.get_function(_ARROW[name])
+    return lambda left, right: plain.call([pc.ascii_rtrim(left, " "), pc.ascii_rtrim(right, " ")])
+
+
+@functools.lru_cache(maxsize=1024)
+def comparer(name: str, left: DataType, right: DataType) -> Compare:
+    """The comparison `name` of two columns of one kind: NULL where either is NULL."""
+    if left.kind is Kind.NUMERIC:
+        return decimals.comparer(_ARROW[name], left, right)
+    if left.kind in (Kind.REAL, Kind.DOUBLE):
+        return _float(name)
+    if left.kind is Kind.BPCHAR:
+        return _trimmed(name)
+    plain = pc.get_function(_ARROW[name])
+    return lambda a, b: plain.call([a, b])
+
+
+def _make(name: str) -> Maker:
+    def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+        compare = comparer(name, params[0], params[1])
+        return lambda left, right: (compare(left, right), None)
+
+    return make
+
+
+def _distinct(negated: bool) -> Maker:
+    def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+        compare = comparer("=" if negated else "<>", params[0], params[1])
+
+        def kernel(left: Values, right: Values) -> Outcome:
+            a, b = pc.is_null(left), pc.is_null(right)
+            on_null = pc.equal(a, b) if negated else pc.not_equal(a, b)
+            return pc.coalesce(compare(left, right), on_null), None
+
+        return kernel
+
+    return make
+
+
+def _in(negated: bool) -> Maker:
+    def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+        compare = comparer("=", params[0], params[0])
+
+        def kernel(value: Values, *items: Values) -> Outcome:
+            found: Any = compare(value, items[0])
+            for item in items[1:]:
+                found = pc.or_kleene(found, compare(value, item))
+            return (pc.invert(found) if negated else found), None
+
+        return kernel
+
+    return make
+
+
+def _extreme(greatest: bool) -> Maker:
+    def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+        keep = comparer(">=" if greatest else "<=", params[0], params[0])
+
+        def kernel(first: Values, *rest: Values) -> Outcome:
+            best = first
+            for other in rest:
+                # Postgres keeps the earlier of equals, and passes over NULLs.
+                stays = pc.or_(pc.fill_null(keep(best, other), False), pc.is_null(other))
+                best = pc.if_else(stays, best, other)
+            return best, None
+
+        return kernel
+
+    return make
+
+
+def _nullif(params: tuple[DataType, ...], result: DataType) -> Kernel:
+    compare = comparer("=", params[0], params[1])
+    null = pa.scalar(None, result.arrow)
+    return lambda left, right: (pc.if_else(pc.fill_null(compare(left, right), False), null, left), None)
+
+
+def _is_null(negated: bool) -> Maker:
+    test = pc.is_valid if negated else pc.is_null
+    return lambda _params, _result: lambda value: (test(value), None)
+
+
+def _is_truth(wanted: bool | None, negated: bool) -> Maker:
+    def kernel(value: Values) -> Outcome:
+        if wanted is None:
+            return (pc.is_valid(value) if negated else pc.is_null(value)), None
+        holds = pc.fill_null(value if wanted else pc.invert(value), False)
+        return (pc.invert(holds) if negated else holds), None
+
+    return lambda _params, _result: kernel
+
+
+def _not(_params: tuple[DataType, ...], _result: DataType) -> Kernel:
+    return lambda value: (pc.invert(value), None)
+
+
+def _register() -> None:
+    boolean = Kind.BOOLEAN
+    for kind in COMPARED:
+        for name in _ARROW:
+            entry(name, (kind, kind), boolean, _make(name))
+    for mixed in ((Kind.REAL, Kind.DOUBLE), (Kind.DOUBLE, Kind.REAL)):
+        for name in _ARROW:
+            entry(name, mixed, boolean, _make(name), alias=(Kind.DOUBLE, Kind.DOUBLE))
+    for kind in (*COMPARED, Kind.OTHER):
+        if kind is Kind.OTHER:
+            for name in ("=", "<>"):
+                entry(name, (kind, kind), boolean, _make(name))
+        entry("is distinct from", (kind, kind), boolean, _distinct(False), strict=False)
+        entry("is not distinct from", (kind, kind), boolean, _distinct(True), strict=False)
+        entry("in", (kind, kind), boolean, _in(False), strict=False, variadic=True)
+        entry("not in", (kind, kind), boolean, _in(True), strict=False, variadic=True)
+        entry("nullif", (kind, kind), lambda params: params[0], _nullif, strict=False)
+    for kind in COMPARED:
+        entry("greatest", (kind,), lambda params: params[0], _extreme(True), strict=False, variadic=True)
+        entry("least", (kind,), lambda params: params[0], _extreme(False), strict=False, variadic=True)
+    entry("is null", (None,), boolean, _is_null(False), strict=False)
+    entry("is not null", (None,), boolean, _is_null(True), strict=False)
+    for word, wanted in (("true", True), ("false", False), ("unknown", None)):
+        entry(f"is {word}", (boolean,), boolean, _is_truth(wanted, False), strict=False)
+        entry(f"is not {word}", (boolean,), boolean, _is_truth(wanted, True), strict=False)
+    entry("not", (boolean,), boolean, _not)
+
+
+_register()

@@ -1,0 +1,172 @@
+"""Arithmetic and rounding on NUMERIC: exact on decimal128 where scales are known, by `numerals` where they are not.
+
+Always: the result's type says which lane comes out, with Postgres's display scale; a fixed-lane result of more than 38
+digits fails its row by name. Registered in the catalogue at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import columns as col
+from engine.operators.expressions import decimals, fallback, numerals
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
+from engine.schema import MAX_DIGITS, NUMERIC, DataType, Kind
+
+Params = tuple[DataType, ...]
+
+
+def _scales(params: Sequence[DataType]) -> tuple[int, ...] | None:
+    """The display scales, if all are known."""
+    return tuple(decimals.scale_of(p) for p in params) if all(p.fixed_scale for p in params) else None
+
+
+def sum_type(params: Params) -> DataType:
+    """The type of + and -: the larger scale."""
+    scales = _scales(params)
+    return NUMERIC if scales is None else decimals.fixed(max(scales))
+
+
+def product_type(params: Params) -> DataType:
+    """The type of *: the scales add up."""
+    scales = _scales(params)
+    return NUMERIC if scales is None or sum(scales) > MAX_DIGITS else decimals.fixed(sum(scales))
+
+
+def through_text(function: Callable[..., Any], lane: pa.DataType, params: Params) -> Kernel:
+    """A kernel that hands text images to `function` once per distinct value."""
+
+    def kernel(*values: Values) -> Outcome:
+        images = [
+            decimals.text_image(v, p) if p.kind is Kind.NUMERIC else v for v, p in zip(values, params, strict=True)
+        ]
+        return fallback.map_values(function, lane, images)
+
+    return kernel
+
+
+def _sum(arrow_name: str, slow: Callable[[str, str], str]) -> Maker:
+    plain = pc.get_function(arrow_name)
+
+    def make(params: Params, result: DataType) -> Kernel:
+        scales = _scales(params)
+        if scales is None or not result.fixed_scale:
+            return through_text(slow, result.arrow, params)
+        scale = max(scales)
+        inner, lane = pa.decimal128(MAX_DIGITS - 1, scale), result.arrow
+
+        def kernel(left: Values, right: Values) -> Outcome:
+            a, fault = decimals.rescaled(left, scales[0], scale)
+            b, then = decimals.rescaled(right, scales[1], scale)
+            out = plain.call([col.retyped(a, inner), col.retyped(b, inner)])
+            out = out if out.type == lane else col.retyped(out, lane)
+            lost = decimals.fits(out)
+            if lost is None:
+                return out, col.first_error(fault, then)
+            out, own = col.failing(out, (lost, decimals.TOO_WIDE))
+            return out, col.first_error(fault, then, own)
+
+        return kernel
+
+    return make
+
+
+def _product(params: Params, result: DataType) -> Kernel:
+    scales = _scales(params)
+    if scales is None or not result.fixed_scale:
+        return through_text(numerals.multiply, result.arrow, params)
+    plain = pc.get_function("multiply")
+    scale = sum(scales)
+    # 37 + 38 digits keep Arrow's result type within 76; the product of two 38-digit values fits 256 bits all the same.
+    left_lane, right_lane = pa.decimal128(MAX_DIGITS - 1, scales[0]), pa.decimal256(MAX_DIGITS, scales[1])
+
+    def kernel(left: Values, right: Values) -> Outcome:
+        out = plain.call([col.retyped(left, left_lane).cast(pa.decimal256(37, scales[0])), right.cast(right_lane)])
+        return decimals.narrow(out, scale)
+
+    return kernel
+
+
+def _slow(function: Callable[..., Any]) -> Maker:
+    return lambda params, result: through_text(function, result.arrow, params)
+
+
+def _keeps(params: Params) -> DataType:
+    return decimals.fixed(decimals.scale_of(params[0])) if params[0].fixed_scale else NUMERIC
+
+
+def _negate(params: Params, _result: DataType) -> Kernel:
+    if not params[0].fixed_scale:
+        return through_text(numerals.negate, pa.large_string(), params)
+    return lambda value: (pc.negate(value), None)
+
+
+def _absolute(params: Params, _result: DataType) -> Kernel:
+    if not params[0].fixed_scale:
+        return through_text(numerals.absolute, pa.large_string(), params)
+    return lambda value: (pc.abs(value), None)
+
+
+def _whole(arrow_name: str, slow: Callable[[str], str]) -> Maker:
+    def make(params: Params, result: DataType) -> Kernel:
+        if not params[0].fixed_scale or not result.fixed_scale:
+            return through_text(slow, result.arrow, params)
+        lane = result.arrow
+
+        def kernel(value: Values) -> Outcome:
+            if decimals.scale_of(params[0]) == 0:
+                return value, None
+            if arrow_name == "round":
+                out = pc.round(value, 0, "half_towards_infinity")
+            else:
+                out = pc.call_function(arrow_name, [value])
+            return pc.cast(out, lane), None
+
+        return kernel
+
+    return make
+
+
+def _integral(params: Params) -> DataType:
+    return decimals.fixed(0) if params[0].fixed_scale else NUMERIC
+
+
+def _register() -> None:
+    n = Kind.NUMERIC
+    entry("+", (n, n), sum_type, _sum("add", numerals.add))
+    entry("-", (n, n), sum_type, _sum("subtract", numerals.subtract))
+    entry("*", (n, n), product_type, _product)
+    entry("/", (n, n), lambda _p: NUMERIC, _slow(numerals.divide), fallback=True)
+    entry("%", (n, n), sum_type, _modulo, fallback=True)
+    entry("mod", (n, n), sum_type, _modulo, fallback=True)
+    entry("-", (n,), _keeps, _negate)
+    entry("+", (n,), _keeps, lambda _p, _r: lambda value: (value, None))
+    entry("abs", (n,), _keeps, _absolute)
+    entry("@", (n,), _keeps, _absolute)
+    entry("ceil", (n,), _integral, _whole("ceil", numerals.ceiling))
+    entry("ceiling", (n,), _integral, _whole("ceil", numerals.ceiling))
+    entry("floor", (n,), _integral, _whole("floor", numerals.floor))
+    entry("round", (n,), _integral, _whole("round", lambda text: numerals.round_to(text, 0)))
+    entry("trunc", (n,), _integral, _whole("trunc", lambda text: numerals.truncate_to(text, 0)))
+    entry("round", (n, Kind.INTEGER), lambda _p: NUMERIC, _slow(numerals.round_to), fallback=True)
+    entry("trunc", (n, Kind.INTEGER), lambda _p: NUMERIC, _slow(numerals.truncate_to), fallback=True)
+    entry("sign", (n,), lambda _p: NUMERIC, _slow(numerals.sign), fallback=True)
+
+
+def _modulo(params: Params, result: DataType) -> Kernel:
+    slow = through_text(numerals.remainder, pa.large_string(), params)
+    if not result.fixed_scale:
+        return slow
+
+    def kernel(left: Values, right: Values) -> Outcome:
+        out, errors = slow(left, right)
+        return pc.cast(out, result.arrow), errors
+
+    return kernel
+
+
+_register()

@@ -1,0 +1,95 @@
+"""The catalogue's shelf: every function and operator with its signature, result type and implementation.
+
+Always: a signature's name `f(kind,kind)` is unique and stable (plans are fingerprinted by it); an implementation is made
+once for each call (types known, constants seen) and is then a kernel over Arrow columns. The families register here at
+import; `resolve` and `evaluate` read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from engine.schema import DataType, Kind
+
+Values = pa.Array | pa.Scalar
+"""A column, or a constant that stands for a column of any length."""
+
+Outcome = tuple[Any, Any]
+"""(values, errors): errors is None, or messages where a row fails; values are null there."""
+
+Kernel = Callable[..., Outcome]
+"""Takes one `Values` an argument, at least one of them a column."""
+
+Maker = Callable[[tuple[DataType, ...], DataType], Kernel]
+"""Makes the kernel of one call from its parameter types and its result type."""
+
+Result = Kind | Callable[[tuple[DataType, ...]], DataType]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One catalogue entry. `params` are kinds; None takes any type. `variadic`: the last parameter repeats.
+
+    `strict`: NULL in gives NULL out, and the kernel is not asked about a constant NULL. `fallback`: it is evaluated once per distinct value in Python.
+    `alias`: the entry only takes part in resolution; the one of these parameters is what gets called.
+    """
+
+    name: str
+    params: tuple[Kind | None, ...]
+    result: Result
+    make: Maker
+    strict: bool = True
+    variadic: bool = False
+    fallback: bool = False
+    alias: tuple[Kind, ...] | None = None
+
+    @property
+    def function(self) -> str:
+        """The resolved name, as `Call.function` holds it."""
+        kinds = ",".join("any" if k is None else k.value for k in self.params)
+        return f"{self.name}({kinds}{',...' if self.variadic else ''})"
+
+
+_BY_NAME: dict[str, list[Signature]] = {}
+_BY_FUNCTION: dict[str, Signature] = {}
+
+
+def register(signature: Signature) -> None:
+    """Adds an entry. Asserts that its resolved name is new."""
+    assert signature.function not in _BY_FUNCTION, signature.function
+    _BY_FUNCTION[signature.function] = signature
+    _BY_NAME.setdefault(signature.name, []).append(signature)
+
+
+def entry(
+    name: str,
+    params: Sequence[Kind | None],
+    result: Result,
+    make: Maker,
+    *,
+    strict: bool = True,
+    variadic: bool = False,
+    fallback: bool = False,
+    alias: tuple[Kind, ...] | None = None,
+) -> None:
+    """Registers one signature; see `Signature`."""
+    register(Signature(name, tuple(params), result, make, strict, variadic, fallback, alias))
+
+
+def named(name: str) -> Sequence[Signature]:
+    """The overloads of `name`, in the order they were registered."""
+    return _BY_NAME.get(name, ())
+
+
+def by_function(function: str) -> Signature:
+    """The entry of a resolved name. Raises KeyError."""
+    return _BY_FUNCTION[function]
+
+
+def every() -> tuple[Signature, ...]:
+    """All entries, in the order of registration."""
+    return tuple(_BY_FUNCTION.values())

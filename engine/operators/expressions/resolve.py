@@ -1,0 +1,260 @@
+"""Which catalogue entry a function or operator means for given argument types, by Postgres's overload resolution.
+
+Always: the answer names one entry and the exact parameter types, so that the binder can put a Cast wherever an
+argument's type differs; an unknown literal (None) takes the parameter's type. What Postgres has and the engine has not
+is refused like what Postgres has not. Called by the binder of views; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.operators.expressions import functions
+from engine.operators.expressions.coercion import (
+    FLOATS,
+    INTEGERS,
+    STRINGS,
+    NoSuchFunction,
+    can_cast,
+    category,
+    common_type,
+    is_preferred,
+    numeric_image,
+    type_names,
+)
+from engine.operators.expressions.registry import Signature
+from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
+
+Types = Sequence[DataType | None]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The entry's resolved name, the type each argument must be cast to, and the result's type."""
+
+    function: str
+    params: tuple[DataType, ...]
+    result: DataType
+
+
+_SYNONYMS = {
+    "!=": "<>",
+    "~~": "like",
+    "~~*": "ilike",
+    "!~~": "not like",
+    "!~~*": "not ilike",
+    "character_length": "char_length",
+    "pow": "power",
+    "every": "bool_and",
+}
+_SPECIAL_FORMS = ("in", "not in", "greatest", "least")
+
+
+def resolve(name: str, args: Types) -> Resolution:
+    """The catalogue entry that `name` means for `args`. Raises NoSuchFunction with Postgres's message."""
+    name = _SYNONYMS.get(name.lower(), name.lower())
+    if name in ("and", "or"):
+        return _junction(name, args)
+    if name in _SPECIAL_FORMS:
+        return _of_common_type(name, args)
+    candidates = [s for s in functions.overloads(name) if _takes(s, len(args))]
+    chosen = _choose(name, candidates, args) if candidates else None
+    if chosen is None:
+        raise _no_such(name, args)
+    return _resolution(chosen, args)
+
+
+def _junction(name: str, args: Types) -> Resolution:
+    for arg in args:
+        if arg is not None and arg.kind is not Kind.BOOLEAN:
+            raise NoSuchFunction(f"argument of {name.upper()} must be type boolean, not type {type_names([arg])[0]}")
+    return Resolution(name, (BOOLEAN,) * len(args), BOOLEAN)
+
+
+def _of_common_type(name: str, args: Types) -> Resolution:
+    common = common_type(args)
+    # Values that are only compared may be brought together by value; GREATEST returns one, so its image must stay.
+    matched = DataType(Kind.TEXT) if common.kind is Kind.VARCHAR else common
+    for signature in functions.overloads(name):
+        if signature.params[0] is matched.kind:
+            _check_comparable(name, matched, args)
+            result = BOOLEAN if signature.result is Kind.BOOLEAN else matched
+            return Resolution(signature.function, (matched,) * len(args), result)
+    raise _no_such("=" if "in" in name.split() else name, args)
+
+
+def _takes(signature: Signature, count: int) -> bool:
+    return count >= len(signature.params) if signature.variadic else count == len(signature.params)
+
+
+def _param(signature: Signature, position: int) -> Kind | None:
+    return signature.params[min(position, len(signature.params) - 1)]
+
+
+def _choose(name: str, candidates: list[Signature], args: Types) -> Signature | None:
+    exact = _exact(candidates, args)
+    if exact is not None:
+        return exact
+    usable = [s for s in candidates if all(_accepts(_param(s, i), a) for i, a in enumerate(args))]
+    if len(usable) < 2:
+        return usable[0] if usable else None
+    best = _most(usable, args, lambda kind, arg: arg is not None and kind is arg.kind)
+    if len(best) > 1:
+        best = _most(best, args, _exact_or_preferred)
+    if len(best) > 1 and None in args:
+        best = _by_unknowns(best, args)
+    if len(best) == 1:
+        return best[0]
+    raise NoSuchFunction(
+        f"{_called(name, args)} is not unique", hint="add explicit casts so that one candidate is the best"
+    )
+
+
+def _exact(candidates: Sequence[Signature], args: Types) -> Signature | None:
+    """The candidate of exactly these types; of two operands an unknown one is taken for the other's type."""
+    kinds = [None if a is None else a.kind for a in args]
+    if len(kinds) == 2 and kinds.count(None) == 1:
+        other = kinds[0] or kinds[1]
+        kinds = [other, other]
+    for signature in candidates:
+        if None not in kinds and all(_param(signature, i) is kind for i, kind in enumerate(kinds)):
+            return signature
+    return None
+
+
+def _accepts(kind: Kind | None, arg: DataType | None) -> bool:
+    return arg is None or kind is None or can_cast(arg, DataType(kind, name=arg.name), "implicit")
+
+
+def _exact_or_preferred(kind: Kind | None, arg: DataType | None) -> bool:
+    if arg is None or kind is None:
+        return False
+    return kind is arg.kind or (is_preferred(kind) and category(kind) == category(arg.kind))
+
+
+def _most(
+    candidates: Sequence[Signature], args: Types, good: Callable[[Kind | None, DataType | None], bool]
+) -> list[Signature]:
+    scores = [sum(good(_param(s, i), a) for i, a in enumerate(args)) for s in candidates]
+    highest = max(scores)
+    return [s for s, score in zip(candidates, scores, strict=True) if score == highest]
+
+
+def _by_unknowns(candidates: Sequence[Signature], args: Types) -> list[Signature]:
+    """Narrow by what the unknown literals may be: a string if anyone takes one, else the one category all agree on."""
+    left = list(candidates)
+    for i, arg in enumerate(args):
+        if arg is not None:
+            continue
+        kinds = [k for s in left if (k := _param(s, i)) is not None]
+        groups = {category(k) for k in kinds}
+        group = "S" if "S" in groups else groups.pop() if len(groups) == 1 else None
+        if group is None:
+            continue
+        left = [s for s in left if (k := _param(s, i)) is not None and category(k) == group]
+        preferred = [s for s in left if (k := _param(s, i)) is not None and is_preferred(k)]
+        left = preferred or left
+    if len(left) > 1:
+        known = {a.kind for a in args if a is not None}
+        if len(known) == 1:
+            kind = known.pop()
+            same = [s for s in left if all(_accepts(_param(s, i), DataType(kind)) for i in range(len(args)))]
+            left = same if len(same) == 1 else left
+    return left
+
+
+def _resolution(signature: Signature, args: Types) -> Resolution:
+    if signature.alias is not None:
+        kinds: Sequence[Kind | None] = signature.alias
+        signature = next(s for s in functions.overloads(signature.name) if s.params == signature.alias)
+    else:
+        kinds = [_param(signature, i) for i in range(len(args))]
+    params = tuple(_parameter(kind, arg) for kind, arg in zip(kinds, args, strict=True))
+    if Kind.OTHER in signature.params:
+        _check_comparable(signature.name, params[0], args)
+    result = signature.result(params) if callable(signature.result) else DataType(signature.result)
+    return Resolution(signature.function, params, result)
+
+
+def _parameter(kind: Kind | None, arg: DataType | None) -> DataType:
+    if kind is None:
+        return TEXT if arg is None else arg
+    if arg is None:
+        return DataType(kind)
+    if kind is Kind.NUMERIC:
+        return numeric_image(arg)
+    return arg if arg.kind is kind else DataType(kind, name=arg.name)
+
+
+_BY_IMAGE = {"inet", "cidr", "macaddr", "macaddr8", "oid", "xid", "xid8", "cid", "pg_lsn", "money", "name", "bit", "varbit"}
+_NOT_BY_IMAGE = {
+    "interval", "citext", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "hstore", "geometry",
+    "geography", "tsquery", "jsonpath", "record", "vector", "cube", "numrange", "nummultirange", "semver",
+}  # fmt: skip
+_ARRAYS_BY_IMAGE = {"smallint", "integer", "bigint", "boolean", "text", "uuid", "date", "character varying"}
+
+
+def compared_by_image(datatype: DataType) -> bool:
+    """Whether values of an OTHER type are equal exactly when their text images are (an enum, inet, integer[])."""
+    name = (datatype.name or "").lower()
+    if name.endswith("]"):
+        return name.partition("[")[0].partition("(")[0].strip() in _ARRAYS_BY_IMAGE
+    base = name.rpartition(".")[2].partition("(")[0].strip()
+    return base in _BY_IMAGE or (base not in _NOT_BY_IMAGE and base.replace("_", "").isalnum())
+
+
+def _check_comparable(name: str, datatype: DataType, args: Types) -> None:
+    if datatype.kind is not Kind.OTHER:
+        return
+    names = {a.name for a in args if a is not None}
+    if len(names) != 1 or not compared_by_image(datatype):
+        raise _no_such(name, args, hint="the engine compares this type only where its text image decides equality")
+
+
+def _is_operator(name: str) -> bool:
+    return not name[0].isalpha() or name in ("like", "ilike", "not like", "not ilike", "is distinct from")
+
+
+def _called(name: str, args: Types) -> str:
+    names = type_names(args)
+    if _is_operator(name):
+        return f"operator {names[0]} {name} {names[1]}" if len(names) == 2 else f"operator {name} {names[0]}"
+    return f"function {name}({', '.join(names)})"
+
+
+def _no_such(name: str, args: Types, hint: str = "") -> NoSuchFunction:
+    names = type_names(args)
+    if _is_operator(name) and names:
+        what = f"{names[0]} {name} {names[1]}" if len(names) > 1 else f"{name} {names[0]}"
+        return NoSuchFunction(f"operator does not exist: {what}", hint=hint)
+    return NoSuchFunction(f"function {name}({', '.join(names)}) does not exist", hint=hint)
+
+
+_ORDERED = (*INTEGERS, *FLOATS, *STRINGS, Kind.NUMERIC, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.BYTEA)
+
+
+def aggregate_type(function: str, arg: DataType | None) -> DataType:
+    """The result type of an aggregate; `arg` None is count(*). Raises NoSuchFunction."""
+    function = _SYNONYMS.get(function, function)
+    if function == "count":
+        return BIGINT
+    if arg is None:
+        raise NoSuchFunction(f"function {function}(unknown) is not unique", hint="cast the argument")
+    kind = arg.kind
+    if function in ("min", "max") and kind in _ORDERED:
+        return TEXT if kind is Kind.VARCHAR else DataType(kind) if kind is Kind.BPCHAR else arg
+    if function == "sum" and kind in (Kind.SMALLINT, Kind.INTEGER):
+        return BIGINT
+    if function == "sum" and kind in (Kind.BIGINT, Kind.NUMERIC):
+        exact = numeric_image(arg)
+        return DataType(Kind.NUMERIC, scale=max(exact.scale or 0, 0)) if exact.fixed_scale else NUMERIC
+    if function == "sum" and kind in FLOATS:
+        return arg
+    if function == "avg" and kind in (*INTEGERS, Kind.NUMERIC):
+        return NUMERIC
+    if function == "avg" and kind in FLOATS:
+        return DOUBLE
+    if function in ("bool_and", "bool_or") and kind is Kind.BOOLEAN:
+        return BOOLEAN
+    raise NoSuchFunction(f"function {function}({type_names([arg])[0]}) does not exist")

@@ -1,0 +1,71 @@
+"""Rows numbered by group, and the versions of each group: what both forms of reduce start from.
+
+Always: groups are numbered by key identity, versions stand by group and time, and depend on nothing but the updates'
+content. Called by the reduce operators and the tables' intake.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.batch.keys import Keys
+from engine.batch.updates import Int64s, UInt8s, Updates
+from engine.kernels.reduce import corrections, group_ids, versions
+
+
+class Groups(NamedTuple):
+    """`ids[row]`: the row's group; `order`: rows by group, then time; `first[group]`: one row of it."""
+
+    order: Int64s
+    ids: Int64s
+    first: Int64s
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.first)
+
+
+def group(keys: Keys, times: Int64s | None = None) -> Groups:
+    """The groups of rows with these keys; within a group by time, or as they come when there are no times."""
+    lanes = (keys.check, keys.hash) if times is None else (times, keys.check, keys.hash)
+    order = np.lexsort(lanes)
+    ids = np.empty(len(order), np.int64)
+    count = group_ids(order, keys.hash, keys.check, ids)
+    first = np.empty(count, np.int64)
+    first[ids[order[::-1]]] = order[::-1]
+    return Groups(order, ids, first)
+
+
+class Versions(NamedTuple):
+    """States of groups: `groups`, `times`, `rows` (a row of the group) and `lanes` one a version; `starts[g]` … bounds."""
+
+    groups: Int64s
+    times: Int64s
+    rows: Int64s
+    lanes: Int64s
+
+    def starts(self, count: int) -> Int64s:
+        """Group g's versions are starts[g] … starts[g + 1]."""
+        return np.searchsorted(self.groups, np.arange(count + 1))
+
+
+def versions_of(found: Groups, updates: Updates, lanes: Int64s, prior: Int64s, before: int) -> Versions:
+    """Each group's lanes at `before` (`prior`) and after each time of its updates. lanes: rows × width."""
+    room = len(updates) + found.count
+    out_group, out_time, out_row = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    out_lanes = np.empty((room, lanes.shape[1]), np.int64)
+    n = versions(
+        found.order, found.ids, updates.times, updates.diffs, lanes, prior, before, out_group, out_time, out_row, out_lanes
+    )
+    return Versions(out_group[:n], out_time[:n], out_row[:n], out_lanes[:n])
+
+
+def corrections_of(found: Versions, live: UInt8s, same: UInt8s) -> tuple[Int64s, Int64s, Int64s]:
+    """(version, time, diff) of the updates that lead from each version to the next."""
+    room = 2 * len(found.groups)
+    version, time, diff = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    n = corrections(found.groups, found.times, live, same, version, time, diff)
+    return version[:n], time[:n], diff[:n]

@@ -1,0 +1,72 @@
+"""Operators without state: project and filter. Each is a pure function from updates to updates.
+
+Always: a row whose expression fails leaves the rows and stands in the errors, with its own time and diff, so that
+retracting the row retracts the error. Called by the dataflow's linear nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.batch.updates import Bools, Updates
+from engine.operators.delta import Delta, errors_at, keep, rows_of
+from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.ir import ColumnRef, Expr
+
+
+def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta:
+    """Each row replaced by the values of `exprs`, in the lanes of `schema`. The first failing expression is the error."""
+    columns: list[pa.Array] = []
+    messages: pa.Array | None = None
+    rows = updates.rows
+    for expr in exprs:
+        if isinstance(expr, ColumnRef):
+            columns.append(rows.column(expr.index))
+            continue
+        found = evaluate(expr, rows)
+        columns.append(found.values)
+        if found.errors is not None and found.errors.null_count < len(found.errors):
+            messages = found.errors if messages is None else pc.coalesce(messages, found.errors)
+    projected = Updates(rows_of(columns, schema, len(updates)), updates.times, updates.diffs)
+    return split(projected, messages)
+
+
+def filter_rows(updates: Updates, predicate: Expr) -> Delta:
+    """The rows for which `predicate` is TRUE (neither FALSE nor NULL)."""
+    found = evaluate(predicate, updates.rows)
+    mask = as_mask(found.values)
+    if found.errors is None or found.errors.null_count == len(found.errors):
+        return Delta(keep(updates, mask), None)
+    failed = _present(found.errors)
+    return Delta(keep(updates, mask & ~failed), _failures(updates, found.errors, failed))
+
+
+def split(updates: Updates, messages: pa.Array | None) -> Delta:
+    """Rows apart from errors: `messages` (large_string, or None for no error) is non-null where the row failed."""
+    if messages is None:
+        return Delta(updates, None)
+    failed = _present(messages)
+    return Delta(keep(updates, ~failed), _failures(updates, messages, failed))
+
+
+def as_mask(values: pa.Array) -> Bools:
+    """A boolean column as a mask; NULL counts as false."""
+    filled = values.fill_null(False) if values.null_count else values
+    mask: Bools = filled.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _present(messages: pa.Array) -> Bools:
+    mask: Bools = messages.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _failures(updates: Updates, messages: pa.Array, failed: Bools) -> Updates | None:
+    at = np.flatnonzero(failed)
+    if not len(at):
+        return None
+    return errors_at(messages.take(pa.array(at)), updates.times[at], updates.diffs[at])

@@ -1,0 +1,68 @@
+"""The intake of a table without a key: inserts and retractions of whole rows, counted by identical image.
+
+Always: a retraction of a row that is not there is an error update and changes nothing; a truncate retracts every live
+copy. Called by the dataflow's table nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, Updates, Upserts
+from engine.kernels.upsert import net_counts
+from engine.operators.delta import Delta, concat_rows, errors_at
+from engine.operators.expressions.columns import MESSAGE
+from engine.operators.groups import group
+from engine.operators.upsert import spell_out
+from engine.schema import Schema
+from engine.trace.spine import Spine
+
+_KINDS = np.zeros(5, np.uint8)
+_KINDS[[INSERT, RETRACT, TRUNCATE]] = (0, 1, 2)
+
+
+def count_rows(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
+    """The updates that inserts, retractions and truncates make of a multiset whose trace stands at `as_of`."""
+    truncates = upserts.kinds == TRUNCATE
+    prior, diffs = _prior(schema, spine, upserts, as_of, everything=bool(truncates.any()))
+    payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
+    found = group(Keys(*fingerprint(payload)))
+    counts = np.zeros(found.count, np.int64)
+    np.add.at(counts, found.ids[len(upserts) :], diffs)
+    images = np.empty(found.count, np.int64)
+    real = np.flatnonzero(np.concatenate([~truncates, np.ones(prior.num_rows, np.bool_)]))
+    images[found.ids[real]] = real
+    changes = spell_out(upserts, truncates, found.ids, found.count)
+    n = len(changes.rows)
+    order = np.argsort(changes.groups, kind="stable")
+    out, times, net = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    bad = np.empty(n, np.uint8)
+    epochs = upserts.epochs[changes.rows]
+    kept = net_counts(
+        order, changes.groups, epochs, _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad
+    )
+    rows = None
+    if kept:
+        at = images[changes.groups[out[:kept]]]
+        rows = Updates(payload.take(pa.array(at)), times[:kept], net[:kept])
+    failed = np.flatnonzero(bad)
+    return Delta(rows, _absent(name, epochs[failed]) if len(failed) else None)
+
+
+def _prior(
+    schema: Schema, spine: Spine, upserts: Upserts, as_of: int, *, everything: bool
+) -> tuple[pa.RecordBatch, Int64s]:
+    if everything:
+        live = spine.snapshot(as_of)
+        return live.rows, live.diffs
+    columns = range(len(schema.columns))
+    keys = key_lanes(upserts.rows, columns, [c.type for c in schema.columns])
+    found = spine.gather(keys.take(group(keys).first))
+    return found.rows(), found.diffs
+
+
+def _absent(name: str, epochs: Int64s) -> Updates:
+    text = f"table {name}: a row without a key was retracted that is not there; the table needs REPLICA IDENTITY FULL"
+    return errors_at(pa.array([text] * len(epochs), MESSAGE), epochs, np.ones(len(epochs), np.int64))

@@ -1,0 +1,186 @@
+"""The intake of a keyed table: from upserts to updates, with the old row from the table's own primary-key arrangement.
+
+Always: changes apply in their order and the last one of an epoch stands; an image that does not change emits nothing; a
+delete of an absent key is nothing (a replay); an unchanged value is filled from the key's previous image, or is an error
+update that names table and column. Called by the dataflow's table nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
+from engine.kernels.upsert import fill_forward, net_images, walk
+from engine.operators.delta import Delta, concat, concat_rows, errors_at, rows_of, take
+from engine.operators.expressions.columns import MESSAGE
+from engine.operators.groups import group
+from engine.schema import Schema
+from engine.trace.spine import Spine
+
+
+class Changes(NamedTuple):
+    """Upserts with every truncate spelt out as a delete of each known key: one entry a change of one key.
+
+    `rows`: the upsert's position; `groups`: number of the key; `fills`: change that fills, or -1.
+    """
+
+    rows: Int64s
+    groups: Int64s
+    removes: UInt8s
+    fills: Int64s
+
+
+def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
+    """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch)."""
+    assert schema.key is not None, "a keyed table"
+    types = [schema.columns[k].type for k in schema.key]
+    keys = key_lanes(upserts.rows, schema.key, types)
+    truncates = upserts.kinds == TRUNCATE
+    if truncates.any():
+        prior = spine.snapshot(as_of).rows
+        old = key_lanes(prior, schema.key, types)
+        found = group(Keys(np.concatenate([keys.hash, old.hash]), np.concatenate([keys.check, old.check])))
+        current = np.full(found.count, -1, np.int64)
+        current[found.ids[len(upserts) :]] = np.arange(prior.num_rows)
+        changes = spell_out(upserts, truncates, found.ids, found.count)
+    else:
+        found = group(keys)
+        current, prior = _live_rows(spine, keys.take(found.first))
+        changes = Changes(
+            np.arange(len(upserts)), found.ids, (upserts.kinds == DELETE).astype(np.uint8), _fills(upserts)
+        )
+    count = len(changes.rows)
+    current[current >= 0] += count
+    before, after, fill_image = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    bad = np.empty(count, np.uint8)
+    partial = _partial(upserts)
+    failed = walk(
+        changes.groups, changes.removes, changes.fills, partial[changes.rows], current, before, after, fill_image, bad
+    )
+    order = np.argsort(changes.groups, kind="stable")
+    old, new, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    n = net_images(order, changes.groups, upserts.epochs[changes.rows], before, after, old, new, times)
+    images = _Images(upserts, prior, changes.rows, fill_image)
+    rows = _emit(images, old[:n], new[:n], times[:n])
+    return Delta(rows, _unfilled(name, schema, upserts, changes.rows[np.flatnonzero(bad)]) if failed else None)
+
+
+def spell_out(upserts: Upserts, truncates: Bools, groups: Int64s, count: int) -> Changes:
+    """Every truncate as a removal of each of `count` groups, in place."""
+    repeats = np.where(truncates, count, 1)
+    starts = np.cumsum(repeats) - repeats
+    rows = np.repeat(np.arange(len(upserts)), repeats)
+    cut = truncates[rows]
+    own = groups[: len(upserts)][rows]
+    fills = _fills(upserts)[rows]
+    return Changes(
+        rows,
+        np.where(cut, np.arange(len(rows)) - starts[rows], own),
+        (cut | (upserts.kinds[rows] == DELETE)).astype(np.uint8),
+        np.where(fills >= 0, starts[fills], -1),
+    )
+
+
+def _fills(upserts: Upserts) -> Int64s:
+    return np.full(len(upserts), -1, np.int64) if upserts.fill_from is None else upserts.fill_from
+
+
+def _partial(upserts: Upserts) -> UInt8s:
+    partial = np.zeros(len(upserts), np.uint8)
+    for mask in upserts.unchanged.values():
+        partial |= mask
+    return partial
+
+
+def _live_rows(spine: Spine, keys: Keys) -> tuple[Int64s, pa.RecordBatch]:
+    """For each key the position of its live row in the payload returned beside, or -1."""
+    found = spine.gather(keys)
+    current = np.full(len(keys), -1, np.int64)
+    probe, diffs = found.probe, found.diffs
+    rows = found.rows()
+    if not len(probe):
+        return current, rows
+    if np.bincount(probe).max() == 1:
+        current[probe] = np.where(diffs > 0, np.arange(len(probe)), -1)
+        return current, rows
+    # Identical images have one key, so the image alone says which of a key's old rows is meant.
+    images = group(Keys(*fingerprint(rows)))
+    net = np.zeros(images.count, np.int64)
+    np.add.at(net, images.ids, diffs)
+    live = np.flatnonzero(net[images.ids] > 0)
+    current[probe[live]] = live
+    return current, rows
+
+
+class _Images:
+    """Rows by image number: below the number of changes a change's row (filled), above it a prior row."""
+
+    def __init__(self, upserts: Upserts, prior: pa.RecordBatch, rows: Int64s, fill_image: Int64s) -> None:
+        self._count = len(rows)
+        self._rows = rows
+        self._offset = len(upserts) - self._count
+        self._payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
+        self._sources: Mapping[int, Int64s] = {
+            column: self._filled(mask[rows], fill_image) for column, mask in upserts.unchanged.items() if mask.any()
+        }
+
+    def _filled(self, mask: Bools, fill_image: Int64s) -> Int64s:
+        sources = np.empty(self._count, np.int64)
+        fill_forward(mask.astype(np.uint8), fill_image, sources)
+        return sources
+
+    def _positions(self, images: Int64s) -> Int64s:
+        if not self._count:
+            return images
+        return np.where(images < self._count, self._rows[np.minimum(images, self._count - 1)], images + self._offset)
+
+    def take(self, images: Int64s) -> pa.RecordBatch:
+        """The rows of `images`, unchanged values filled in."""
+        taken = self._payload.take(pa.array(self._positions(images)))
+        if not self._sources:
+            return taken
+        columns = taken.columns
+        for column, sources in self._sources.items():
+            filled = np.where(images < self._count, sources[np.minimum(images, self._count - 1)], images)
+            columns[column] = self._payload.column(column).take(pa.array(self._positions(filled)))
+        return rows_of(columns, taken.schema, len(images))
+
+
+def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s) -> Updates | None:
+    """-old and +new at each time, where the two are not the same image."""
+    if not len(times):
+        return None
+    ends, begins = np.flatnonzero(old >= 0), np.flatnonzero(new >= 0)
+    updates = Updates(
+        images.take(np.concatenate([old[ends], new[begins]])),
+        np.concatenate([times[ends], times[begins]]),
+        np.concatenate([np.full(len(ends), -1, np.int64), np.ones(len(begins), np.int64)]),
+    )
+    both = np.flatnonzero((old >= 0) & (new >= 0))
+    if len(both):
+        high, low = fingerprint(updates.rows)
+        one, two = np.searchsorted(ends, both), len(ends) + np.searchsorted(begins, both)
+        same = (high[one] == high[two]) & (low[one] == low[two])
+        if same.any():
+            keep = np.ones(len(updates), np.bool_)
+            keep[one[same]] = False
+            keep[two[same]] = False
+            kept = np.flatnonzero(keep)
+            return take(updates, kept) if len(kept) else None
+    return updates
+
+
+def _unfilled(name: str, schema: Schema, upserts: Upserts, rows: Int64s) -> Updates | None:
+    """One error for each value of `rows` (positions of upserts) that was not sent and that no earlier row has."""
+    parts = []
+    for column, mask in upserts.unchanged.items():
+        at = rows[mask[rows]]
+        text = f"table {name}: the unchanged value of column {schema.columns[column].name} was not sent, and its key has no earlier row"
+        messages = pa.array([text] * len(at), MESSAGE)
+        parts.append(errors_at(messages, upserts.epochs[at], np.ones(len(at), np.int64)))
+    return concat(parts)

@@ -1,0 +1,476 @@
+"""Between intake and reclock: from changes and marks, in any interleaving, to whole source transactions in commit order.
+
+Always: what `complete` gives was never given before, is whole, and is the next prefix of the source's commit order;
+duplicates (Debezium repeats after a crash, Spark retries tasks) change nothing. What still waits is named by `waiting`
+and held back from the positions by `pending_positions`. The reclock is the only caller.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from connectors.changes import Decoded, Heartbeat, SnapshotMark, TableChanges, TransactionMark, VersionMark
+from engine.batch import key_lanes
+from engine.errors import HeadraceError
+
+MEMORY_OF_TRANSACTIONS = 1_000_000
+"""How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
+
+
+class ContinuityError(HeadraceError):
+    """The stream of a source cannot be continued without guessing (P5)."""
+
+    code = "continuity"
+
+
+class Slice(NamedTuple):
+    """Rows start … stop of one decoded run."""
+
+    changes: TableChanges
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One whole source transaction, ready to become an epoch.
+
+    `kind`: transaction, snapshot, version, or cut (a source without metadata: what one poll brought). `id`: txId or
+    version, -1 for snapshots and cuts. `lsn`: of its END (version for Spark). `commit_us`: µs since 1970 UTC.
+    """
+
+    kind: str
+    id: int
+    lsn: int
+    commit_us: int
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What the oldest incomplete transaction waits for: table → events still missing."""
+
+    kind: str
+    id: int
+    missing: Mapping[str, int]
+    since_us: int
+
+
+class Assembler(Protocol):
+    """Makes transactions of one source's changes."""
+
+    def accept(self, decoded: Decoded) -> None:
+        """Take in what a format decoded."""
+
+    def complete(self) -> list[Transaction]:
+        """The longest complete prefix that was not given yet."""
+
+    def pending_positions(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → the oldest offset of what is not given yet."""
+
+    def waiting(self) -> Waiting | None:
+        """What holds the prefix up, or None."""
+
+    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
+        """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us."""
+
+
+@dataclass
+class _Pending:
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    clean: bool = True
+
+    def distinct(self, table: str) -> int:
+        """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
+        slices = self.slices.get(table)
+        if not slices:
+            return 0
+        if len(slices) == 1 and self.clean:
+            return slices[0].stop - slices[0].start
+        return len(np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices])))
+
+    def whole(self) -> tuple[Slice, ...]:
+        """All slices, repetitions taken out."""
+        if self.clean and all(len(s) == 1 for s in self.slices.values()):
+            return tuple(s[0] for s in self.slices.values())
+        return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
+
+
+def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
+    """The slices without later copies of an event: an order belongs to the offset at which it was first seen."""
+    seen: dict[int, tuple[int, int]] = {}
+    out = []
+    for s in slices:
+        offsets = s.changes.offsets[s.start : s.stop].tolist()
+        orders = s.changes.orders[s.start : s.stop].tolist()
+        for i, (offset, order) in enumerate(zip(offsets, orders, strict=True), s.start):
+            if seen.setdefault(order, (s.changes.partition, offset)) == (s.changes.partition, offset):
+                if out and out[-1].changes is s.changes and out[-1].stop == i:
+                    out[-1] = Slice(s.changes, out[-1].start, i + 1)
+                else:
+                    out.append(Slice(s.changes, i, i + 1))
+    return out
+
+
+def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
+    """The (start, stop) of each run of equal values."""
+    if len(lane) == 0:
+        return []
+    cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(lane)]
+    return zip(edges[:-1], edges[1:], strict=True)
+
+
+class _Snapshot:
+    """The initial snapshot while it is read. A connector killed in it begins again: rows of the tries are told apart by
+    their txId, the last STARTED voids the counts before it, and the last try is the one that counts."""
+
+    def __init__(self, tables: Mapping[str, str]) -> None:
+        self._tables = tables
+        self._tries: dict[int, list[TableChanges]] = {}
+        self._counts: dict[str, int] = {}
+        self.marks: list[SnapshotMark] = []
+        self.ended = False
+
+    def add(self, changes: TableChanges) -> None:
+        """Rows with a snapshot mark."""
+        ids = changes.transactions
+        for start, stop in runs(ids):
+            whole = start == 0 and stop == len(ids)
+            part = changes if whole else changes.take(np.arange(start, stop))
+            self._tries.setdefault(int(ids[start]), []).append(part)
+
+    def mark(self, mark: SnapshotMark) -> None:
+        """Progress, as Debezium notifies it."""
+        self.marks.append(mark)
+        if mark.status == "started":
+            self._counts.clear()
+            self.ended = False
+        elif mark.status == "table" and mark.table is not None and mark.rows is not None:
+            self._counts[mark.table] = mark.rows
+        elif mark.status in ("completed", "skipped"):
+            self.ended = True
+
+    def rows(self) -> list[TableChanges]:
+        """Everything that is held."""
+        return [c for chunks in self._tries.values() for c in chunks]
+
+    def _last(self) -> list[TableChanges]:
+        return max(self._tries.values(), key=lambda chunks: int(chunks[0].lsns[0]), default=[])
+
+    def missing(self) -> dict[str, int]:
+        """Table → rows of the last try still to come."""
+        expected: dict[str, int] = {}
+        for name, count in self._counts.items():
+            table = self._tables.get(name)
+            if table is not None:
+                expected[table] = expected.get(table, 0) + count
+        for changes in self._last():
+            if changes.table in expected:
+                expected[changes.table] -= len(changes)
+        return {t: n for t, n in expected.items() if n > 0}
+
+    def transaction(self) -> Transaction:
+        """The whole snapshot as one transaction; without slices where there was none."""
+        chunks = self._last()
+        lsn = max((int(c.lsns.max()) for c in chunks), default=-1)
+        at = max((int(c.timestamps.max()) for c in chunks), default=-1)
+        return Transaction("snapshot", -1, lsn, at, tuple(Slice(c, 0, len(c)) for c in chunks))
+
+
+class TransactionAssembler:
+    """Debezium: a transaction is complete when all its events in the subscribed tables are there, as END counts them.
+
+    `tables`: subscribed, by name as END spells it, each to the table it belongs to (leaves of a partitioned table map to
+    their root). `in_order`: the messages come in the order of emission (a recording), so that a snapshot ends where the
+    stream begins and a run of one txId without metadata is one transaction; otherwise Debezium's notifications say when
+    the snapshot is complete, and a poll's unmarked rows are one cut.
+    """
+
+    def __init__(self, tables: Mapping[str, str], *, in_order: bool = False) -> None:
+        self._tables = dict(tables)
+        self._in_order = in_order
+        self._pending: dict[int, _Pending] = {}
+        self._ends: deque[TransactionMark] = deque()
+        self._bound: dict[int, int] = {}
+        self._bound_lsn = -1
+        self._snapshot = _Snapshot(self._tables)
+        self._snapshot_lsn: int | None = None
+        self._loose: list[Slice] = []
+        self.heartbeat: Heartbeat | None = None
+
+    def subscribe(self, names: Mapping[str, str]) -> None:
+        """Tables learnt from messages."""
+        self._tables.update(names)
+
+    def accept(self, decoded: Decoded) -> None:
+        """Take in what a format decoded. Raises ContinuityError for a second snapshot."""
+        for changes in decoded.changes:
+            if len(changes):
+                self._accept_changes(changes)
+        for mark in decoded.marks:
+            if isinstance(mark, TransactionMark):
+                if mark.status == "END" and mark.lsn > self._bound_lsn:
+                    self._ends.append(mark)
+                    self._snapshot.ended |= self._in_order
+            elif isinstance(mark, SnapshotMark):
+                if self._snapshot_lsn is None:
+                    self._snapshot.mark(mark)
+            elif isinstance(mark, Heartbeat):
+                self.heartbeat = mark
+
+    def _accept_changes(self, changes: TableChanges) -> None:
+        initial = changes.snapshot == 1
+        if initial.any():
+            self._accept_initial(changes if initial.all() else changes.take(np.flatnonzero(initial)))
+            if initial.all():
+                return
+            changes = changes.take(np.flatnonzero(~initial))
+        self._snapshot.ended |= self._in_order
+        if changes.metadata.all():
+            self._accept_marked(changes)
+        else:
+            marked = np.flatnonzero(changes.metadata)
+            if len(marked):
+                self._accept_marked(changes.take(marked))
+            loose = changes.take(np.flatnonzero(~changes.metadata))
+            self._loose.extend(Slice(loose, a, b) for a, b in runs(loose.transactions))
+
+    def _accept_initial(self, rows: TableChanges) -> None:
+        if self._snapshot_lsn is None:
+            self._snapshot.add(rows)
+        elif int(rows.lsns.max()) > self._snapshot_lsn:
+            raise ContinuityError(
+                "a second snapshot began", table=rows.table, topic=rows.topic, partition=rows.partition,
+                offset=int(rows.offsets[0]),
+                hint="rows deleted meanwhile would stay: start with an empty state folder to read it whole",
+            )  # fmt: skip
+
+    def _accept_marked(self, changes: TableChanges) -> None:
+        ids, orders = changes.transactions, changes.orders
+        clean = bool(((orders[1:] > orders[:-1]) | (ids[1:] != ids[:-1])).all())
+        for start, stop in runs(ids):
+            txid = int(ids[start])
+            if self._bound.get(txid, -1) >= int(changes.lsns[start]):
+                continue
+            pending = self._pending.get(txid)
+            if pending is None:
+                pending = self._pending[txid] = _Pending()
+            pending.slices.setdefault(changes.table, []).append(Slice(changes, start, stop))
+            pending.clean &= clean
+
+    def finish(self) -> None:
+        """No message will follow (a recording's end): the snapshot, if one is pending, is complete."""
+        self._snapshot.ended = True
+
+    def complete(self) -> list[Transaction]:
+        """The longest complete prefix: the snapshot, then transactions in the order of their ENDs, then unmarked rows."""
+        out: list[Transaction] = []
+        if self._snapshot_lsn is None:
+            if not self._snapshot.ended or self._snapshot.missing():
+                return out
+            snapshot = self._snapshot.transaction()
+            self._snapshot_lsn = snapshot.lsn
+            if snapshot.slices:
+                out.append(snapshot)
+            self._snapshot = _Snapshot(self._tables)
+        while self._ends:
+            end = self._ends[0]
+            if end.lsn <= self._bound_lsn:
+                self._ends.popleft()
+                continue
+            pending = self._pending.get(end.transaction)
+            if self._missing(end, pending):
+                break
+            self._ends.popleft()
+            slices = pending.whole() if pending else ()
+            self._pending.pop(end.transaction, None)
+            self._remember(end.transaction, end.lsn)
+            at = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
+            out.append(Transaction("transaction", end.transaction, end.lsn, at, slices))
+        if self._loose:
+            out.extend(self._cut())
+        return out
+
+    def _cut(self) -> list[Transaction]:
+        """Rows without metadata: one transaction a poll, or, in order of emission, one a run of a txId."""
+        loose = sorted(self._loose, key=lambda s: int(s.changes.offsets[s.start])) if self._in_order else self._loose
+        self._loose = []
+        groups: list[list[Slice]] = []
+        for s in loose:
+            txid = s.changes.transactions[s.start]
+            if groups and (not self._in_order or groups[-1][0].changes.transactions[groups[-1][0].start] == txid):
+                groups[-1].append(s)
+            else:
+                groups.append([s])
+        return [
+            Transaction(
+                "cut", int(g[-1].changes.transactions[g[-1].start]) if self._in_order else -1,
+                max(int(s.changes.lsns[s.start : s.stop].max()) for s in g),
+                max(int(s.changes.timestamps[s.start : s.stop].max()) for s in g), tuple(g),
+            )
+            for g in groups
+        ]  # fmt: skip
+
+    def _missing(self, end: TransactionMark, pending: _Pending | None) -> dict[str, int]:
+        expected: dict[str, int] = {}
+        for name, count in end.counts.items():
+            table = self._tables.get(name)
+            if table is not None:
+                expected[table] = expected.get(table, 0) + count
+        missing = {t: n - (pending.distinct(t) if pending else 0) for t, n in expected.items()}
+        return {t: n for t, n in missing.items() if n > 0}
+
+    def _remember(self, txid: int, lsn: int) -> None:
+        self._bound.pop(txid, None)
+        self._bound[txid] = lsn
+        self._bound_lsn = max(self._bound_lsn, lsn)
+        if len(self._bound) > MEMORY_OF_TRANSACTIONS:
+            del self._bound[next(iter(self._bound))]
+
+    def pending_positions(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → the oldest offset of what is not given yet."""
+        out: dict[tuple[str, int], int] = {}
+
+        def hold(topic: str, partition: int, offset: int) -> None:
+            key = (topic, partition)
+            out[key] = min(out.get(key, offset), offset)
+
+        for pending in self._pending.values():
+            for slices in pending.slices.values():
+                for s in slices:
+                    hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
+        for c in self._snapshot.rows():
+            hold(c.topic, c.partition, int(c.offsets[0]))
+        for mark in self._snapshot.marks:
+            hold(mark.topic, mark.partition, mark.offset)
+        for s in self._loose:
+            hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
+        for end in self._ends:
+            hold(end.topic, end.partition, end.offset)
+        return out
+
+    def waiting(self) -> Waiting | None:
+        """What the oldest incomplete transaction waits for, or None."""
+        if self._snapshot_lsn is None:
+            if not self._snapshot.ended or self._snapshot.missing():
+                since = self._snapshot.marks[0].timestamp_us if self._snapshot.marks else -1
+                return Waiting("snapshot", -1, self._snapshot.missing(), since)
+            return None
+        if self._ends:
+            end = self._ends[0]
+            missing = self._missing(end, self._pending.get(end.transaction))
+            return Waiting("transaction", end.transaction, missing, end.timestamp_us) if missing else None
+        return None
+
+    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
+        """Continue after these bound transactions (oldest first): their repetitions will be dropped."""
+        self._snapshot_lsn = -1
+        for txid, lsn in bound:
+            if txid >= 0:
+                self._remember(txid, lsn)
+            else:
+                self._snapshot_lsn = max(self._snapshot_lsn, lsn)
+
+
+class VersionAssembler:
+    """Spark: a version is complete when one attempt's END of every partition of every table is there with all its keys.
+
+    `keys`: table → positions of its primary key. Versions are given in ascending order; rows of other attempts, and
+    repetitions of a task (the same key again), change nothing.
+    """
+
+    def __init__(self, keys: Mapping[str, tuple[int, ...]]) -> None:
+        self._keys = dict(keys)
+        self._rows: dict[tuple[int, int], list[Slice]] = {}
+        self._marks: dict[tuple[int, int], dict[tuple[str, int], VersionMark]] = {}
+        self._given = -1
+
+    def accept(self, decoded: Decoded) -> None:
+        """Take in what a format decoded."""
+        for changes in decoded.changes:
+            if not len(changes):
+                continue
+            order = np.stack([changes.transactions, changes.attempts])
+            step = (order[:, 1:] != order[:, :-1]).any(axis=0)
+            for start, stop in runs(np.concatenate([[0], np.cumsum(step)])):
+                at = (int(changes.transactions[start]), int(changes.attempts[start]))
+                if at[0] > self._given:
+                    self._rows.setdefault(at, []).append(Slice(changes, start, stop))
+        for mark in decoded.marks:
+            if isinstance(mark, VersionMark) and mark.version > self._given:
+                self._marks.setdefault((mark.version, mark.attempt), {})[(mark.table, mark.partition)] = mark
+
+    def complete(self) -> list[Transaction]:
+        """Complete versions, ascending; a lower version that never completes is passed by a higher that did."""
+        out = []
+        for version, attempt in sorted(self._marks):
+            if version > self._given and not self._missing(version, attempt):
+                slices = tuple(self._rows.get((version, attempt), ()))
+                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
+                out.append(Transaction("version", version, version, at, slices))
+                self._forget(version)
+        return out
+
+    def _missing(self, version: int, attempt: int) -> dict[str, int]:
+        marks = self._marks[version, attempt]
+        first = next(iter(marks.values()))
+        missing: dict[str, int] = {}
+        for table in first.tables:
+            partitions = [m for (t, _), m in marks.items() if t == table]
+            if not partitions or len(partitions) < partitions[0].partitions:
+                missing[table] = missing.get(table, 0) + 1
+                continue
+            for mark in partitions:
+                lack = mark.count - self._distinct(table, mark)
+                if lack > 0:
+                    missing[table] = missing.get(table, 0) + lack
+        return missing
+
+    def _distinct(self, table: str, mark: VersionMark) -> int:
+        hashes = []
+        for s in self._rows.get((mark.version, mark.attempt), ()):
+            if s.changes.table == table and s.changes.partition == mark.partition:
+                keys = key_lanes(s.changes.rows.slice(s.start, s.stop - s.start), self._keys[table])
+                hashes.append(np.stack([keys.hash, keys.check]))
+        return len(np.unique(np.concatenate(hashes, axis=1), axis=1).T) if hashes else 0
+
+    def _forget(self, version: int) -> None:
+        self._given = version
+        self._rows = {k: v for k, v in self._rows.items() if k[0] > version}
+        self._marks = {k: v for k, v in self._marks.items() if k[0] > version}
+
+    def pending_positions(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → the oldest offset of what is not given yet."""
+        out: dict[tuple[str, int], int] = {}
+        for slices in self._rows.values():
+            for s in slices:
+                key = (s.changes.topic, s.changes.partition)
+                offset = int(s.changes.offsets[s.start])
+                out[key] = min(out.get(key, offset), offset)
+        for marks in self._marks.values():
+            for mark in marks.values():
+                key = (mark.topic, mark.partition)
+                out[key] = min(out.get(key, mark.offset), mark.offset)
+        return out
+
+    def waiting(self) -> Waiting | None:
+        """What the oldest version with an END waits for, or None."""
+        for version, attempt in sorted(self._marks):
+            missing = self._missing(version, attempt)
+            if missing:
+                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
+                return Waiting("version", version, missing, at)
+        return None
+
+    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
+        """Continue after these versions."""
+        self._given = max((v for v, _ in bound), default=self._given)
+
+    def finish(self) -> None:
+        """Nothing more comes; incomplete versions stay out."""

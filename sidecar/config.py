@@ -1,0 +1,218 @@
+"""`headrace.yaml`: the shape of the one configuration file, strict, with its meaning beside each field.
+
+Always: a value that passed here is usable as it is; secrets come in through `${env:…}` or `${file:…}` and are never
+printed. The reference in docs/configuration.md and the JSON Schema are generated from these models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from engine.errors import TypeNotSupported
+from engine.schema import Column, DataType, Schema
+from views.strict import ConfigError, StrictModel, json_schema, read_yaml, validate
+
+NAME = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+TABLE = r"^[^.]+\.[^.].*$"
+
+
+class ColumnConfig(StrictModel):
+    """One column of a source table."""
+
+    name: str = Field(min_length=1)
+    data_type: str = Field(description="Postgres type, as format_type() prints it: bigint, numeric(12,2), text …")
+    nullable: bool = Field(default=True, description="false where the column is NOT NULL or part of the key")
+
+    @field_validator("data_type")
+    @classmethod
+    def _known(cls, text: str) -> str:
+        try:
+            DataType.parse(text)
+        except TypeNotSupported as error:
+            raise ValueError(str(error)) from None
+        return text
+
+
+class TableConfig(StrictModel):
+    """One table of a source."""
+
+    name: str = Field(pattern=TABLE, description="schema.table")
+    key: list[str] | None = Field(default=None, description="primary key columns, in order; leave out for a keyless table")
+    columns: list[ColumnConfig] | None = Field(
+        default=None, description="types of the columns; may be left out where messages carry their schema"
+    )
+    partitions: list[str] = Field(default_factory=list, description="leaf tables of a partitioned table")
+
+    @model_validator(mode="after")
+    def _key_is_there(self) -> TableConfig:
+        if self.key is not None and self.columns is not None:
+            names = {c.name for c in self.columns}
+            for column in self.key:
+                if column not in names:
+                    raise ValueError(f"key column {column!r} is not among the columns of {self.name}")
+        return self
+
+    def schema_of(self) -> Schema | None:
+        """The table's schema, or None where messages carry it."""
+        if self.columns is None:
+            return None
+        key = set(self.key or ())
+        columns = [Column(c.name, DataType.parse(c.data_type), c.nullable and c.name not in key) for c in self.columns]
+        return Schema.of(columns, self.key)
+
+
+class SourceConfig(StrictModel):
+    """Where changes come from: the topics of a Debezium connector, or of Spark publishers."""
+
+    name: str = Field(pattern=NAME)
+    type: Literal["debezium", "spark"]
+    topic_prefix: str = Field(min_length=1, description="Debezium's topic.prefix; Spark's --topic-prefix")
+    tables: list[TableConfig] | None = Field(default=None, description="subscribed tables; `headrace init` writes them")
+    connect: str | None = Field(default=None, description="Kafka Connect's REST address; `run` then checks the connector")
+    notifications: str | None = Field(
+        default=None, description="topic of Debezium's notifications; <topic_prefix>.notifications unless said otherwise"
+    )
+    unavailable_value: str = Field(
+        default="__debezium_unavailable_value", description="Debezium's unavailable.value.placeholder"
+    )
+    time_precision_mode: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = Field(default="adaptive", description="Debezium's time.precision.mode, for messages without schema")
+
+    @model_validator(mode="after")
+    def _tables_once(self) -> SourceConfig:
+        seen: set[str] = set()
+        for table in self.tables or ():
+            for name in (table.name, *table.partitions):
+                if name in seen:
+                    raise ValueError(f"table {name} is listed twice")
+                seen.add(name)
+        return self
+
+
+class PostgresSinkConfig(StrictModel):
+    """Views as tables of a Postgres schema."""
+
+    name: str = Field(pattern=NAME)
+    type: Literal["postgres"]
+    url: SecretStr = Field(description="libpq URL; TLS by sslmode=… in it")
+    schema_: str = Field(default="headrace", alias="schema", pattern=NAME, description="schema of the tables")
+
+    @field_validator("url")
+    @classmethod
+    def _postgres(cls, url: SecretStr) -> SecretStr:
+        if urlsplit(url.get_secret_value()).scheme not in ("postgres", "postgresql"):
+            raise ValueError("not a postgresql:// URL")
+        return url
+
+
+class KafkaSinkConfig(StrictModel):
+    """Views as topics."""
+
+    name: str = Field(pattern=NAME)
+    type: Literal["kafka"]
+    topic_prefix: str = Field(default="views.", description="put before the view's name")
+    format: Literal["json"] = "json"
+    kafka: dict[str, str | int | float | bool] | None = Field(
+        default=None, description="librdkafka keys of this sink; those of `kafka` unless given"
+    )
+
+
+SinkConfig = Annotated[PostgresSinkConfig | KafkaSinkConfig, Field(discriminator="type")]
+
+
+class CheckpointConfig(StrictModel):
+    """When checkpoints are taken."""
+
+    interval_seconds: float = Field(default=10.0, gt=0, description="at most this long between two checkpoints")
+
+
+class Config(StrictModel):
+    """`headrace.yaml`."""
+
+    version: Literal[1]
+    name: str = Field(pattern=NAME, description="names this sidecar: consumer group, transactional ids")
+    state: str = Field(default="./state", description="folder of checkpoints and reclock log")
+    kafka: dict[str, str | int | float | bool] = Field(description="any librdkafka key; passed through untouched")
+    sources: list[SourceConfig] = Field(min_length=1)
+    sinks: list[SinkConfig] = Field(default_factory=list)
+    views: str = Field(default="./views", description="folder (or one file) of views")
+    http: str | None = Field(default="127.0.0.1:8088", description="address of /healthz, /readyz, /metrics, /status")
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+
+    @field_validator("kafka")
+    @classmethod
+    def _bootstrap(cls, kafka: dict[str, Any]) -> dict[str, Any]:
+        if "bootstrap.servers" not in kafka:
+            raise ValueError("bootstrap.servers is missing")
+        return kafka
+
+    @field_validator("http")
+    @classmethod
+    def _address(cls, http: str | None) -> str | None:
+        if http is not None:
+            host, _, port = http.rpartition(":")
+            if not host or not port.isdigit() or int(port) > 65535:
+                raise ValueError("not host:port")
+        return http
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Config:
+        for what, named in (("source", self.sources), ("sink", self.sinks)):
+            seen: set[str] = set()
+            for item in named:
+                if item.name in seen:
+                    raise ValueError(f"two {what}s are named {item.name}")
+                seen.add(item.name)
+        return self
+
+
+class Settings:
+    """A configuration and the folder its relative paths start from."""
+
+    def __init__(self, config: Config, path: Path) -> None:
+        self.config = config
+        self.path = path
+        self.folder = path.resolve().parent
+
+    @property
+    def state(self) -> Path:
+        """The state folder."""
+        return self.folder / self.config.state
+
+    @property
+    def views(self) -> Path:
+        """The folder, or file, of views."""
+        return self.folder / self.config.views
+
+
+def kafka_settings(kafka: Mapping[str, str | int | float | bool]) -> dict[str, str]:
+    """librdkafka's keys as strings; booleans as it spells them."""
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in kafka.items()}
+
+
+def load(path: Path, env: Mapping[str, str] | None = None) -> Settings:
+    """Read `headrace.yaml`. Raises ConfigError naming file, line, field and value."""
+    document = read_yaml(path, interpolate=True, env=os.environ if env is None else env)
+    config = validate(document, Config)
+    known = {s.name for s in config.sinks}
+    if not known:
+        raise ConfigError("no sink is declared", file=path, hint="add one under `sinks:`, or use `headrace replay`")
+    return Settings(config, path)
+
+
+def load_for_replay(path: Path, env: Mapping[str, str] | None = None) -> Settings:
+    """As `load`, for a run without servers: sinks may be missing."""
+    document = read_yaml(path, interpolate=True, env=os.environ if env is None else env)
+    return Settings(validate(document, Config), path)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `headrace.yaml`."""
+    return json_schema(Config, interpolate=True)

@@ -1,0 +1,48 @@
+"""Servers of a run whose owner was killed: they are ending by themselves, and a new run waits until they have.
+
+It always holds that only processes whose own command line names the stack's folder are waited for or ended, so that a
+pid the system has given to another program meanwhile is left alone. Called by the stack before it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+
+
+def recorded_pids(state_file: Path) -> dict[str, int]:
+    """The pid of each part as `stack.json` holds it; empty where there is no such file, or half of one."""
+    try:
+        state = json.loads(state_file.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {name: part["pid"] for name, part in state["parts"].items() if part["pid"] is not None}
+
+
+def is_ours(pid: int, folder: Path) -> bool:
+    """Whether process `pid` runs and was started for `folder`."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or ends while we look
+        return False
+    return any(os.fsencode(folder) in word for word in words)
+
+
+def wait_for_end(folder: Path, state_file: Path, seconds: float = _PATIENCE_SECONDS) -> None:
+    """Return when no recorded server of `folder` runs any more; what has not ended after `seconds` is killed."""
+    pids = recorded_pids(state_file).values()
+    end = time.monotonic() + seconds
+    while left := [pid for pid in pids if is_ours(pid, folder)]:
+        if time.monotonic() > end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            end += seconds
+        time.sleep(_POLL_SECONDS)

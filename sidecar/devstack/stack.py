@@ -1,0 +1,171 @@
+"""The whole embedded stack in one folder: Postgres, Kafka, and Connect with Debezium, on loopback ports that stay.
+
+It always holds that one process at a time owns a folder, that nothing outlives that process however it ends, and that
+`stack.json` beside the logs says what runs while it runs. Called by the demo, the benchmarks, the tests' fixtures and
+`headrace dev`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+import psycopg
+
+from sidecar.devstack import leftovers, ports
+from sidecar.devstack.connect import EmbeddedConnect
+from sidecar.devstack.errors import DevstackError
+from sidecar.devstack.jvm import Toolbox
+from sidecar.devstack.kafka import EmbeddedKafka
+from sidecar.devstack.postgres import EmbeddedPostgres
+
+STATE_FILE = "stack.json"
+_PORTS = ("postgres", "kafka", "controller", "connect")
+_ARCHIVE_SECONDS = 180.0
+_STOP_SECONDS = 15.0
+
+
+class Stack:
+    """Three servers with one life: `start` (or `with`) from the main thread, `stop` by the same owner.
+
+    `postgres`, `kafka` and `connect` can also be stopped, killed and started one by one, for tests of crashes.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        toolbox: Toolbox | None = None,
+        postgres: Mapping[str, str] | None = None,
+        kafka: Mapping[str, str] | None = None,
+        connect: Mapping[str, str] | None = None,
+    ) -> None:
+        """Settings given for a part go over its own. Without a toolbox the machine's is found, jars fetched if need be."""
+        self.folder = Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.timings: dict[str, float] = {}
+        self._toolbox = Toolbox.find() if toolbox is None else toolbox
+        self._lock: TextIO | None = None
+        self._take()
+        numbers = ports.kept(self.folder / "ports.json", _PORTS)
+        self.postgres = EmbeddedPostgres(self.folder, port=numbers["postgres"], settings=postgres)
+        self.kafka = EmbeddedKafka(self.folder, self._toolbox, numbers["kafka"], numbers["controller"], kafka)
+        self.connect = EmbeddedConnect(
+            self.folder,
+            self._toolbox,
+            numbers["connect"],
+            self.kafka.bootstrap,
+            slot_active=self.slot_active,
+            settings=connect,
+        )
+
+    @property
+    def postgres_address(self) -> tuple[str, int]:
+        """Host and port under which Connect reaches Postgres: what a connector's configuration must say."""
+        return ports.HOST, self.postgres.port
+
+    def start(self) -> Stack:
+        """Start what does not run yet; all three at once, as each waits for the machine more than for the others.
+
+        `timings` then holds the seconds from the call after which each part was ready. On an error everything is
+        stopped again.
+        """
+        begin = time.monotonic()
+        self._take()
+        try:
+            self.kafka.launch()
+            self.connect.launch()
+            self.postgres.launch()
+            self._write_state()
+            for name, part in (("postgres", self.postgres), ("kafka", self.kafka), ("connect", self.connect)):
+                part.wait()
+                self.timings[name] = round(time.monotonic() - begin, 3)
+        except BaseException:
+            self.stop()
+            raise
+        self._write_state()
+        return self
+
+    def stop(self) -> None:
+        """End all three, each by its own clean way: Connect while the broker is still there. Idempotent."""
+        begin = time.monotonic()
+        patience = _ARCHIVE_SECONDS if self._toolbox.training else _STOP_SECONDS
+        broker_ready = self.kafka.child is not None and ports.is_open(self.kafka.port)
+        if self.connect.child is not None and not broker_ready:
+            self.connect.child.kill()  # it would wait for the broker that is not there
+        self.connect.stop(patience)
+        for part in (self.kafka, self.postgres):
+            if part.child is not None:
+                part.child.farewell()
+        self.kafka.stop(patience)
+        self.postgres.stop(patience)
+        for server in ("kafka", "connect"):
+            self._toolbox.keep_archive(server)
+        if self._lock is not None:
+            (self.folder / STATE_FILE).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+        self.timings["stop"] = round(time.monotonic() - begin, 3)
+
+    def check_alive(self) -> None:
+        """Raise DevstackError, with its log's tail, for the first part that has ended by itself."""
+        for part in (self.postgres, self.kafka, self.connect):
+            if part.child is not None:
+                part.child.check_alive()
+
+    def slot_active(self, slot: str) -> bool:
+        """Whether a client streams from replication slot `slot` of this Postgres."""
+        with psycopg.connect(self.postgres.url(), autocommit=True, connect_timeout=5) as client:
+            found = client.execute("select active from pg_replication_slots where slot_name = %s", (slot,)).fetchone()
+        return found is not None and bool(found[0])
+
+    def __enter__(self) -> Stack:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _take(self) -> None:
+        """Hold the folder for this process, and wait for what a killed owner left; the kernel frees it when we end."""
+        if self._lock is not None:
+            return
+        file = (self.folder / "lock").open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise DevstackError(
+                "another process runs a stack in this folder",
+                folder=self.folder,
+                pid=holder or None,
+                hint="`headrace dev down` ends it; or choose another folder",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._lock = file
+        leftovers.wait_for_end(self.folder, self.folder / STATE_FILE)
+
+    def _write_state(self) -> None:
+        """What `headrace dev status` reads: no password is in it."""
+        parts: dict[str, dict[str, object]] = {}
+        for name, part, port in (
+            ("postgres", self.postgres, self.postgres.port),
+            ("kafka", self.kafka, self.kafka.port),
+            ("connect", self.connect, self.connect.port),
+        ):
+            parts[name] = {"pid": part.child.pid if part.child else None, "port": port, "log": str(part.log)}
+        state = {"pid": os.getpid(), "started": time.time(), "timings": self.timings, "parts": parts}
+        arriving = self.folder / f"{STATE_FILE}.arriving"
+        arriving.write_text(json.dumps(state, indent=1) + "\n")
+        arriving.rename(self.folder / STATE_FILE)

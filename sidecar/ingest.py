@@ -1,0 +1,173 @@
+"""From messages to upserts: one `Intake` a source (poll, decode, assemble), and `upserts`, which lays the rows of bound
+transactions out table by table, epoch by epoch, as the engine takes them.
+
+Always: rows of a table go in (epoch, order in the transaction) order; a truncate stands where its transaction put it.
+Nothing here looks at a row one by one. The runtime calls it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.changes import Format, Messages, TableChanges, Undecodable
+from connectors.source import Positions, Source
+from engine.batch.updates import DELETE, Int64s, Upserts
+from engine.errors import HeadraceError
+from engine.schema import Schema
+from sidecar.assembler import Assembler, Slice, Transaction
+
+
+class UndecodableError(HeadraceError):
+    """A record could not become a change; its table stops there (P5)."""
+
+    code = "undecodable"
+
+
+@dataclass
+class IntakeCounts:
+    """What went through an intake since it was opened. Times in seconds."""
+
+    events: int = 0
+    bytes: int = 0
+    runs: int = 0
+    decode_seconds: float = 0.0
+    newest_message_ms: int = 0
+
+
+@dataclass
+class Intake:
+    """One source's door: its transport, its format, its assembler. Single writer: the runtime."""
+
+    name: str
+    kind: str
+    source: Source
+    format: Format
+    assembler: Assembler
+    subscribed: frozenset[str]
+    clock: Callable[[], float] = time.perf_counter
+    counts: IntakeCounts = field(default_factory=IntakeCounts)
+
+    def poll(self, timeout: float) -> bool:
+        """Take in what arrived within `timeout` seconds; whether anything did.
+
+        Raises UndecodableError for a record of a subscribed table that cannot be decoded.
+        """
+        polled = self.source.poll(timeout)
+        for messages in polled:
+            self.take(messages)
+        return bool(polled)
+
+    def take(self, messages: Messages) -> None:
+        """Decode one run of messages and hand it to the assembler."""
+        started = self.clock()
+        decoded = self.format.decode(messages)
+        self.counts.decode_seconds += self.clock() - started
+        self.counts.runs += 1
+        self.counts.events += len(messages)
+        if len(messages):
+            self.counts.newest_message_ms = max(self.counts.newest_message_ms, int(messages.timestamps[-1]))
+        for bad in decoded.undecodable:
+            self._refuse(bad)
+        self.assembler.accept(decoded)
+
+    def _refuse(self, bad: Undecodable) -> None:
+        if bad.table is None or bad.table in self.subscribed:
+            raise UndecodableError(
+                bad.reason, source=self.name, table=bad.table, topic=bad.topic, partition=bad.partition,
+                offset=bad.offset, hint=bad.hint or "mend the record's producer, or leave the table out of the source",
+            )  # fmt: skip
+
+    def positions(self) -> Positions:
+        """Where to read on from, once everything that the assembler gave so far is in."""
+        held = self.assembler.pending_positions()
+        return {
+            topic: {p: min(offset, held.get((topic, p), offset)) for p, offset in partitions.items()}
+            for topic, partitions in self.source.positions().items()
+        }
+
+
+def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Schema]) -> dict[str, Upserts]:
+    """The upserts of each table in `schemas` that the bound (epoch, transaction) pairs change."""
+    by_table: dict[str, list[tuple[int, Slice]]] = {}
+    for epoch, transaction in bound:
+        for s in transaction.slices:
+            by_table.setdefault(s.changes.table, []).append((epoch, s))
+    return {t: _table_upserts(parts, schemas[t]) for t, parts in by_table.items() if t in schemas}
+
+
+def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
+    chunks: dict[int, tuple[TableChanges, int]] = {}
+    base = 0
+    for _, s in parts:
+        if id(s.changes) not in chunks:
+            chunks[id(s.changes)] = (s.changes, base)
+            base += len(s.changes)
+    lengths = np.fromiter((s.stop - s.start for _, s in parts), np.int64, len(parts))
+    starts = np.fromiter((chunks[id(s.changes)][1] + s.start for _, s in parts), np.int64, len(parts))
+    epochs = np.repeat(np.fromiter((e for e, _ in parts), np.int64, len(parts)), lengths)
+    positions = np.arange(len(epochs)) + np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+    changes = [c for c, _ in chunks.values()]
+    orders = _lane(changes, "orders")[positions]
+    sort = np.lexsort((orders, epochs))
+    positions, epochs, orders = positions[sort], epochs[sort], orders[sort]
+    rows = _rows(changes, schema)
+    if len(positions) != rows.num_rows or not (positions[1:] == positions[:-1] + 1).all():
+        rows = rows.take(pa.array(positions))
+    kinds = _lane(changes, "kinds")[positions]
+    unchanged = _unchanged(changes, schema)
+    moved = np.concatenate([c.moved if c.moved is not None else np.zeros(len(c), np.bool_) for c in changes])[positions]
+    return Upserts(
+        rows, epochs, kinds, {c: m[positions] for c, m in unchanged.items()}, _fill_from(kinds, epochs, moved)
+    )
+
+
+def _fill_from(kinds: np.ndarray, epochs: Int64s, moved: np.ndarray) -> Int64s | None:
+    """For each moved row, the delete just before it in its epoch; None where no row moved."""
+    if not moved.any():
+        return None
+    deletes = np.where(kinds == DELETE, np.arange(len(kinds)), -1)
+    last = np.maximum.accumulate(deletes)
+    same = (last >= 0) & (epochs[np.maximum(last, 0)] == epochs)
+    return np.where(moved & same, last, -1).astype(np.int64)
+
+
+def _lane(changes: Sequence[TableChanges], name: str) -> np.ndarray:
+    return np.concatenate([getattr(c, name) for c in changes]) if len(changes) > 1 else getattr(changes[0], name)
+
+
+def _rows(changes: Sequence[TableChanges], schema: Schema) -> pa.RecordBatch:
+    """The rows of all runs in the table's lanes: columns by name; added ones are left out, missing ones are null."""
+    batches = [_conform(c.rows, schema) for c in changes]
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _conform(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    if rows.schema.equals(schema.arrow):
+        return rows
+    columns = []
+    for column in schema.columns:
+        at = rows.schema.get_field_index(column.name)
+        columns.append(rows.column(at).cast(column.type.arrow) if at >= 0 else pa.nulls(rows.num_rows, column.type.arrow))
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _unchanged(changes: Sequence[TableChanges], schema: Schema) -> dict[int, np.ndarray]:
+    """Masks by column position of the table's schema, one entry a row of all runs."""
+    if not any(c.unchanged for c in changes):
+        return {}
+    columns = {c.rows.schema.field(i).name for c in changes for i in c.unchanged}
+    out = {}
+    for name in columns & set(schema.names):
+        lanes = []
+        for c in changes:
+            at = c.rows.schema.get_field_index(name)
+            lanes.append(c.unchanged.get(at, np.zeros(len(c), np.bool_)))
+        out[schema.position(name)] = np.concatenate(lanes)
+    return out
+
+

@@ -1,0 +1,113 @@
+"""What is counted and timed while running, for Prometheus, for `status`, and for the freshness benchmark.
+
+Always: one registry a run, no global one. The runtime and the sink groups write; the HTTP door reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
+REMEMBERED = 50_000
+
+
+@dataclass(frozen=True)
+class Legs:
+    """One epoch's way, in seconds: commit → Kafka (Debezium), Kafka → polled, polled → bound, bound → stepped,
+    stepped → visible in the sink."""
+
+    debezium: float
+    kafka: float
+    intake: float
+    engine: float
+    sink: float
+
+    @property
+    def own(self) -> float:
+        """Event in Kafka → row visible."""
+        return self.kafka + self.intake + self.engine + self.sink
+
+    @property
+    def total(self) -> float:
+        """Commit → row visible."""
+        return self.debezium + self.own
+
+
+class Metrics:
+    """Counters, gauges and histograms of one run."""
+
+    def __init__(self) -> None:
+        r = self.registry = CollectorRegistry()
+        self.events = Counter("headrace_events", "Messages taken in", ["source"], registry=r)
+        self.epochs = Counter("headrace_epochs", "Epochs bound", ["source"], registry=r)
+        self.epoch = Gauge("headrace_epoch", "The last epoch bound", registry=r)
+        self.freshness = Histogram(
+            "headrace_view_freshness_seconds", "Commit at the source to visible in the sink, of each epoch",
+            ["view", "sink"], buckets=BUCKETS, registry=r,
+        )  # fmt: skip
+        self.view_errors = Gauge("headrace_view_errors", "Errors alive in a view", ["view"], registry=r)
+        self.rows = Gauge("headrace_arrangement_rows", "Updates held", ["arrangement"], registry=r)
+        self.bytes = Gauge("headrace_arrangement_bytes", "Bytes held", ["arrangement"], registry=r)
+        self.readers = Gauge("headrace_arrangement_readers", "Operators that read it", ["arrangement"], registry=r)
+        self.sink_seconds = Histogram(
+            "headrace_sink_write_seconds", "One write of a sink", ["sink"], buckets=BUCKETS, registry=r
+        )
+        self.sink_epoch = Gauge("headrace_sink_epoch", "The epoch a sink reflects", ["sink"], registry=r)
+        self.step_seconds = Histogram("headrace_step_seconds", "One step of the engine", buckets=BUCKETS, registry=r)
+        self.lag = Gauge("headrace_consumer_lag", "Messages not read yet", ["source", "topic", "partition"], registry=r)
+        self.checkpoints = Counter("headrace_checkpoints", "Checkpoints completed", registry=r)
+        self.checkpoint_seconds = Gauge("headrace_checkpoint_seconds", "The last checkpoint's duration", registry=r)
+        self.resident = Gauge("headrace_resident_bytes", "Resident memory of this process", registry=r)
+        self.legs: dict[str, deque[Legs]] = {}
+
+    def walked(self, sink: str, legs: Iterable[Legs]) -> None:
+        """Remember the legs of epochs that became visible in `sink`."""
+        self.legs.setdefault(sink, deque(maxlen=REMEMBERED)).extend(legs)
+
+    def quantiles(self) -> dict[str, dict[str, dict[str, float]]]:
+        """sink → leg → {"p50", "p95", "p99"} in milliseconds, over the epochs remembered."""
+        out: dict[str, dict[str, dict[str, float]]] = {}
+        for sink, legs in self.legs.items():
+            seen = list(legs)
+            names = ("debezium", "kafka", "intake", "engine", "sink", "own", "total")
+            out[sink] = {n: _quantiles([getattr(leg, n) for leg in seen]) for n in names}
+            out[sink]["count"] = {"epochs": float(len(seen))}
+        return out
+
+    def render(self) -> bytes:
+        """Prometheus's text format."""
+        self.resident.set(resident_bytes())
+        return generate_latest(self.registry)
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    ordered = sorted(values)
+    return {f"p{q}": round(1000 * quantile(ordered, q / 100), 3) for q in (50, 95, 99)}
+
+
+def quantile(ordered: list[float], q: float) -> float:
+    """The value that a share `q` of the ascending values does not exceed; NaN of none."""
+    if not ordered:
+        return math.nan
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+
+
+def resident_bytes() -> int:
+    """This process's resident memory, mapped files apart (Linux's RssAnon), or 0 where it cannot be told."""
+    return memory().get("RssAnon", 0)
+
+
+def memory() -> Mapping[str, int]:
+    """VmRSS, VmHWM, RssAnon, RssFile of this process, in bytes."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            lines = dict(line.split(":", 1) for line in status if ":" in line)
+    except OSError:
+        return {}
+    wanted = ("VmRSS", "VmHWM", "RssAnon", "RssFile")
+    return {name: int(lines[name].split()[0]) * 1024 for name in wanted if name in lines}

@@ -1,0 +1,256 @@
+"""Reclock alone mints epochs: it binds whole source transactions, in order, to consecutive epochs, durably.
+
+Always: a binding is on disk before `bind` returns it; one epoch is one transaction; after a restart the same transactions
+get the same epochs, because what the log says about epochs beyond the checkpoint is followed to the letter (also the
+interleaving of several sources). The runtime calls it; the log is one JSON line a run of epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from connectors.source import Positions
+from engine.errors import HeadraceError
+from sidecar.assembler import Slice, Transaction
+
+FORMAT = 1
+
+
+class ReclockError(HeadraceError):
+    """The log of bindings cannot be read, written or followed."""
+
+    code = "reclock"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What one epoch is: a transaction of `source` by `id` and `lsn`, committed at `commit_us` (µs since 1970 UTC)."""
+
+    source: str
+    kind: str
+    id: int
+    lsn: int
+    commit_us: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in."""
+
+    first: int
+    stamps: tuple[Stamp, ...]
+    positions: Positions
+
+    @property
+    def source(self) -> str:
+        """The one source of this run of epochs."""
+        return self.stamps[0].source
+
+    def line(self) -> bytes:
+        """The binding as a line of the log."""
+        body = {
+            "v": FORMAT,
+            "first": self.first,
+            "source": self.source,
+            "kind": self.stamps[0].kind,
+            "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
+            "positions": {t: {str(p): o for p, o in ps.items()} for t, ps in self.positions.items()},
+        }
+        return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Binding:
+        """The binding of a line. Raises ValueError, KeyError or TypeError for a torn one."""
+        body = json.loads(line)
+        if body["v"] != FORMAT:
+            raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
+                               hint="run the version of headrace that wrote it")  # fmt: skip
+        stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
+        return cls(body["first"], stamps, read_positions(body["positions"]))
+
+
+def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """Positions from JSON, where keys are strings."""
+    return {t: {int(p): o for p, o in ps.items()} for t, ps in body.items()}
+
+
+class ReclockLog:
+    """The file of bindings: appended and synced; a torn last line is cut off when opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.bindings: list[Binding] = []
+        good = 0
+        data = path.read_bytes() if path.exists() else b""
+        for line in data.splitlines(keepends=True):
+            try:
+                self.bindings.append(Binding.parse(line))
+            except (ValueError, KeyError, TypeError) as error:
+                if good + len(line) == len(data):
+                    break
+                raise ReclockError("the reclock log is damaged", file=path, byte=good,
+                                   hint="restore the state folder, or start with an empty one") from error  # fmt: skip
+            good += len(line)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        if good != len(data):
+            os.ftruncate(self._file, good)
+
+    def append(self, bindings: Sequence[Binding]) -> None:
+        """Write and sync. Raises ReclockError when the disk refuses."""
+        data = b"".join(b.line() for b in bindings)
+        try:
+            written = os.write(self._file, data)
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise ReclockError(f"cannot write the reclock log: {error.strerror}", file=self._path,
+                               hint="free disk space; nothing was published beyond the last binding") from error  # fmt: skip
+        if written != len(data):
+            raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
+
+    def forget(self, before: int) -> None:
+        """Drop bindings whose epochs are all < `before`, by writing the file anew and renaming it."""
+        kept = [b for b in ReclockLog._read(self._path) if b.first + len(b.stamps) > before]
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.writelines(b.line() for b in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self._path)
+        os.close(self._file)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
+
+    @staticmethod
+    def _read(path: Path) -> list[Binding]:
+        return [Binding.parse(line) for line in path.read_bytes().splitlines()]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+
+class Reclock:
+    """Binds transactions to epochs. `frontier`: the next epoch to mint; epochs < `frontier` are bound."""
+
+    def __init__(self, log: ReclockLog, frontier: int = 1) -> None:
+        self._log = log
+        self.frontier = frontier
+        replayed = [b for b in log.bindings if b.first + len(b.stamps) > frontier]
+        self._expected: deque[Binding] = deque(_from(b, frontier) for b in replayed)
+        self._held: dict[str, deque[Transaction]] = {}
+        self._last_positions: dict[str, Positions] = {}
+
+    @property
+    def replaying(self) -> Binding | None:
+        """The binding that must come next, because the log has it, or None."""
+        return self._expected[0] if self._expected else None
+
+    def bind(
+        self, source: str, transactions: Sequence[Transaction], positions: Positions
+    ) -> list[tuple[Binding, list[Transaction]]]:
+        """Bind what `source` completed; `positions`: its next offsets once all of them are in.
+
+        While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
+        with their transactions, in epoch order; they are durable.
+        """
+        held = self._held.setdefault(source, deque())
+        held.extend(transactions)
+        self._last_positions[source] = positions
+        out: list[tuple[Binding, list[Transaction]]] = []
+        while self._expected:
+            replayed = self._follow(self._expected[0])
+            if replayed is None:
+                return out
+            out.append(replayed)
+            self._expected.popleft()
+        fresh = []
+        for name, waiting in self._held.items():
+            if waiting:
+                stamps = tuple(Stamp(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
+                for kind_run in _one_kind(stamps):
+                    run = [waiting.popleft() for _ in kind_run]
+                    binding = Binding(self.frontier, tuple(kind_run), self._last_positions[name])
+                    self.frontier += len(run)
+                    fresh.append((binding, run))
+        if fresh:
+            self._log.append([b for b, _ in fresh])
+        return out + fresh
+
+    def _follow(self, binding: Binding) -> tuple[Binding, list[Transaction]] | None:
+        """The transactions of a binding in the log, if they are all here again."""
+        held = self._held.get(binding.source, deque())
+        if binding.stamps[0].kind == "cut":
+            run = self._follow_cut(binding, held)
+        elif len(held) < len(binding.stamps):
+            run = None
+        else:
+            for stamp, found in zip(binding.stamps, held, strict=False):
+                if (stamp.id, stamp.lsn) != (found.id, found.lsn) and stamp.kind != "snapshot":
+                    raise ReclockError(
+                        "the source gives other transactions than the log has bound", source=binding.source,
+                        epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",
+                        hint="its topics were changed since: start with an empty state folder",
+                    )  # fmt: skip
+            run = [held.popleft() for _ in binding.stamps]
+        if run is not None:
+            self.frontier = binding.first + len(binding.stamps)
+        return None if run is None else (binding, run)
+
+    def _follow_cut(self, binding: Binding, held: deque[Transaction]) -> list[Transaction] | None:
+        """Rows without transactions: those before the logged positions are the epoch, the rest wait."""
+        here = self._last_positions.get(binding.source, {})
+        for topic, partitions in binding.positions.items():
+            if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
+                return None
+        inside: list[Slice] = []
+        beyond: list[Slice] = []
+        for s in (s for t in held for s in t.slices):
+            limit = binding.positions.get(s.changes.topic, {}).get(s.changes.partition, 0)
+            cut = s.start + int(np.searchsorted(s.changes.offsets[s.start : s.stop], limit))
+            inside += [Slice(s.changes, s.start, cut)] if cut > s.start else []
+            beyond += [Slice(s.changes, cut, s.stop)] if cut < s.stop else []
+        held.clear()
+        stamp = binding.stamps[0]
+        if beyond:
+            held.append(Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond)))
+        return [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(inside))]
+
+    def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
+        """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
+        for binding in self._log.bindings:
+            if binding.source == source:
+                for epoch, stamp in enumerate(binding.stamps, binding.first):
+                    if epoch < before:
+                        yield stamp.id, stamp.lsn
+
+    def started(self) -> None:
+        """Recovery is over: let go of what was read from the log."""
+        self._log.bindings = []
+
+
+def _from(binding: Binding, frontier: int) -> Binding:
+    """A binding without its epochs < frontier."""
+    skip = max(0, frontier - binding.first)
+    return replace(binding, first=binding.first + skip, stamps=binding.stamps[skip:])
+
+
+def _one_kind(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
+    """Runs of stamps of one kind; each cut is a run of its own, as its positions are what binds it."""
+    out: list[list[Stamp]] = []
+    for stamp in stamps:
+        if out and out[-1][-1].kind == stamp.kind != "cut":
+            out[-1].append(stamp)
+        else:
+            out.append([stamp])
+    return out

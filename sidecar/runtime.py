@@ -1,0 +1,295 @@
+"""The one loop: poll, reclock, step, emit, checkpoint, commit, compact.
+
+Always: an epoch is bound durably before any sink or manifest carries it; a manifest carries an epoch only once every sink
+holds it; offsets are committed only after their manifest. Time, waiting and the executor are handed in. Wiring makes the
+parts; the local host calls `run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.sink import EpochStamp, Frontier, SourceFrontier, ViewChanges
+from connectors.source import Positions
+from engine.dataflow import Dataflow
+from engine.schema import Schema
+from sidecar.assembler import Transaction, Waiting
+from sidecar.checkpoint import Capture, CheckpointStore, Manifest
+from sidecar.emit import Group, ViewState
+from sidecar.ingest import Intake, upserts
+from sidecar.metrics import Legs, Metrics, memory
+from sidecar.reclock import Binding, Reclock
+
+LOG_BYTES = 32 << 20
+"""Size at which the reclock log is trimmed to what repetitions may still need."""
+LOG_EPOCHS = 200_000
+FUEL = 100_000
+"""Updates that idle merging may handle in one go."""
+
+
+@dataclass
+class Parts:
+    """What the loop works with, made by wiring."""
+
+    name: str
+    intakes: Sequence[Intake]
+    reclock: Reclock
+    log_size: Callable[[], int]
+    forget: Callable[[int], None]
+    flow: Dataflow
+    tables: Mapping[str, Schema]
+    views: Sequence[ViewState]
+    groups: Sequence[Group]
+    store: CheckpointStore
+    metrics: Metrics
+    executor: Executor
+    fingerprints: Mapping[str, str]
+    checkpoint_seconds: float
+    program: str
+    generation: int
+    table_facts: Mapping[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+@dataclass
+class _Walk:
+    """When one run of epochs reached which point of its way (wall seconds)."""
+
+    kafka: float
+    polled: float
+    bound: float
+    stepped: float
+
+
+class Runtime:
+    """The running sidecar. Single writer of everything but what sink threads own."""
+
+    def __init__(self, parts: Parts, sources: Mapping[str, SourceFrontier], epoch: int) -> None:
+        self.parts = parts
+        self.sources: dict[str, SourceFrontier] = dict(sources)
+        self.epoch = epoch
+        self.started = parts.wall()
+        self.transactions = 0
+        self.stopping = False
+        self.whole: dict[str, set[str]] = {}
+        self.hold: dict[str, Positions] = {}
+        self._pending_capture: Capture | None = None
+        self._writing: Future[Manifest] | None = None
+        self._checkpointed = epoch
+        self._last_checkpoint = parts.clock()
+        self._walks: dict[int, _Walk] = {}
+        self._caught_up = False
+        self._polled_at = 0.0
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Turn until told to stop, then drain. Raises what a part raised."""
+        while not self.stopping and not until():
+            self.turn(0.005)
+        self.drain()
+
+    def turn(self, timeout: float) -> bool:
+        """One turn of the loop, waiting at most `timeout` seconds a source for messages; whether an epoch was bound."""
+        arrived = self.poll(timeout)
+        bound = self.bind()
+        if bound:
+            self.step(bound)
+        for group in self.parts.groups:
+            group.check()
+        self.checkpoint()
+        if not arrived:
+            self._caught_up = self._caught_up or (self.epoch > 0 and not self._behind())
+            self.parts.flow.exert(FUEL)
+        return bool(bound)
+
+    def poll(self, timeout: float) -> bool:
+        """Take in what arrived from every source."""
+        arrived = False
+        for intake in self.parts.intakes:
+            before = intake.counts.events
+            arrived |= intake.poll(0.0 if arrived else timeout)
+            self.parts.metrics.events.labels(intake.name).inc(intake.counts.events - before)
+        self._polled_at = self.parts.wall()
+        return arrived
+
+    def bind(self) -> list[tuple[Binding, list[Transaction]]]:
+        """Bind what became whole to epochs, durably."""
+        out = []
+        for intake in self.parts.intakes:
+            transactions = intake.assembler.complete()
+            if transactions:
+                out += self.parts.reclock.bind(intake.name, transactions, intake.positions())
+        for binding, _ in out:
+            self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
+        return out
+
+    def step(self, bound: Sequence[tuple[Binding, list[Transaction]]]) -> None:
+        """Bring every view to the last epoch bound and hand the changes to the sinks."""
+        now = self.parts.wall()
+        pairs = [(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)]
+        for table, changes in upserts(pairs, self.parts.tables).items():
+            self.parts.flow.push(table, changes)
+        epoch = bound[-1][0].first + len(bound[-1][0].stamps) - 1
+        with self.parts.metrics.step_seconds.time():
+            self.parts.flow.step(epoch + 1)
+        self.epoch = epoch
+        self.transactions += len(pairs)
+        self.parts.metrics.epoch.set(epoch)
+        for binding, _ in bound:
+            last = binding.stamps[-1]
+            self.sources[last.source] = SourceFrontier(binding.positions, last.lsn, last.commit_us)
+        newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
+        self._walks[epoch] = _Walk(newest, self._polled_at, now, self.parts.wall())
+        self._emit(bound)
+        self.parts.flow.advance_since(epoch)
+
+    def _emit(self, bound: Sequence[tuple[Binding, list[Transaction]]]) -> None:
+        stamps = {
+            b.first + i: EpochStamp(s.source, s.lsn, s.commit_us) for b, _ in bound for i, s in enumerate(b.stamps)
+        }
+        changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
+        if self.hold and not self._released():
+            return
+        frontier = Frontier(self.epoch, dict(self.sources))
+        for group in self.parts.groups:
+            mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
+            out: dict[str, ViewChanges] = {n: changes[n] for n in mine if n in changes}
+            whole = self.whole.get(group.name, set())
+            for name in sorted(whole & mine.keys()):
+                if not mine[name].errors:
+                    out[name] = mine[name].whole(self.epoch)
+                    whole.discard(name)
+            group.offer(out, frontier, stamps)
+
+    def _take(self, state: ViewState) -> ViewChanges | None:
+        changes = state.take()
+        self.parts.metrics.view_errors.labels(state.view.name).set(len(state.errors))
+        if state.errors or state.mended:
+            for sink in state.sinks:
+                self.whole.setdefault(sink, set()).add(state.view.name)
+        if not state.errors:
+            state.frontier = self.epoch
+        return changes
+
+    def _released(self) -> bool:
+        """Whether every source has passed what the sinks already hold; then nothing is held back any more."""
+        for source, wanted in self.hold.items():
+            here = self.sources[source].positions if source in self.sources else {}
+            for topic, partitions in wanted.items():
+                if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
+                    return False
+        self.hold = {}
+        return True
+
+    def written(self, sink: str, frontier: Frontier, stamps: Mapping[int, EpochStamp], seconds: float) -> None:
+        """A sink holds `frontier` now (called on its thread)."""
+        metrics, now = self.parts.metrics, self.parts.wall()
+        metrics.sink_seconds.labels(sink).observe(seconds)
+        metrics.sink_epoch.labels(sink).set(frontier.epoch)
+        walks = sorted(self._walks.items())
+        legs = []
+        for epoch, stamp in stamps.items():
+            walk = next((w for e, w in walks if e >= epoch), None)
+            if walk is not None and stamp.commit_us > 0:
+                kafka = min(max(walk.kafka, stamp.commit_us / 1e6), walk.polled)
+                legs.append(
+                    Legs(kafka - stamp.commit_us / 1e6, walk.polled - kafka, walk.bound - walk.polled,
+                         walk.stepped - walk.bound, now - walk.stepped)
+                )  # fmt: skip
+        metrics.walked(sink, legs)
+        for state in self.parts.views:
+            if sink in state.sinks and not state.errors:
+                histogram = metrics.freshness.labels(state.view.name, sink)
+                for leg in legs:
+                    histogram.observe(leg.total)
+
+    def checkpoint(self, *, force: bool = False) -> None:
+        """Capture now and then; write a capture once every sink holds its epoch; commit and trim once it is written."""
+        parts = self.parts
+        if self._writing is not None and self._writing.done():
+            self._finish(self._writing.result())
+            self._writing = None
+        due = force or parts.clock() - self._last_checkpoint >= parts.checkpoint_seconds
+        if due and self._pending_capture is None and self._writing is None and self.epoch > self._checkpointed:
+            if parts.reclock.replaying is None and not self.hold:
+                self._pending_capture = self._capture()
+            self._last_checkpoint = parts.clock()
+        capture = self._pending_capture
+        if capture is not None and all(g.epoch >= capture.epoch for g in parts.groups):
+            self._pending_capture = None
+            self._writing = parts.executor.submit(self._write, capture)
+        written = min((g.epoch for g in parts.groups), default=self.epoch)
+        for epoch in [e for e in self._walks if e < written - 10_000 or len(self._walks) > 4096]:
+            if epoch <= written:
+                del self._walks[epoch]
+
+    def _capture(self) -> Capture:
+        arrangements = {n: a.batches() for n, a in self.parts.flow.arrangements().items()}
+        return Capture(
+            self.epoch, dict(self.sources), arrangements, self.parts.fingerprints, self.parts.table_facts
+        )
+
+    def _write(self, capture: Capture) -> Manifest:
+        started = self.parts.clock()
+        manifest = self.parts.store.write(capture)
+        self.parts.metrics.checkpoint_seconds.set(self.parts.clock() - started)
+        return manifest
+
+    def _finish(self, manifest: Manifest) -> None:
+        self._checkpointed = manifest.epoch
+        self.parts.metrics.checkpoints.inc()
+        for intake in self.parts.intakes:
+            if intake.name in manifest.sources:
+                intake.source.commit(manifest.sources[intake.name].positions)
+        if self.parts.log_size() > LOG_BYTES:
+            self.parts.forget(manifest.epoch - LOG_EPOCHS)
+        self._observe()
+
+    def _observe(self) -> None:
+        metrics = self.parts.metrics
+        for name, arranged in self.parts.flow.arrangements().items():
+            metrics.rows.labels(name).set(arranged.rows)
+            metrics.bytes.labels(name).set(arranged.nbytes)
+            metrics.readers.labels(name).set(arranged.readers)
+        for intake in self.parts.intakes:
+            here = intake.source.positions()
+            for topic, ends in intake.source.high_watermarks().items():
+                for partition, end in ends.items():
+                    lag = max(0, end - here.get(topic, {}).get(partition, 0))
+                    metrics.lag.labels(intake.name, topic, str(partition)).set(lag)
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """Let every sink write what it was offered, then take a last checkpoint."""
+        for group in self.parts.groups:
+            group.drain(timeout)
+        if self._writing is not None:
+            self._finish(self._writing.result(timeout))
+            self._writing = None
+        self._pending_capture = None
+        self.checkpoint(force=True)
+        if self._writing is not None:
+            self._finish(self._writing.result(timeout))
+            self._writing = None
+
+    def _behind(self) -> bool:
+        return any(g.epoch < self.epoch for g in self.parts.groups) or self.waiting() is not None
+
+    def waiting(self) -> tuple[str, Waiting] | None:
+        """The source whose oldest transaction is incomplete, and what it waits for."""
+        for intake in self.parts.intakes:
+            found = intake.assembler.waiting()
+            if found is not None:
+                return intake.name, found
+        return None
+
+    @property
+    def ready(self) -> tuple[bool, str]:
+        """Whether every sink has caught up with its sources once."""
+        if self._caught_up:
+            return True, ""
+        waiting = self.waiting()
+        return False, f"{waiting[0]} waits for {waiting[1]}" if waiting else "catching up"

@@ -1,0 +1,79 @@
+"""Which columns tell the rows of a plan apart: the sets of columns of which no two rows agree.
+
+Always: a set given here is proved, under Postgres's equality, whatever the data. At most `LIMIT` sets are kept for a
+node, the smallest first. Called by `compile` for a view's key, and by the rules for join order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.operators.expressions.ir import ColumnRef
+from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan
+
+Keys = tuple[frozenset[int], ...]
+
+LIMIT = 16
+
+
+def unique_sets(plan: Plan) -> Keys:
+    """The proved keys of `plan`, as sets of positions; the empty set means at most one row.
+
+    >>> from engine.schema import BIGINT, Column, Schema
+    >>> table = Scan("public.t", Schema((Column("id", BIGINT), Column("x", BIGINT)), (0,)))
+    >>> unique_sets(Distinct(table))
+    (frozenset({0}),)
+    """
+    if isinstance(plan, Scan | Import):
+        return () if plan.schema.key is None else (frozenset(plan.schema.key),)
+    if isinstance(plan, Filter):
+        return unique_sets(plan.input)
+    if isinstance(plan, Distinct):
+        return _smallest([*unique_sets(plan.input), frozenset(range(len(plan.schema.columns)))])
+    if isinstance(plan, Reduce):
+        return (frozenset(range(len(plan.key))),)
+    if isinstance(plan, Project):
+        return _projected(plan)
+    if isinstance(plan, Join):
+        return _joined(plan)
+    return ()
+
+
+def is_unique(plan: Plan, positions: Iterable[int]) -> bool:
+    """Whether no two rows of `plan` agree on `positions`."""
+    given = frozenset(positions)
+    return any(s <= given for s in unique_sets(plan))
+
+
+def _projected(plan: Project) -> Keys:
+    places: dict[int, int] = {}
+    for position, expr in enumerate(plan.exprs):
+        if isinstance(expr, ColumnRef):
+            places.setdefault(expr.index, position)
+    kept = [s for s in unique_sets(plan.input) if all(i in places for i in s)]
+    return _smallest([frozenset(places[i] for i in s) for s in kept])
+
+
+def _joined(plan: Join) -> Keys:
+    width = len(plan.left.schema.columns)
+    left = unique_sets(plan.left)
+    right = unique_sets(plan.right)
+    moved = [frozenset(width + i for i in s) for s in right]
+    found: list[frozenset[int]] = [a | b for a in left for b in moved]
+    if any(s <= frozenset(plan.right_key) for s in right):
+        found += left
+    if any(s <= frozenset(plan.left_key) for s in left):
+        found += moved
+    # Keys that must be equal stand for each other.
+    for one, other in zip(plan.left_key, (width + k for k in plan.right_key), strict=True):
+        found += [s - {one} | {other} for s in found if one in s]
+        found += [s - {other} | {one} for s in found if other in s]
+    return _smallest(found)
+
+
+def _smallest(sets: Iterable[frozenset[int]]) -> Keys:
+    kept: list[frozenset[int]] = []
+    for candidate in sorted(set(sets), key=lambda s: (len(s), sorted(s))):
+        if not any(k <= candidate for k in kept):
+            kept.append(candidate)
+    return tuple(kept[:LIMIT])

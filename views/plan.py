@@ -1,0 +1,212 @@
+"""The plan: what a view computes, as a tree of relational nodes, each knowing its typed columns.
+
+Always: nodes are frozen; expressions hold positions of the input row; `schema` tells names, types and whether a column
+can be NULL; equal plans have equal digests, whatever the names of files and places (`at`, an offset in the view's SQL,
+is for messages only). Made by the binder, rewritten by the rules, read by explain and render. Names may repeat inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Literal
+
+from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
+from engine.schema import Column, Schema
+from views.scalar import may_be_null, proved_present
+
+
+class _Node:
+    """What all nodes share: a digest that names the computation."""
+
+    @cached_property
+    def digest(self) -> str:
+        """A stable hash of the node and everything below it."""
+        hasher = hashlib.sha256(type(self).__name__.encode())
+        for item in fields(self):  # type: ignore[arg-type]
+            if not item.compare:
+                continue
+            value = getattr(self, item.name)
+            parts = value if isinstance(value, tuple) else (value,)
+            spelled = (p.digest if isinstance(p, _Node) else repr(p) for p in parts)
+            hasher.update(f"|{item.name}={'|'.join(spelled)}".encode())
+        return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class Scan(_Node):
+    """A table, by its full name, with all of its columns."""
+
+    table: str
+    schema: Schema
+    at: int = field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Import(_Node):
+    """Another view, by name; `fingerprint` is that view's."""
+
+    view: str
+    fingerprint: str
+    schema: Schema
+    at: int = field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Project(_Node):
+    """One output column an expression, named."""
+
+    input: Plan
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Types and nullability of the expressions."""
+        return Schema(
+            tuple(
+                Column(n, e.type, may_be_null(e, self.input.schema.columns))
+                for n, e in zip(self.names, self.exprs, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Filter(_Node):
+    """Rows for which the predicate is true."""
+
+    input: Plan
+    predicate: Expr
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's, less the NULLs that the predicate rules out."""
+        return _present(self.input.schema, proved_present(self.predicate))
+
+
+@dataclass(frozen=True)
+class Join(_Node):
+    """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true.
+
+    Fresh from the binder it has no keys and the whole condition as residual; the rules find keys and order.
+    """
+
+    left: Plan
+    right: Plan
+    left_key: tuple[int, ...] = ()
+    right_key: tuple[int, ...] = ()
+    residual: Expr | None = None
+    kind: Literal["inner"] = "inner"
+    at: int = field(default=0, compare=False, repr=False)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Both sides' columns; keys and what the residual rules out are not NULL."""
+        both = Schema((*self.left.schema.columns, *self.right.schema.columns))
+        width = len(self.left.schema.columns)
+        keys = {*self.left_key, *(width + k for k in self.right_key)}
+        return _present(both, proved_present(self.residual) | keys)
+
+
+@dataclass(frozen=True)
+class Reduce(_Node):
+    """One row a group: the key columns, then the aggregates. An empty key is the one group of everything."""
+
+    input: Plan
+    key: tuple[int, ...]
+    aggregates: tuple[Aggregate, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Key columns as in the input; of the aggregates count alone is never NULL, others where a group proves it."""
+        inputs = self.input.schema.columns
+        found = [replace(inputs[k], name=n) for k, n in zip(self.key, self.names, strict=False)]
+        for aggregate, name in zip(self.aggregates, self.names[len(self.key) :], strict=True):
+            found.append(Column(name, aggregate.type, _aggregate_may_be_null(aggregate, inputs, bool(self.key))))
+        return Schema(tuple(found))
+
+
+@dataclass(frozen=True)
+class Distinct(_Node):
+    """Each different row once."""
+
+    input: Plan
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns."""
+        return Schema(self.input.schema.columns)
+
+
+@dataclass(frozen=True)
+class Union(_Node):
+    """All rows of all inputs, which have the same types; names are the first one's."""
+
+    inputs: tuple[Plan, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The first input's columns; NULL where any input can be."""
+        rows = zip(*(p.schema.columns for p in self.inputs), strict=True)
+        return Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in rows))
+
+
+Plan = Scan | Import | Project | Filter | Join | Reduce | Distinct | Union
+
+
+def children(plan: Plan) -> tuple[Plan, ...]:
+    """The direct inputs, left to right."""
+    if isinstance(plan, Scan | Import):
+        return ()
+    if isinstance(plan, Join):
+        return (plan.left, plan.right)
+    if isinstance(plan, Union):
+        return plan.inputs
+    return (plan.input,)
+
+
+def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
+    """The node over other inputs; itself when they are the same objects."""
+    if all(a is b for a, b in zip(children(plan), inputs, strict=True)):
+        return plan
+    if isinstance(plan, Join):
+        return replace(plan, left=inputs[0], right=inputs[1])
+    if isinstance(plan, Union):
+        return replace(plan, inputs=tuple(inputs))
+    if isinstance(plan, Scan | Import):
+        return plan
+    return replace(plan, input=inputs[0])
+
+
+def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+    """`change` applied to every node, inputs first."""
+    return change(with_children(plan, [transform(p, change) for p in children(plan)]))
+
+
+def walk(plan: Plan) -> Iterator[Plan]:
+    """The node and everything below, outermost first."""
+    yield plan
+    for child in children(plan):
+        yield from walk(child)
+
+
+def identity(schema: Schema, positions: Sequence[int] | None = None) -> tuple[tuple[Expr, ...], tuple[str, ...]]:
+    """Expressions and names of a projection that only picks columns."""
+    at = range(len(schema.columns)) if positions is None else positions
+    return tuple(ColumnRef(i, schema.columns[i].type) for i in at), tuple(schema.columns[i].name for i in at)
+
+
+def _present(schema: Schema, positions: frozenset[int] | set[int]) -> Schema:
+    cols = tuple(replace(c, nullable=False) if i in positions else c for i, c in enumerate(schema.columns))
+    return Schema(cols)
+
+
+def _aggregate_may_be_null(aggregate: Aggregate, inputs: Sequence[Column], grouped: bool) -> bool:
+    if aggregate.function == "count":
+        return False
+    if not grouped or aggregate.filter is not None or aggregate.arg is None:
+        return True
+    return may_be_null(aggregate.arg, inputs)

@@ -1,0 +1,215 @@
+"""What can be told of a typed expression without running it: its columns, whether it may fail, whether it may be NULL.
+
+Always: the answers err on the safe side; an unknown function may fail and may give NULL. Pure functions of expressions,
+called by the plan, the rules and the binder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
+from engine.schema import BOOLEAN, Column, DataType, Kind
+
+COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+
+_NEVER_FAIL = COMPARISONS | {
+    "is null", "is not null", "is true", "is not true", "is false", "is not false", "is unknown", "is not unknown",
+    "is distinct from", "is not distinct from", "and", "or", "not", "in", "not in", "nullif", "greatest", "least",
+    "||", "concat", "lower", "upper", "length", "char_length", "character_length", "btrim", "ltrim", "rtrim", "trim",
+    "starts_with", "reverse", "octet_length", "date_part", "extract",
+}  # fmt: skip
+
+_NULL_ONLY_FROM_NULL = COMPARISONS | {
+    "+", "-", "*", "/", "%", "||", "and", "or", "not", "in", "not in", "greatest", "least", "abs", "round", "ceil",
+    "ceiling", "floor", "trunc", "mod", "lower", "upper", "length", "char_length", "like", "ilike", "btrim", "ltrim",
+    "rtrim", "trim", "substring", "replace", "left", "right", "strpos", "position", "date_trunc", "extract", "sign",
+}  # fmt: skip
+
+_NEVER_NULL = frozenset(
+    {
+        "is null", "is not null", "is true", "is not true", "is false", "is not false", "is unknown", "is not unknown",
+        "is distinct from", "is not distinct from", "concat",
+    }
+)  # fmt: skip
+
+_STRICT = COMPARISONS | {"+", "-", "*", "/", "%", "||", "like", "ilike", "not", "lower", "upper", "length", "abs"}
+
+_WIDENING = {
+    Kind.SMALLINT: {Kind.INTEGER, Kind.BIGINT, Kind.NUMERIC, Kind.REAL, Kind.DOUBLE},
+    Kind.INTEGER: {Kind.BIGINT, Kind.NUMERIC, Kind.REAL, Kind.DOUBLE},
+    Kind.BIGINT: {Kind.NUMERIC, Kind.REAL, Kind.DOUBLE},
+    Kind.REAL: {Kind.DOUBLE},
+    Kind.DATE: {Kind.TIMESTAMP},
+}
+_STRINGS = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR}
+
+
+def base_name(call: Call) -> str:
+    """The catalogue's name of a call without its signature.
+
+    >>> base_name(Call("=(bigint,bigint)", (), BOOLEAN))
+    '='
+    """
+    return call.function.split("(", 1)[0]
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct operands, in order of evaluation."""
+    if isinstance(expr, Call | Coalesce):
+        return expr.args
+    if isinstance(expr, Cast):
+        return (expr.arg,)
+    if isinstance(expr, Case):
+        return (*(e for when in expr.whens for e in when), expr.otherwise)
+    return ()
+
+
+def rebuild(expr: Expr, parts: Sequence[Expr]) -> Expr:
+    """`expr` with `children` replaced by `parts`."""
+    if isinstance(expr, Call | Coalesce):
+        return replace(expr, args=tuple(parts))
+    if isinstance(expr, Cast):
+        return replace(expr, arg=parts[0])
+    if isinstance(expr, Case):
+        pairs = tuple((parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2))
+        return replace(expr, whens=pairs, otherwise=parts[-1])
+    return expr
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Top-down replacement: where `change` gives an expression it stands, elsewhere operands are visited."""
+    changed = change(expr)
+    if changed is not None:
+        return changed
+    below = children(expr)
+    parts = tuple(rewrite(e, change) for e in below)
+    return expr if all(a is b for a, b in zip(parts, below, strict=True)) else rebuild(expr, parts)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything in it."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+@lru_cache(maxsize=65536)
+def columns(expr: Expr) -> frozenset[int]:
+    """The input positions that the expression reads."""
+    return frozenset(e.index for e in walk(expr) if isinstance(e, ColumnRef))
+
+
+def moved(expr: Expr, to: Mapping[int, int]) -> Expr:
+    """The expression over a row whose column i now stands at `to[i]`. Raises KeyError for a column without a place."""
+
+    def change(e: Expr) -> Expr | None:
+        return ColumnRef(to[e.index], e.type) if isinstance(e, ColumnRef) else None
+
+    return rewrite(expr, change)
+
+
+def shifted(expr: Expr, by: int) -> Expr:
+    """The expression with every column position raised by `by`."""
+    return rewrite(expr, lambda e: ColumnRef(e.index + by, e.type) if isinstance(e, ColumnRef) else None)
+
+
+def substituted(expr: Expr, exprs: Sequence[Expr]) -> Expr:
+    """The expression with column i replaced by `exprs[i]`."""
+    return rewrite(expr, lambda e: exprs[e.index] if isinstance(e, ColumnRef) else None)
+
+
+def conjuncts(predicate: Expr | None) -> tuple[Expr, ...]:
+    """The operands of nested ANDs, left to right; none for no predicate."""
+    if predicate is None:
+        return ()
+    if isinstance(predicate, Call) and base_name(predicate) == "and":
+        return tuple(c for arg in predicate.args for c in conjuncts(arg))
+    return (predicate,)
+
+
+def conjunction(parts: Sequence[Expr]) -> Expr | None:
+    """AND of the parts in order; None for none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Call("and", tuple(parts), BOOLEAN)
+
+
+def equality(expr: Expr) -> tuple[Expr, Expr] | None:
+    """The sides of an `=`, else None."""
+    if isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2:
+        return expr.args[0], expr.args[1]
+    return None
+
+
+@lru_cache(maxsize=65536)
+def fallible(expr: Expr) -> bool:
+    """Whether some row could make the expression fail (division by zero, overflow, text that is no number …)."""
+    if isinstance(expr, Call) and base_name(expr) not in _NEVER_FAIL:
+        return True
+    if isinstance(expr, Call) and base_name(expr) == "extract" and not isinstance(expr.args[0], Literal):
+        return True
+    if isinstance(expr, Cast) and not _cast_never_fails(expr.arg.type, expr.type):
+        return True
+    return any(fallible(e) for e in children(expr))
+
+
+def _cast_never_fails(source: DataType, target: DataType) -> bool:
+    if source.kind in _STRINGS and target.kind in _STRINGS:
+        # An implicit or explicit cast to a length cuts, it does not fail.
+        return True
+    if source.kind is target.kind:
+        return source == target or (target.precision is None and (target.scale is None or target.scale == source.scale))
+    if target.kind in (Kind.TEXT, Kind.VARCHAR):
+        return True
+    return target.kind in _WIDENING.get(source.kind, ()) and target.precision is None
+
+
+def may_be_null(expr: Expr, inputs: Sequence[Column]) -> bool:
+    """Whether the expression can be NULL over rows of `inputs`."""
+    if isinstance(expr, ColumnRef):
+        return inputs[expr.index].nullable
+    if isinstance(expr, Literal):
+        return expr.value is None
+    if isinstance(expr, Cast):
+        return may_be_null(expr.arg, inputs)
+    if isinstance(expr, Coalesce):
+        return all(may_be_null(a, inputs) for a in expr.args)
+    if isinstance(expr, Case):
+        return any(may_be_null(e, inputs) for e in (*(v for _, v in expr.whens), expr.otherwise))
+    name = base_name(expr)
+    if name in _NEVER_NULL:
+        return False
+    if name in ("greatest", "least"):
+        return all(may_be_null(a, inputs) for a in expr.args)
+    return name not in _NULL_ONLY_FROM_NULL or any(may_be_null(a, inputs) for a in expr.args)
+
+
+def proved_present(predicate: Expr | None) -> frozenset[int]:
+    """Columns that are not NULL in any row for which the predicate is true."""
+    found: set[int] = set()
+    for part in conjuncts(predicate):
+        if isinstance(part, ColumnRef):
+            found.add(part.index)
+        elif isinstance(part, Call):
+            name = base_name(part)
+            if name in ("is not null", "is true", "is false"):
+                found |= _strict_columns(part.args[0])
+            elif name in _STRICT:
+                found |= _strict_columns(part)
+            elif name == "in":
+                found |= _strict_columns(part.args[0])
+    return frozenset(found)
+
+
+def _strict_columns(expr: Expr) -> set[int]:
+    """Columns whose NULL makes the expression NULL."""
+    if isinstance(expr, ColumnRef):
+        return {expr.index}
+    if isinstance(expr, Cast):
+        return _strict_columns(expr.arg)
+    if isinstance(expr, Call) and base_name(expr) in _STRICT:
+        return {c for a in expr.args for c in _strict_columns(a)}
+    return set()

@@ -1,0 +1,154 @@
+"""SQL text to sqlglot's tree, with every function kept by its written name, and refusals placed in the view's file.
+
+Always: what comes back is one SELECT or UNION; anything sqlglot read that we do not look at is refused by `only`, never
+dropped. `Source.refuse` is the one way in which the SQL front says no. Called by the binder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection as Names
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.postgres import PostgresParser
+from sqlglot.tokens import Token
+
+from views.errors import ViewError
+from views.spec import ViewSpec
+
+OUTER_JOIN = "outer joins are not supported yet"
+
+_CLAUSES: dict[str, tuple[str, str, str]] = {
+    # sqlglot's argument: (the words to look for, reason, hint)
+    "order": (r"\border\s+by\b", "ORDER BY is not supported in a view", "order when reading the view"),
+    "limit": (r"\b(limit|fetch)\b", "LIMIT is not supported in a view", "limit when reading the view"),
+    "offset": (r"\boffset\b", "OFFSET is not supported in a view", "skip when reading the view"),
+    "windows": (r"\bwindow\b", "window functions are not supported yet", ""),
+    "qualify": (r"\bqualify\b", "QUALIFY is not Postgres's", "use a subquery with WHERE"),
+    "locks": (r"\bfor\s+(update|share|no|key)\b", "row locks have no meaning in a view", "leave FOR … out"),
+    "laterals": (r"\blateral\b", "LATERAL is not supported", "write a join with ON"),
+    "sample": (r"\btablesample\b", "TABLESAMPLE is not supported: its answer is random", ""),
+    "ordinality": (r"\bwith\s+ordinality\b", "WITH ORDINALITY is not supported", ""),
+    "only": (r"\bonly\b", "ONLY is not supported: a partitioned table is one table", "leave ONLY out"),
+    "into": (r"\binto\b", "SELECT INTO is not a view", "leave INTO out"),
+    "grouping_sets": (r"\bgrouping\s+sets\b", "GROUPING SETS are not supported", "write a UNION ALL of GROUP BYs"),
+    "cube": (r"\bcube\b", "CUBE is not supported", "write a UNION ALL of GROUP BYs"),
+    "rollup": (r"\brollup\b", "ROLLUP is not supported", "write a UNION ALL of GROUP BYs"),
+}
+_NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
+
+
+class _Parser(PostgresParser):
+    """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
+
+    FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+
+
+class _Dialect(Postgres):
+    Parser = _Parser
+
+
+@dataclass(frozen=True)
+class Source:
+    """The SQL of one view; `shift` characters were left out before `text` when it was cut from the spec."""
+
+    spec: ViewSpec
+    text: str
+
+    def error(self, reason: str, hint: str = "", *, offset: int | None = None) -> ViewError:
+        """A refusal at a character of the SQL."""
+        line, column = self.spec.place(offset) if offset is not None else (self.spec.line, None)
+        return ViewError(reason, hint=hint, view=self.spec.name, file=self.spec.file, line=line, column=column)
+
+    def refuse(self, node: exp.Expr | None, reason: str, hint: str = "") -> NoReturn:
+        """Raises the ViewError at `node`."""
+        raise self.error(reason, hint, offset=None if node is None else start_of(node))
+
+    def refuse_words(self, node: exp.Expr, words: str, reason: str, hint: str = "") -> NoReturn:
+        """Raises the ViewError at the first match of `words` in the text at or after `node`, else at `node`."""
+        start = start_of(node) or 0
+        found = next(
+            (m.start() for m in re.finditer(words, _blanked(self.text), re.IGNORECASE) if m.start() >= start), None
+        )
+        if found is None:
+            match = re.search(words, _blanked(self.text), re.IGNORECASE)
+            found = match.start() if match else start
+        raise self.error(reason, hint, offset=found)
+
+    def only(self, node: exp.Expr, allowed: Names[str]) -> None:
+        """Refuses what sqlglot read in `node` beyond `allowed`."""
+        for key, value in node.args.items():
+            if not value or key in allowed:
+                continue
+            if key in _CLAUSES:
+                words, reason, hint = _CLAUSES[key]
+                self.refuse_words(node, words, reason, hint)
+            self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
+
+
+def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
+    """The view's statement. Raises ViewError for text that is not one SELECT (or UNION of SELECTs)."""
+    source = Source(spec, spec.sql)
+    dialect = _Dialect()
+    try:
+        tokens = dialect.tokenize(spec.sql)
+    except TokenError as error:
+        at = len(spec.sql.rstrip()) - 1
+        raise source.error(
+            f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
+        ) from None
+    _check_tokens(source, tokens)
+    try:
+        statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
+    except ParseError as error:
+        raise _syntax_error(source, error) from None
+    if not statements:
+        raise source.error("the SQL is empty", "write a SELECT")
+    if len(statements) > 1:
+        source.refuse(statements[1], "more than one statement", "write one SELECT a view")
+    statement = statements[0]
+    if isinstance(statement, exp.Query):
+        return source, statement
+    first = tokens[0]
+    raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)
+
+
+def start_of(node: exp.Expr) -> int | None:
+    """The first character of `node` in its SQL, as far as sqlglot tells: that of the first placed thing in it."""
+    starts = [n.meta["start"] for n in node.walk() if "start" in n.meta]
+    if starts:
+        return int(min(starts))
+    parent = node.parent
+    return None if parent is None else start_of(parent)
+
+
+def name_of(identifier: exp.Expr) -> str:
+    """An identifier as Postgres stores it: folded to lower case unless it was quoted."""
+    text = str(identifier.this)
+    return text if identifier.args.get("quoted") else text.lower()
+
+
+def _check_tokens(source: Source, tokens: list[Token]) -> None:
+    for before, after in zip(tokens, tokens[1:], strict=False):
+        # Postgres reads 1_000 as a number, sqlglot as 1 AS _000.
+        if before.end + 1 == after.start and _NUMBER_THEN_NAME.match(before.text) and re.match(r"\w", after.text):
+            raise source.error("digits run into a name", "write the number without underscores", offset=before.start)
+
+
+def _syntax_error(source: Source, error: ParseError) -> ViewError:
+    details = error.errors[0] if error.errors else {}
+    what = str(details.get("description") or error).splitlines()[0].rstrip(".")
+    highlight, before = str(details.get("highlight") or ""), str(details.get("start_context") or "")
+    after = str(details.get("end_context") or "")
+    at = source.text.find(before + highlight + after) + len(before)
+    return source.error(f"syntax error: {what[:1].lower()}{what[1:]}", offset=at)
+
+
+def _blanked(text: str) -> str:
+    """The text with comments and quoted strings blanked, at the same offsets."""
+    pattern = r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\""
+    return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
