@@ -1,7 +1,8 @@
 """Times and frontiers: the product order of (epoch, rounds…), and antichains of it.
 
-Always: a time has as many rounds as its scope is deep, and only times of one depth are compared; a frontier's elements
-are pairwise incomparable and sorted, so that equal frontiers are equal objects. Pure; called by every part of the engine.
+Always: a time has as many rounds as its scope is deep, and only times of one depth are compared; a frontier's
+elements are pairwise incomparable and sorted, so that equal frontiers are equal objects. Pure; called by every part of
+the engine.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Time:
 class Frontier:
     """An antichain: the times ≥ one of its elements may still come. Empty: closed, nothing comes any more.
 
-    Frontiers are ordered by what may still come: f ≤ g when every time beyond g is beyond f; the closed one is greatest.
+    Frontiers are ordered by what may still come: f ≤ g when every time beyond g is beyond f; the closed is greatest.
     """
 
     elements: tuple[Time, ...] = ()
@@ -68,8 +69,11 @@ class Frontier:
     @classmethod
     def of(cls, times: Iterable[Time]) -> Frontier:
         """The minimal ones among `times`, in canonical order."""
+        distinct = set(times)
+        if len(distinct) < 2:
+            return cls(tuple(distinct))
         kept: list[Time] = []
-        for time in sorted(set(times), key=lambda t: t.coordinates):
+        for time in sorted(distinct, key=lambda t: t.coordinates):
             # Sorted by a linear extension: a later time is never less than an earlier one.
             if not any(k.less_equal(time) for k in kept):
                 kept.append(time)
@@ -108,15 +112,32 @@ class Frontier:
 
     def before(self, other: Frontier) -> bool:
         """True if this frontier is ≤ the other."""
+        flat = self._flat_with(other)
+        if flat:
+            return flat[0] <= flat[1]
         return all(self.less_equal(e) for e in other.elements)
 
     def join(self, other: Frontier) -> Frontier:
         """The least frontier ≥ both: beyond it are the times beyond both."""
+        flat = self._flat_with(other)
+        if flat:
+            return self if flat[0] >= flat[1] else other
         return Frontier.of(a.join(b) for a in self.elements for b in other.elements)
 
     def meet(self, other: Frontier) -> Frontier:
         """The greatest frontier ≤ both: beyond it are the times beyond either."""
+        flat = self._flat_with(other)
+        if flat:
+            return self if flat[0] <= flat[1] else other
         return Frontier.of((*self.elements, *other.elements))
+
+    def _flat_with(self, other: Frontier) -> tuple[int, int] | None:
+        """The epochs of two frontiers at depth 0: their order is that of integers, and they are asked at every insert."""
+        if len(self.elements) == 1 and len(other.elements) == 1:
+            mine, theirs = self.elements[0], other.elements[0]
+            if not mine.rounds and not theirs.rounds:
+                return mine.epoch, theirs.epoch
+        return None
 
 
 MINIMUM = Frontier.at(0)
@@ -127,7 +148,7 @@ CLOSED = Frontier()
 
 
 def representative(time: Time, frontier: Frontier) -> Time | None:
-    """The time that stands for `time` at all times beyond `frontier`; None at a closed one, where nothing is left to ask.
+    """The time that stands for `time` at all times beyond `frontier`; None at a closed one: nothing is left to ask.
 
     It compares with every time ≥ some element as `time` does, and two times that compare alike there have the same one:
     the meet, over the elements, of their join with `time`.

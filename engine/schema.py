@@ -141,14 +141,14 @@ class DataType:
     def sql(self) -> str:
         """The type as DDL spells it."""
         if self.kind is Kind.OTHER:
-            return self.name or "text"
+            return "text" if self.name is None else self.name
         if self.kind is Kind.NUMERIC and self.precision is not None:
             return f"numeric({self.precision},{self.scale or 0})"
         if self.kind in (Kind.VARCHAR, Kind.BPCHAR):
             if self.length is not None:
                 return f"{self.kind.value}({self.length})"
-            return "bpchar" if self.kind is Kind.BPCHAR else self.kind.value
-        return self.kind.value
+            return "bpchar" if self.kind is Kind.BPCHAR else str(self.kind.value)
+        return str(self.kind.value)
 
     def __str__(self) -> str:
         return self.sql()

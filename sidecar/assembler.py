@@ -7,6 +7,7 @@ and held back from the positions by `pending_positions`. The reclock is the only
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,6 +77,9 @@ class Assembler(Protocol):
     def waiting(self) -> Waiting | None:
         """What holds the prefix up, or None."""
 
+    def finish(self) -> None:
+        """Nothing more comes (a recording's end)."""
+
     def resume(self, bound: Iterable[tuple[int, int]]) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us."""
 
@@ -104,7 +108,7 @@ class _Pending:
 def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
     """The slices without later copies of an event: an order belongs to the offset at which it was first seen."""
     seen: dict[int, tuple[int, int]] = {}
-    out = []
+    out: list[Slice] = []
     for s in slices:
         offsets = s.changes.offsets[s.start : s.stop].tolist()
         orders = s.changes.orders[s.start : s.stop].tolist()
@@ -123,7 +127,7 @@ def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
         return []
     cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
     edges = [0, *cuts.tolist(), len(lane)]
-    return zip(edges[:-1], edges[1:], strict=True)
+    return itertools.pairwise(edges)
 
 
 class _Snapshot:
@@ -202,6 +206,7 @@ class TransactionAssembler:
         self._snapshot = _Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
         self._loose: list[Slice] = []
+        self._saw_end = self._finished = False
         self.heartbeat: Heartbeat | None = None
 
     def subscribe(self, names: Mapping[str, str]) -> None:
@@ -215,6 +220,7 @@ class TransactionAssembler:
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
+                self._saw_end = True
                 if mark.status == "END" and mark.lsn > self._bound_lsn:
                     self._ends.append(mark)
                     self._snapshot.ended |= self._in_order
@@ -265,8 +271,13 @@ class TransactionAssembler:
             pending.clean &= clean
 
     def finish(self) -> None:
-        """No message will follow (a recording's end): the snapshot, if one is pending, is complete."""
-        self._snapshot.ended = True
+        """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
+        events' own transaction ids say what belongs together."""
+        self._snapshot.ended = self._finished = True
+        if not self._saw_end:
+            for pending in self._pending.values():
+                self._loose.extend(s for slices in pending.slices.values() for s in slices)
+            self._pending.clear()
 
     def complete(self) -> list[Transaction]:
         """The longest complete prefix: the snapshot, then transactions in the order of their ENDs, then unmarked rows."""
@@ -300,7 +311,6 @@ class TransactionAssembler:
     def _cut(self) -> list[Transaction]:
         """Rows without metadata: one transaction a poll, or, in order of emission, one a run of a txId."""
         loose = sorted(self._loose, key=lambda s: int(s.changes.offsets[s.start])) if self._in_order else self._loose
-        self._loose = []
         groups: list[list[Slice]] = []
         for s in loose:
             txid = s.changes.transactions[s.start]
@@ -308,6 +318,7 @@ class TransactionAssembler:
                 groups[-1].append(s)
             else:
                 groups.append([s])
+        self._loose = groups.pop() if self._in_order and not self._finished else []
         return [
             Transaction(
                 "cut", int(g[-1].changes.transactions[g[-1].start]) if self._in_order else -1,

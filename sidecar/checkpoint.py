@@ -35,13 +35,21 @@ class CheckpointError(HeadraceError):
 
 
 @dataclass(frozen=True)
+class ViewRecord:
+    """A view's plan by fingerprint, and the errors alive in it: message → multiplicity."""
+
+    fingerprint: str
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Capture:
     """Everything a checkpoint holds, as of one moment between steps: every epoch ≤ `epoch` is in."""
 
     epoch: int
     sources: Mapping[str, SourceFrontier]
     arrangements: Mapping[str, Sequence[Batch]]
-    views: Mapping[str, str]
+    views: Mapping[str, ViewRecord]
     tables: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,7 +68,7 @@ class Manifest:
     epoch: int
     sources: Mapping[str, SourceFrontier]
     arrangements: Mapping[str, Sequence[BatchFile]]
-    views: Mapping[str, str]
+    views: Mapping[str, ViewRecord]
     tables: Mapping[str, Any]
     program: str
 
@@ -76,7 +84,7 @@ class Manifest:
             "arrangements": {
                 n: [{"file": f.name, "bytes": f.bytes} for f in files] for n, files in self.arrangements.items()
             },
-            "views": dict(self.views),
+            "views": {n: {"fingerprint": v.fingerprint, "errors": dict(v.errors)} for n, v in self.views.items()},
             "tables": dict(self.tables),
         }
         return json.dumps(body, indent=1).encode()
@@ -100,7 +108,7 @@ def read_manifest(path: Path) -> Manifest | None:
                 for n, s in body["sources"].items()
             },
             {n: [BatchFile(f["file"], f["bytes"]) for f in files] for n, files in body["arrangements"].items()},
-            body["views"],
+            {n: ViewRecord(v["fingerprint"], v["errors"]) for n, v in body["views"].items()},
             body["tables"],
             body["program"],
         )

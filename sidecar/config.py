@@ -43,7 +43,9 @@ class TableConfig(StrictModel):
     """One table of a source."""
 
     name: str = Field(pattern=TABLE, description="schema.table")
-    key: list[str] | None = Field(default=None, description="primary key columns, in order; leave out for a keyless table")
+    key: list[str] | None = Field(
+        default=None, description="primary key columns, in order; leave out for a keyless table"
+    )
     columns: list[ColumnConfig] | None = Field(
         default=None, description="types of the columns; may be left out where messages carry their schema"
     )
@@ -74,9 +76,12 @@ class SourceConfig(StrictModel):
     type: Literal["debezium", "spark"]
     topic_prefix: str = Field(min_length=1, description="Debezium's topic.prefix; Spark's --topic-prefix")
     tables: list[TableConfig] | None = Field(default=None, description="subscribed tables; `headrace init` writes them")
-    connect: str | None = Field(default=None, description="Kafka Connect's REST address; `run` then checks the connector")
+    connect: str | None = Field(
+        default=None, description="Kafka Connect's REST address; `run` then checks the connector"
+    )
     notifications: str | None = Field(
-        default=None, description="topic of Debezium's notifications; <topic_prefix>.notifications unless said otherwise"
+        default=None,
+        description="topic of Debezium's notifications; <topic_prefix>.notifications unless said otherwise",
     )
     unavailable_value: str = Field(
         default="__debezium_unavailable_value", description="Debezium's unavailable.value.placeholder"
@@ -84,6 +89,16 @@ class SourceConfig(StrictModel):
     time_precision_mode: Literal[
         "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
     ] = Field(default="adaptive", description="Debezium's time.precision.mode, for messages without schema")
+    decimal_handling_mode: Literal["precise", "string", "double"] | None = Field(
+        default=None, description="Debezium's decimal.handling.mode, for messages without schema"
+    )
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = Field(
+        default="bytes", description="Debezium's binary.handling.mode"
+    )
+    hstore_handling_mode: Literal["json", "map"] = Field(default="json", description="Debezium's hstore.handling.mode")
+    interval_handling_mode: Literal["string", "numeric"] = Field(
+        default="string", description="Debezium's interval.handling.mode"
+    )
 
     @model_validator(mode="after")
     def _tables_once(self) -> SourceConfig:

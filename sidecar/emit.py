@@ -19,6 +19,8 @@ from connectors.sink import EpochStamp, Frontier, Sink, SinkView, ViewChanges
 from engine.batch.updates import Updates
 from engine.dataflow import Output
 
+Written = Callable[[str, Frontier, Mapping[int, EpochStamp], float], None]
+
 MAX_BACKLOG_BYTES = 64 << 20
 """Bytes that may wait for one sink before the intake is slowed."""
 
@@ -52,6 +54,10 @@ class ViewState:
                 self.errors[text] = left
             else:
                 self.errors.pop(text, None)
+
+    def recount(self, epoch: int) -> None:
+        """Count the errors alive at `epoch` from the engine's state: for a view that no checkpoint knew."""
+        self._count(self.output.snapshot(epoch)[1])
 
     def whole(self, epoch: int) -> ViewChanges:
         """The view's whole content at `epoch`, to replace what a sink holds."""
@@ -92,12 +98,11 @@ def _merge(parts: Sequence[ViewChanges]) -> ViewChanges:
 
 
 class Group:
-    """The views of one sink: one frontier, written by one thread. `written` is called after each durable write."""
+    """The views of one sink: one frontier, written by one thread."""
 
     def __init__(
         self,
         sink: Sink,
-        written: Callable[[str, Frontier, Mapping[int, EpochStamp], float], None],
         *,
         threaded: bool = True,
         clock: Callable[[], float] = time.perf_counter,
@@ -105,7 +110,7 @@ class Group:
         self.sink = sink
         self.name = sink.name
         self.epoch = 0
-        self._written = written
+        self._written: Written = lambda *_: None
         self._clock = clock
         self._backlog = _Backlog()
         self._changed = threading.Condition()
@@ -113,6 +118,10 @@ class Group:
         self._closing = False
         self._writing = False
         self._thread = threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True) if threaded else None
+
+    def on_written(self, written: Written) -> None:
+        """Call `written(sink, frontier, stamps, seconds)` after each durable write, on the writing thread."""
+        self._written = written
 
     def start(self, epoch: int) -> None:
         """Begin; the sink already holds every epoch ≤ `epoch`."""
@@ -169,7 +178,7 @@ class Group:
                     return
             try:
                 self._write_once()
-            except BaseException as failure:  # noqa: BLE001 (handed to the runtime, which raises it)
+            except BaseException as failure:
                 with self._changed:
                     self._failure = failure
                     self._changed.notify_all()

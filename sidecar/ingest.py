@@ -152,7 +152,9 @@ def _conform(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     columns = []
     for column in schema.columns:
         at = rows.schema.get_field_index(column.name)
-        columns.append(rows.column(at).cast(column.type.arrow) if at >= 0 else pa.nulls(rows.num_rows, column.type.arrow))
+        columns.append(
+            rows.column(at).cast(column.type.arrow) if at >= 0 else pa.nulls(rows.num_rows, column.type.arrow)
+        )
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
@@ -169,5 +171,3 @@ def _unchanged(changes: Sequence[TableChanges], schema: Schema) -> dict[int, np.
             lanes.append(c.unchanged.get(at, np.zeros(len(c), np.bool_)))
         out[schema.position(name)] = np.concatenate(lanes)
     return out
-
-

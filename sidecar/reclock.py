@@ -148,6 +148,7 @@ class Reclock:
         self.frontier = frontier
         replayed = [b for b in log.bindings if b.first + len(b.stamps) > frontier]
         self._expected: deque[Binding] = deque(_from(b, frontier) for b in replayed)
+        self._skip = 0
         self._held: dict[str, deque[Transaction]] = {}
         self._last_positions: dict[str, Positions] = {}
 
@@ -174,6 +175,7 @@ class Reclock:
                 return out
             out.append(replayed)
             self._expected.popleft()
+        self.frontier = max(self.frontier, self._skip)
         fresh = []
         for name, waiting in self._held.items():
             if waiting:
@@ -225,6 +227,10 @@ class Reclock:
         if beyond:
             held.append(Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond)))
         return [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(inside))]
+
+    def skip_to(self, epoch: int) -> None:
+        """Mint nothing below `epoch` from now on: a sink has seen such epochs with another meaning."""
+        self._skip = max(self._skip, epoch)
 
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""

@@ -18,10 +18,10 @@ from connectors.source import Positions
 from engine.dataflow import Dataflow
 from engine.schema import Schema
 from sidecar.assembler import Transaction, Waiting
-from sidecar.checkpoint import Capture, CheckpointStore, Manifest
+from sidecar.checkpoint import Capture, CheckpointStore, Manifest, ViewRecord
 from sidecar.emit import Group, ViewState
 from sidecar.ingest import Intake, upserts
-from sidecar.metrics import Legs, Metrics, memory
+from sidecar.metrics import Legs, Metrics
 from sidecar.reclock import Binding, Reclock
 
 LOG_BYTES = 32 << 20
@@ -165,6 +165,18 @@ class Runtime:
                     whole.discard(name)
             group.offer(out, frontier, stamps)
 
+    def refresh(self) -> None:
+        """Give every sink, at once, the views that it must have whole, where nothing has to be read first."""
+        if self.hold or self.epoch == 0:
+            return
+        for group in self.parts.groups:
+            mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
+            whole = self.whole.get(group.name, set()) & mine.keys()
+            if whole:
+                out = {n: mine[n].whole(self.epoch) for n in sorted(whole) if not mine[n].errors}
+                self.whole[group.name] -= out.keys()
+                group.offer(out, Frontier(max(self.epoch, group.epoch), dict(self.sources)), {})
+
     def _take(self, state: ViewState) -> ViewChanges | None:
         changes = state.take()
         self.parts.metrics.view_errors.labels(state.view.name).set(len(state.errors))
@@ -211,8 +223,7 @@ class Runtime:
         """Capture now and then; write a capture once every sink holds its epoch; commit and trim once it is written."""
         parts = self.parts
         if self._writing is not None and self._writing.done():
-            self._finish(self._writing.result())
-            self._writing = None
+            self._await_write(0.0)
         due = force or parts.clock() - self._last_checkpoint >= parts.checkpoint_seconds
         if due and self._pending_capture is None and self._writing is None and self.epoch > self._checkpointed:
             if parts.reclock.replaying is None and not self.hold:
@@ -228,10 +239,10 @@ class Runtime:
                 del self._walks[epoch]
 
     def _capture(self) -> Capture:
-        arrangements = {n: a.batches() for n, a in self.parts.flow.arrangements().items()}
-        return Capture(
-            self.epoch, dict(self.sources), arrangements, self.parts.fingerprints, self.parts.table_facts
-        )
+        arrangements = {n: a.spine.batches() for n, a in self.parts.flow.arrangements().items()}
+        fingerprints = self.parts.fingerprints
+        views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
+        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()
@@ -252,9 +263,9 @@ class Runtime:
     def _observe(self) -> None:
         metrics = self.parts.metrics
         for name, arranged in self.parts.flow.arrangements().items():
-            metrics.rows.labels(name).set(arranged.rows)
+            metrics.rows.labels(name).set(len(arranged))
             metrics.bytes.labels(name).set(arranged.nbytes)
-            metrics.readers.labels(name).set(arranged.readers)
+            metrics.readers.labels(name).set(len(arranged.readers))
         for intake in self.parts.intakes:
             here = intake.source.positions()
             for topic, ends in intake.source.high_watermarks().items():
@@ -266,14 +277,15 @@ class Runtime:
         """Let every sink write what it was offered, then take a last checkpoint."""
         for group in self.parts.groups:
             group.drain(timeout)
-        if self._writing is not None:
-            self._finish(self._writing.result(timeout))
-            self._writing = None
+        self._await_write(timeout)
         self._pending_capture = None
         self.checkpoint(force=True)
+        self._await_write(timeout)
+
+    def _await_write(self, timeout: float) -> None:
         if self._writing is not None:
-            self._finish(self._writing.result(timeout))
-            self._writing = None
+            writing, self._writing = self._writing, None
+            self._finish(writing.result(timeout))
 
     def _behind(self) -> bool:
         return any(g.epoch < self.epoch for g in self.parts.groups) or self.waiting() is not None

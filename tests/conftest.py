@@ -1,16 +1,42 @@
-"""Fixtures every folder of tests may use: servers that start once a session, when first asked for, and fresh databases."""
+"""Fixtures every folder of tests may use: servers that start once a session, when first asked for, and fresh databases.
+
+Tests that use a server carry the marker `servers`, set here for those that use these fixtures. Where a container engine
+answers, `stack` is the compose file's; elsewhere it is the embedded one: the same tests run on both.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from sidecar.devstack.cache import cache_folder
 from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.devstack.stack import Stack
+from tests.containers import ContainerStack, engine_answers, wait_for_compose
 
-FAST = {"fsync": "off", "full_page_writes": "off", "max_connections": "200"}  # a test's data need not survive a power cut
+# before numba is imported anywhere: the machine code that `make kernels` has cached
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
+os.environ.setdefault("NUMBA_CPU_NAME", "generic")
+
+# a test's data need not survive a power cut
+FAST = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+}
+SERVER_FIXTURES = {"postgres", "database", "stack", "kafka"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a server, so that `-m 'not servers'` leaves it out."""
+    for item in items:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.servers)
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +44,32 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     """A Postgres 18 of this session alone, with wal_level=logical; `.url(dbname)` is the superuser's."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), settings=FAST) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def docker_compose_file() -> Path:
+    """What pytest-docker starts, where it starts anything."""
+    return Path(__file__).parent.parent / "docker-compose.yml"
+
+
+@pytest.fixture(scope="session")
+def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack | ContainerStack]:
+    """Postgres, Kafka and Connect with Debezium: `.postgres.url()`, `.kafka.bootstrap`, `.connect.put(…)`.
+
+    `.postgres_address` is the (host, port) a connector's configuration must name.
+    """
+    if engine_answers():
+        services = request.getfixturevalue("docker_services")
+        yield wait_for_compose(services)
+    else:
+        with Stack(tmp_path_factory.mktemp("stack"), postgres=FAST) as embedded:
+            yield embedded
+
+
+@pytest.fixture(scope="session")
+def kafka(stack: Stack | ContainerStack) -> str:
+    """The bootstrap.servers of a true broker, that of `stack`."""
+    return stack.kafka.bootstrap
 
 
 @pytest.fixture

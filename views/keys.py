@@ -31,7 +31,7 @@ def unique_sets(plan: Plan) -> Keys:
     if isinstance(plan, Distinct):
         return _smallest([*unique_sets(plan.input), frozenset(range(len(plan.schema.columns)))])
     if isinstance(plan, Reduce):
-        return (frozenset(range(len(plan.key))),)
+        return (frozenset(range(len(plan.key) - plan.determined)),)
     if isinstance(plan, Project):
         return _projected(plan)
     if isinstance(plan, Join):

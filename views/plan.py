@@ -112,12 +112,16 @@ class Join(_Node):
 
 @dataclass(frozen=True)
 class Reduce(_Node):
-    """One row a group: the key columns, then the aggregates. An empty key is the one group of everything."""
+    """One row a group: the key columns, then the aggregates. An empty key is the one group of everything.
+
+    The last `determined` key columns have one value for each value of the others (columns of a table by its key).
+    """
 
     input: Plan
     key: tuple[int, ...]
     aggregates: tuple[Aggregate, ...]
     names: tuple[str, ...]
+    determined: int = 0
 
     @cached_property
     def schema(self) -> Schema:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import pyarrow as pa
+
+from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import BOOLEAN, Column, DataType, Kind
 
@@ -18,14 +21,15 @@ COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NEVER_FAIL = COMPARISONS | {
     "is null", "is not null", "is true", "is not true", "is false", "is not false", "is unknown", "is not unknown",
     "is distinct from", "is not distinct from", "and", "or", "not", "in", "not in", "nullif", "greatest", "least",
-    "||", "concat", "lower", "upper", "length", "char_length", "character_length", "btrim", "ltrim", "rtrim", "trim",
-    "starts_with", "reverse", "octet_length", "date_part", "extract",
+    "||", "concat", "like", "ilike", "lower", "upper", "length", "char_length", "character_length", "btrim", "ltrim",
+    "rtrim", "trim",
+    "starts_with", "reverse", "octet_length",
 }  # fmt: skip
 
 _NULL_ONLY_FROM_NULL = COMPARISONS | {
     "+", "-", "*", "/", "%", "||", "and", "or", "not", "in", "not in", "greatest", "least", "abs", "round", "ceil",
     "ceiling", "floor", "trunc", "mod", "lower", "upper", "length", "char_length", "like", "ilike", "btrim", "ltrim",
-    "rtrim", "trim", "substring", "replace", "left", "right", "strpos", "position", "date_trunc", "extract", "sign",
+    "rtrim", "trim", "substring", "replace", "left", "right", "strpos", "position", "date_trunc", "sign",
 }  # fmt: skip
 
 _NEVER_NULL = frozenset(
@@ -44,6 +48,7 @@ _WIDENING = {
     Kind.REAL: {Kind.DOUBLE},
     Kind.DATE: {Kind.TIMESTAMP},
 }
+_ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
 _STRINGS = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR}
 
 
@@ -147,13 +152,26 @@ def equality(expr: Expr) -> tuple[Expr, Expr] | None:
 @lru_cache(maxsize=65536)
 def fallible(expr: Expr) -> bool:
     """Whether some row could make the expression fail (division by zero, overflow, text that is no number …)."""
+    if isinstance(expr, Call | Cast) and not columns(expr):
+        return _constant_fails(expr)
     if isinstance(expr, Call) and base_name(expr) not in _NEVER_FAIL:
         return True
-    if isinstance(expr, Call) and base_name(expr) == "extract" and not isinstance(expr.args[0], Literal):
+    if isinstance(expr, Call) and base_name(expr) in ("like", "ilike") and not _is_whole_pattern(expr.args[1]):
         return True
     if isinstance(expr, Cast) and not _cast_never_fails(expr.arg.type, expr.type):
         return True
     return any(fallible(e) for e in children(expr))
+
+
+def _is_whole_pattern(pattern: Expr) -> bool:
+    """Whether a LIKE pattern is known not to end in its escape character."""
+    return isinstance(pattern, Literal) and not str(pattern.value).endswith("\\")
+
+
+def _constant_fails(expr: Expr) -> bool:
+    """Whether an expression without columns fails: it is tried."""
+    errors = evaluate(expr, _ONE_ROW).errors
+    return errors is not None and errors.null_count < len(errors)
 
 
 def _cast_never_fails(source: DataType, target: DataType) -> bool:

@@ -1,7 +1,8 @@
 """What a Debezium connector's configuration must say for its topics to be understood, checked before a run.
 
-Pure: `check` reads a configuration as Connect's REST gives it and lists what is wrong, each finding naming the setting, its
-value, the right one and why. Called by `headrace init`, `validate` and `run` (through `connectors.debezium.connect`).
+Pure: `check` reads a configuration as Connect's REST gives it and lists what is wrong, each finding naming the
+setting, its value, the right one and why. Called by `headrace init`, `validate` and `run` (through
+`connectors.debezium.connect`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """A setting with its default in Debezium, the values that are right (the first is the one to propose), and why."""
 
     setting: str
@@ -40,35 +41,30 @@ class _Rule:
     refused: bool = True
 
 
-_RULES: tuple[_Rule, ...] = (
-    _Rule("connector.class", UNSET, (CONNECTOR_CLASS,), "only Debezium's Postgres connector is understood"),
-    _Rule("provide.transaction.metadata", "false", ("true",), "without it no transaction is known to be whole"),
-    _Rule("topic.transaction", "transaction", ("transaction",), "the sidecar reads <prefix>.transaction"),
-    _Rule("topic.delimiter", ".", (".",), "the sidecar looks for <prefix>.<schema>.<table>"),
-    _Rule("topic.heartbeat.prefix", "__debezium-heartbeat", ("__debezium-heartbeat",), "heartbeats are read there", False),
-    _Rule(
+RULES: tuple[Rule, ...] = (
+    Rule("connector.class", UNSET, (CONNECTOR_CLASS,), "only Debezium's Postgres connector is understood"),
+    Rule("provide.transaction.metadata", "false", ("true",), "without it no transaction is known to be whole"),
+    Rule("topic.transaction", "transaction", ("transaction",), "the sidecar reads <prefix>.transaction"),
+    Rule("topic.delimiter", ".", (".",), "the sidecar looks for <prefix>.<schema>.<table>"),
+    Rule("topic.heartbeat.prefix", "__debezium-heartbeat", ("__debezium-heartbeat",), "heartbeats come there", False),
+    Rule(
         "topic.naming.strategy", "io.debezium.schema.SchemaTopicNamingStrategy",
         ("io.debezium.schema.SchemaTopicNamingStrategy", "io.debezium.schema.DefaultTopicNamingStrategy"),
         "the sidecar looks for <prefix>.<schema>.<table>",
     ),
-    _Rule("skipped.operations", "t", ("none",), "a skipped operation (TRUNCATE by default) stays in every view for ever"),
-    _Rule("skip.messages.without.change", "false", ("false",), "skipped events still count in a transaction's end"),
-    _Rule("tombstones.on.delete", "true", ("true",), "other readers of the topics cannot compact them", False),
-    _Rule("event.processing.failure.handling.mode", "fail", ("fail",), "an event that cannot be read would be lost"),
-    _Rule("errors.tolerance", "none", ("none",), "a record that cannot be converted would be lost"),
-    _Rule("slot.drop.on.stop", "false", ("false",), "what is committed while the connector is stopped would be lost"),
-    _Rule("field.name.adjustment.mode", "none", ("none",), "columns would come under other names"),
-    _Rule(
-        "unavailable.value.placeholder", "__debezium_unavailable_value", ("__debezium_unavailable_value",),
-        "an unchanged TOASTed value could not be told from text",
-    ),
-    _Rule("binary.handling.mode", "bytes", ("bytes", "base64"), "bytea is decoded from base64"),
-    _Rule("interval.handling.mode", "numeric", ("string",), "numeric turns months into an average of days", False),
-    _Rule(
+    Rule("skipped.operations", "t", ("none",), "a skipped TRUNCATE leaves its rows in every view for ever"),
+    Rule("skip.messages.without.change", "false", ("false",), "skipped events still count in a transaction's end"),
+    Rule("tombstones.on.delete", "true", ("true",), "other readers of the topics cannot compact them", False),
+    Rule("event.processing.failure.handling.mode", "fail", ("fail",), "an event that cannot be read would be lost"),
+    Rule("errors.tolerance", "none", ("none",), "a record that cannot be converted would be lost"),
+    Rule("slot.drop.on.stop", "false", ("false",), "what is committed while the connector is stopped would be lost"),
+    Rule("field.name.adjustment.mode", "none", ("none",), "columns would come under other names"),
+    Rule("interval.handling.mode", "numeric", ("string",), "numeric turns months into an average of days", False),
+    Rule(
         "snapshot.mode", "initial", ("initial", "when_needed", "always"),
         "the tables' content before the slot was made would be missing, or no change would follow it",
     ),
-    _Rule(
+    Rule(
         "notification.enabled.channels", UNSET, ("sink",),
         "the rows of each table's snapshot are told there: without them a snapshot is never known to be complete",
     ),
@@ -83,16 +79,49 @@ _HARMLESS_TRANSFORMS = frozenset(
 _DIGITS = re.compile(r"^\d+$")
 
 
-def check(config: Mapping[str, str], captured: Mapping[str, Sequence[str]] | None = None) -> list[Finding]:
+_ENCODINGS = {
+    "time.precision.mode": "adaptive",
+    "decimal.handling.mode": "precise",
+    "binary.handling.mode": "bytes",
+    "hstore.handling.mode": "json",
+    "interval.handling.mode": "numeric",
+}
+"""Settings by which values without schema are decoded, with Debezium's defaults."""
+
+_PLACEHOLDER = "unavailable.value.placeholder"
+
+
+def check(
+    config: Mapping[str, str],
+    captured: Mapping[str, Sequence[str]] | None = None,
+    declared: Mapping[str, str] | None = None,
+) -> list[Finding]:
     """What is wrong with a connector's configuration, in a fixed order; an empty list means nothing is.
 
-    `captured`: the tables that must be captured, "schema.table" → its leaves if it is partitioned.
+    `captured`: the tables that must be captured, "schema.table" → its leaves if it is partitioned. `declared`: by which
+    modes the reader decodes, by the connector's own names (those of `_ENCODINGS`, and the TOAST placeholder): where the
+    connector encodes otherwise, values would be read wrongly and in silence.
     """
-    found: list[Finding] = [f for rule in _RULES if (f := _apply(rule, config))]
+    found: list[Finding] = [f for rule in RULES if (f := _apply(rule, config))]
     for part in _CHECKS:
         found += part(config)
     if captured is not None:
         found += _capture(config, captured)
+    if declared is not None:
+        found += _agreement(config, declared)
+    return found
+
+
+def _agreement(config: Mapping[str, str], declared: Mapping[str, str]) -> list[Finding]:
+    """Whether the reader decodes as the connector encodes."""
+    found = []
+    usual = {_PLACEHOLDER: "__debezium_unavailable_value", **({} if _schemas(config) else _ENCODINGS)}
+    for setting, default in usual.items():
+        value = config.get(setting, default).strip()
+        wanted = declared.get(setting, value)
+        if value != wanted:
+            why = "headrace.yaml says otherwise, and values without schema would be read wrongly: correct either"
+            found.append(Finding(setting, value if setting in config else f"{value} (by default)", wanted, why))
     return found
 
 
@@ -101,7 +130,7 @@ def refused(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.refused]
 
 
-def _apply(rule: _Rule, config: Mapping[str, str]) -> Finding | None:
+def _apply(rule: Rule, config: Mapping[str, str]) -> Finding | None:
     value = config.get(rule.setting, rule.default).strip()
     given = (
         {v.strip().lower() for v in value.split(",")}
@@ -151,18 +180,10 @@ def _decimals(config: Mapping[str, str]) -> list[Finding]:
 
 
 def _times(config: Mapping[str, str]) -> list[Finding]:
-    setting, mode = "time.precision.mode", config.get("time.precision.mode", "adaptive").strip().lower()
-    shown = config.get(setting, "adaptive (by default)")
-    if mode == "connect":
-        return [Finding(setting, shown, "microseconds", "milliseconds only: the rest is cut off", refused=False)]
-    if mode in ("microseconds", "isostring") or _schemas(config):
-        return []
-    if mode == "nanoseconds":
-        return [Finding(setting, shown, "microseconds", "without schemas the unit of a timestamp cannot be told")]
-    why = (
-        "without schemas, columns declared with a precision of 3 or less come in milliseconds and cannot be told apart"
-    )
-    return [Finding(setting, shown, "microseconds", why, refused=False)]
+    if config.get("time.precision.mode", "adaptive").strip().lower() == "connect":
+        why = "milliseconds only: the rest is cut off"
+        return [Finding("time.precision.mode", "connect", "microseconds", why, refused=False)]
+    return []
 
 
 def _transforms(config: Mapping[str, str]) -> list[Finding]:

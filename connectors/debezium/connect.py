@@ -1,7 +1,8 @@
 """Kafka Connect's REST, as far as we need it: register a connector, wait for it, find it by its prefix, check it.
 
-Plain `http.client`: four small JSON requests to one host do not justify another dependency. Always: a refusal names Connect's
-address and what it said; a password in an address or a configuration is never shown. Called by the sidecar and the stack.
+Plain `http.client`: four small JSON requests to one host do not justify another dependency. Always: a refusal names
+Connect's address and what it said; a password in an address or a configuration is never shown. Called by the sidecar
+and the stack.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ def register(
 ) -> bool:
     """Create the connector, or give an existing one this configuration; True if it is new.
 
-    Waits up to `timeout` seconds for Connect to be up (refused connections, Jetty's own HTML 404) and to end a rebalance
-    (409). Raises ConnectError, at once for a configuration that Connect refuses.
+    Waits up to `timeout` seconds for Connect to be up (refused connections, Jetty's own HTML 404) and to end a
+    rebalance (409). Raises ConnectError, at once for a configuration that Connect refuses.
     """
+    _address(connect_url)  # a wrong one is told at once, not after the deadline
     deadline = clock() + timeout
     path = f"/connectors/{urllib.parse.quote(name, safe='')}/config"
     while True:
@@ -99,12 +101,12 @@ def wait_running(
             return
         if answer.status == 200 and state == "FAILED":
             raise ConnectError(
-                f"connector {name} failed: {trace}", connect=_shown(connect_url), hint=_failed_hint(name)
+                f"connector {name} failed: {trace}", connect=shown_url(connect_url), hint=_failed_hint(name)
             )
         if clock() >= deadline:
             raise ConnectError(
-                f"connector {name} does not run after {timeout:g} s", connect=_shown(connect_url), state=state or "none",
-                hint="look at Connect's log",
+                f"connector {name} does not run after {timeout:g} s", connect=shown_url(connect_url),
+                state=state or "none", hint="look at Connect's log",
             )  # fmt: skip
         sleep(_RETRY_PAUSE)
 
@@ -121,9 +123,12 @@ def registered(connect_url: str) -> dict[str, tuple[str, Mapping[str, str]]]:
 
 
 def check_registered(
-    connect_url: str, topic_prefix: str, captured: Mapping[str, Sequence[str]] | None = None
+    connect_url: str,
+    topic_prefix: str,
+    captured: Mapping[str, Sequence[str]] | None = None,
+    declared: Mapping[str, str] | None = None,
 ) -> Checked:
-    """Find the connector that writes `topic_prefix` and check it (see `checks.check` for `captured`).
+    """Find the connector that writes `topic_prefix` and check it (see `checks.check` for the rest).
 
     Raises ConnectError when Connect cannot be reached, no connector has that prefix, or more than one has.
     """
@@ -132,26 +137,25 @@ def check_registered(
     if not mine:
         others = sorted({p for _, c in every.values() if (p := c.get("topic.prefix"))})
         raise ConnectError(
-            f"no connector writes the prefix {topic_prefix}", connect=_shown(connect_url),
+            f"no connector writes the prefix {topic_prefix}", connect=shown_url(connect_url),
             prefixes=", ".join(others) or "none",
             hint="register it with `headrace init --register`, or correct topic_prefix in headrace.yaml",
         )  # fmt: skip
     if len(mine) > 1:
         raise ConnectError(
-            f"{len(mine)} connectors write the prefix {topic_prefix}", connect=_shown(connect_url), connectors=", ".join(mine),
+            f"{len(mine)} connectors write the prefix {topic_prefix}", connect=shown_url(connect_url),
+            connectors=", ".join(mine),
             hint="keep one: their transactions cannot be told apart",
         )  # fmt: skip
     state, config = every[mine[0]]
-    return Checked(mine[0], state, config, tuple(check(config, captured)))
+    return Checked(mine[0], state, config, tuple(check(config, captured, declared)))
 
 
 def _request(url: str, method: str, path: str, body: object = None) -> _Answer:
     """One request. Raises ConnectError when nothing answers; every HTTP status is an answer."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConnectError("not an address of Kafka Connect", connect=_shown(url), hint="write http://host:8083")
+    parts, host = _address(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=30)
+    connection = kind(host, parts.port, timeout=30)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if parts.username is not None:
         secret = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
@@ -163,7 +167,7 @@ def _request(url: str, method: str, path: str, body: object = None) -> _Answer:
     except (OSError, http.client.HTTPException) as error:
         raise ConnectError(
             f"Kafka Connect does not answer: {error}",
-            connect=_shown(url),
+            connect=shown_url(url),
             hint="is it running, and is the address right?",
         ) from error
     finally:
@@ -172,6 +176,13 @@ def _request(url: str, method: str, path: str, body: object = None) -> _Answer:
         return _Answer(response.status, json.loads(text) if text else None)
     except ValueError:
         return _Answer(response.status, text)
+
+
+def _address(url: str) -> tuple[urllib.parse.SplitResult, str]:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConnectError("not an address of Kafka Connect", connect=shown_url(url), hint="write http://host:8083")
+    return parts, parts.hostname
 
 
 def _not_yet(answer: _Answer) -> bool:
@@ -185,7 +196,7 @@ def _refusal(url: str, answer: _Answer, what: str, config: Mapping[str, str] | N
         if "password" in name and value:
             message = message.replace(value, "***")
     return ConnectError(
-        f"{what}: {message}", connect=_shown(url), status=answer.status, hint="correct the setting it names"
+        f"{what}: {message}", connect=shown_url(url), status=answer.status, hint="correct the setting it names"
     )
 
 
@@ -207,7 +218,7 @@ def _failed_hint(name: str) -> str:
     return f"correct the cause, then restart it: POST /connectors/{name}/restart?includeTasks=true"
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """The address without its user and password."""
     parts = urllib.parse.urlsplit(url)
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

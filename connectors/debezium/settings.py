@@ -1,7 +1,8 @@
 """Every setting of the Postgres connector that we choose, with its reason and its cost beside it.
 
-Always: `connector_config` gives exactly the settings of `SETTINGS` that apply, plus the connection's own; docs/debezium.md
-is written from the same table (`python -m connectors.debezium.document`). Called by `headrace init`, the embedded stack and tests.
+Always: `connector_config` gives exactly the settings of `SETTINGS` that apply, plus the connection's own;
+docs/debezium.md is written from the same table (`python -m connectors.debezium.document`). Called by `headrace init`,
+the embedded stack and tests.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "provide.transaction.metadata",
         "true",
-        "tells where each transaction ends and how many events it has: without it no whole transaction can be published",
+        "tells where each transaction ends and how many events it has: without it none is known to be whole",
         "two small records a transaction, and about 80 bytes an event",
     ),
-    Setting("skipped.operations", "none", "Debezium drops TRUNCATE by default, and a view would keep the rows for ever"),
+    Setting("skipped.operations", "none", "Debezium drops TRUNCATE by default: a view would keep the rows"),
     Setting(
         "tombstones.on.delete",
         "true",
@@ -108,8 +109,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "time.precision.mode",
         "microseconds",
-        "every timestamp in microseconds, whatever its declared precision: without schemas the adaptive mode cannot be "
-        "told apart (timestamp(3) would come in milliseconds)",
+        "every time and timestamp in microseconds, whatever its declared precision (adaptive: milliseconds up to 3 "
+        "digits); headrace.yaml says the same",
     ),
     Setting("interval.handling.mode", "string", "numeric turns months into an average number of microseconds"),
     Setting("hstore.handling.mode", "json", "one text, not a map"),
@@ -148,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
         "throughput: a bulk load is a third faster with 5 ms",
     ),
     Setting("producer.override.batch.size", "262144", "large batches under load", "256 kB a partition being written"),
-    Setting("producer.override.compression.type", "{compression}", "a fifth of the bytes on disk and wire", "a little CPU"),
+    Setting("producer.override.compression.type", "{compression}", "fewer bytes on disk and wire", "a little CPU"),
     Setting("topic.creation.default.partitions", "{partitions}", "the same key is always in the same partition"),
     Setting("topic.creation.default.replication.factor", "{replication}", "as many copies as the cluster should keep"),
     Setting(
@@ -157,12 +158,12 @@ SETTINGS: tuple[Setting, ...] = (
         "a compacted topic loses events of transactions, and with them the transaction's boundary",
         "disk for the retention chosen",
     ),
-    Setting("topic.creation.default.retention.ms", "{retention_ms}", "how long a new sidecar can still start from here", "disk"),
+    Setting("topic.creation.default.retention.ms", "{retention_ms}", "how long a sidecar can start here", "disk"),
     Setting("topic.creation.groups", "marks", "the topics that must have one partition"),
     Setting(
         "topic.creation.marks.include",
         "{marks}",
-        "transaction boundaries, notifications and heartbeats have an order of their own, which several partitions lose",
+        "boundaries, notifications and heartbeats have an order of their own, which several partitions lose",
     ),
     Setting("topic.creation.marks.partitions", "1", "one order"),
     Setting("topic.creation.marks.replication.factor", "{replication}", "as the tables' topics"),
@@ -242,6 +243,7 @@ def connector_config(
     t = tuning or Tuning()
     captured = [*tables, *([HEARTBEAT_TABLE] if t.heartbeat and HEARTBEAT_TABLE not in tables else [])]
     source = topic_prefix.replace("'", "''")
+    marked = re.escape(topic_prefix)
     values = {
         "prefix": topic_prefix,
         "slot": slot or slot_name(topic_prefix),
@@ -251,7 +253,7 @@ def connector_config(
         "via_root": str(t.via_root).lower(),
         "heartbeat_ms": str(t.heartbeat_ms),
         "heartbeat_query": (
-            f"INSERT INTO {HEARTBEAT_TABLE} AS h (source, beat, at) VALUES ('{source}', 1, clock_timestamp()) "
+            f"INSERT INTO {HEARTBEAT_TABLE} AS h (source, beat, at) VALUES ('{source}', 1, clock_timestamp()) "  # noqa: S608 (a constant table; the prefix is quoted)
             "ON CONFLICT (source) DO UPDATE SET beat = h.beat + 1, at = excluded.at"
         ),
         "poll_ms": str(t.poll_ms),
@@ -260,7 +262,7 @@ def connector_config(
         "partitions": str(t.partitions),
         "replication": str(t.replication),
         "retention_ms": str(t.retention_ms),
-        "marks": rf"{re.escape(topic_prefix)}\.(transaction|notifications),__debezium-heartbeat\.{re.escape(topic_prefix)}",
+        "marks": rf"{marked}\.(transaction|notifications),__debezium-heartbeat\.{marked}",
     }
     config = {s.name: s.value.format_map(values) for s in SETTINGS if _applies(s, t)}
     config |= {

@@ -1,43 +1,64 @@
 """Column decoders: a list of JSON values of one column → its Arrow lane, exactly or not at all.
 
-`decoder` is asked once a table and column; what it returns is called once a run. A decoder never guesses: a value it
-cannot keep exactly raises, and the caller finds out whose value it was.
+`decoder` is asked once a table and column; what it returns is called once a run. It has two faces with one meaning:
+`values` makes Python values that Arrow takes as they are (for runs of a few rows, where one call for all columns is
+cheapest), `array` the lane at once. A decoder never guesses: a value it cannot keep exactly raises, and the caller
+finds out whose value it was.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
-import numpy as np
-import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.formats import images, temporal
 from connectors.formats.tables import CannotDecode
-from connectors.formats.wire import Form, Wire, element_type
-from engine.schema import DataType, Kind
+from connectors.formats.texts import ALPHABETS, FLOAT_WORDS, Mapped, by_name, image_of, numeric_image
+from connectors.formats.wire import Form, Wire
+from engine.schema import MAX_DIGITS, DataType, Kind
 
 Values = Sequence[Any]
-Decoder = Callable[[Values], pa.Array]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """`values`: JSON values → values that Arrow takes for `lane`. `cast`: the same for whole columns, where it differs.
+
+    Both take None for NULL, keep order and length, and raise where a value cannot be kept exactly. `read`: as what a
+    columnar reader may take the JSON values (None: it must not), and `from_read`: such a column → the lane, raising
+    wherever `array` is to be asked instead.
+    """
+
+    lane: pa.DataType
+    values: Callable[[Values], Values]
+    cast: Callable[[Values], pa.Array] | None = None
+    read: pa.DataType | None = None
+    from_read: Callable[[pa.Array], pa.Array] | None = None
+
+    def array(self, values: Values) -> pa.Array:
+        """The lane of many values."""
+        return pa.array(self.values(values), self.lane) if self.cast is None else self.cast(values)
+
+    def column(self, column: pa.Array) -> pa.Array:
+        """The lane of a column read as `read`."""
+        return self.array(column.to_pylist()) if self.from_read is None else self.from_read(column)
+
 
 _NONE: Final = type(None)
-_INTEGERS: Final = frozenset((int, _NONE))
-_FLOATS: Final = frozenset((float, int, _NONE))
-_TEXTS: Final = frozenset((str, _NONE))
+_INTEGERS: Final[frozenset[type]] = frozenset((int, _NONE))
+_FLOATS: Final[frozenset[type]] = frozenset((float, int, _NONE))
+_TEXTS: Final[frozenset[type]] = frozenset((str, _NONE))
+_BOOLEANS: Final[frozenset[type]] = frozenset((bool, _NONE))
 
-_FLOAT_WORDS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-
-_BASE64_ALPHABETS: Final[dict[Form, Callable[[str], bytes]]] = {
-    Form.BYTES: lambda text: binascii.a2b_base64(text, strict_mode=True),
-    Form.BYTES_URL: lambda text: base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True),
-    Form.BYTES_HEX: bytes.fromhex,
-}
-
-Mapped = Callable[[Any], Any]
+_EXACT: Final = Context(prec=200, traps=[InvalidOperation])
+_INFINITY: Final = float("inf")
+_REAL_LIMIT: Final = 3.4028235677973366e38
+"""Half a step above the greatest real: from here on a double rounds to infinity."""
 
 
 def decoder(kind: DataType, wire: Wire) -> Decoder:
@@ -51,308 +72,205 @@ def decoder(kind: DataType, wire: Wire) -> Decoder:
     return made
 
 
-def _typed(values: Values, allowed: frozenset[type]) -> None:
+def _typed(values: Values, allowed: frozenset[type]) -> Values:
     if not allowed.issuperset(map(type, values)):
         raise CannotDecode("a value of another type than the column's")
+    return values
+
+
+def _plain(lane: pa.DataType, allowed: frozenset[type]) -> Decoder:
+    """JSON values that are the lane's own."""
+    read = pa.string() if lane == pa.large_string() else lane
+    return Decoder(lane, lambda values: _typed(values, allowed), None, read, lambda column: column.cast(lane))
 
 
 def _each(function: Mapped, lane: pa.DataType, allowed: frozenset[type] = _TEXTS) -> Decoder:
     """Value by value: for encodings that Arrow cannot cast."""
 
-    def decode(values: Values) -> pa.Array:
+    def converted(values: Values) -> Values:
         _typed(values, allowed)
-        return pa.array([None if v is None else function(v) for v in values], lane)
+        return [None if v is None else function(v) for v in values]
 
-    return decode
+    read = {_TEXTS: pa.string(), _INTEGERS: pa.int64()}.get(allowed)
+    return Decoder(lane, converted, None, read)
 
 
 def _integers(kind: DataType, wire: Wire) -> Decoder | None:
-    if wire.form is not Form.INTEGER:
-        return None
-    lane = kind.arrow
-
-    def decode(values: Values) -> pa.Array:
-        _typed(values, _INTEGERS)
-        return pa.array(values, lane)
-
-    return decode
+    return _plain(kind.arrow, _INTEGERS) if wire.form is Form.INTEGER else None
 
 
 def _booleans(kind: DataType, wire: Wire) -> Decoder | None:
-    return (lambda values: pa.array(values, pa.bool_())) if wire.form is Form.BOOLEAN else None
+    return _plain(kind.arrow, _BOOLEANS) if wire.form is Form.BOOLEAN else None
+
+
+def _texts(kind: DataType, wire: Wire) -> Decoder | None:
+    return _plain(kind.arrow, _TEXTS) if wire.form is Form.TEXT else None
 
 
 def _floats(kind: DataType, wire: Wire) -> Decoder | None:
     if wire.form not in (Form.FLOAT, Form.INTEGER):
         return None
-    lane = kind.arrow
+    narrow = kind.kind is Kind.REAL
 
-    def decode(values: Values) -> pa.Array:
+    def numbers(values: Values) -> Values:
         if not _FLOATS.issuperset(map(type, values)):
-            values = [_FLOAT_WORDS[v] if isinstance(v, str) else v for v in values]
+            values = [FLOAT_WORDS[v] if isinstance(v, str) else v for v in values]
             _typed(values, _FLOATS)
-        if lane == pa.float32():
-            narrow = pa.array(values, lane)
-            wide = pa.array(values, pa.float64())
-            if not np.array_equal(np.isinf(narrow.to_numpy(False)), np.isinf(wide.to_numpy(False))):
-                raise CannotDecode("a number beyond the range of real")
-            return narrow
-        return pa.array(values, lane)
+        if narrow and any(v is not None and _REAL_LIMIT <= abs(v) < _INFINITY for v in values):
+            raise CannotDecode("a number beyond the range of real")
+        return values
 
-    return decode
+    def finite(column: pa.Array) -> pa.Array:
+        if pc.any(pc.is_inf(column)).as_py():
+            raise CannotDecode("a number out of range")
+        return column
 
-
-def _texts(kind: DataType, wire: Wire) -> Decoder | None:
-    return (lambda values: pa.array(values, pa.large_string())) if wire.form is Form.TEXT else None
+    return Decoder(kind.arrow, numbers, None, kind.arrow, finite)
 
 
 def _bytes(kind: DataType, wire: Wire) -> Decoder | None:
-    to_bytes = _BASE64_ALPHABETS.get(wire.form)
-    return None if to_bytes is None else _each(to_bytes, pa.large_binary())
+    to_bytes = ALPHABETS.get(wire.form)
+    return None if to_bytes is None else _each(to_bytes, kind.arrow)
 
 
 def _numerics(kind: DataType, wire: Wire) -> Decoder | None:
-    text = _numeric_image(kind, wire)
+    text = numeric_image(kind, wire)
     if text is None:
         return None
+    allowed: frozenset[type] = frozenset((str, float, int, dict, _NONE))
     if not kind.fixed_scale:
-        return _each(text, pa.large_string(), frozenset((str, float, int, dict, _NONE)))
+        free = _each(text, pa.large_string(), allowed)
+        return replace(free, read=pa.string(), from_read=_numerals(free)) if wire.form is Form.DECIMAL_TEXT else free
     lane = kind.arrow
+    step = Decimal(1).scaleb(-lane.scale)
 
-    def cast(texts: Values) -> pa.Array:
+    def exact(value: Any) -> Decimal:
+        image = text(value)
+        if image in images.SPECIAL_NUMERICS:
+            raise CannotDecode(f"{image} does not fit {kind}", "declare it as numeric")
+        number = Decimal(image)
+        fraction = len(image.partition(".")[2])
+        finer = fraction > lane.scale and number != number.quantize(step, context=_EXACT)
+        if finer or (number and number.adjusted() + 1 + lane.scale > MAX_DIGITS):
+            raise CannotDecode(f"a number that does not fit {kind}", "declare it as it is in the source")
+        return number
+
+    slow = _each(exact, lane, allowed)
+
+    def cast(values: Values) -> pa.Array:
         try:
-            return pa.array(texts, pa.string()).cast(lane)
-        except pa.ArrowInvalid:
-            for one in texts:
-                if one in images.SPECIAL_NUMERICS:
-                    raise CannotDecode(f"{one} does not fit the lane of {kind}", "declare it as numeric") from None
-            raise CannotDecode(f"a value does not fit {kind}", images.DECIMAL_HINT) from None
+            return pa.array(values, pa.string()).cast(lane)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return pa.array(slow.values(values), lane)
 
     if wire.form is Form.DECIMAL_TEXT or wire.form is Form.TEXT:
-        return cast
+        return Decoder(lane, slow.values, cast, pa.string(), lambda column: column.cast(lane))
     if wire.form is Form.DECIMAL_BYTES and 0 <= wire.scale == lane.scale:
-        return _unscaled_lane(lane)
-    return lambda values: cast([None if v is None else text(v) for v in values])
+        return Decoder(lane, slow.values, _unscaled_cast(lane), pa.string())
+    return slow
 
 
-def _unscaled_lane(lane: pa.DataType) -> Decoder:
+def _numerals(free: Decoder) -> Callable[[pa.Array], pa.Array]:
+    """Decimal strings that are Postgres's images already pass as they are; any other is looked at."""
+
+    def column_(column: pa.Array) -> pa.Array:
+        if pc.all(pc.match_substring_regex(column, r"^-?[0-9]+(\.[0-9]+)?$")).as_py() is not False:
+            return column.cast(free.lane)
+        return free.array(column.to_pylist())
+
+    return column_
+
+
+def _unscaled_cast(lane: pa.DataType) -> Callable[[Values], pa.Array]:
     """Decimals of the lane's own scale: their integers are the lane's buffer."""
 
-    def decode(values: Values) -> pa.Array:
+    def cast(values: Values) -> pa.Array:
         _typed(values, _TEXTS)
         integers = [0 if v is None else images.unscaled(v) for v in values]
-        limit = 10**38
-        if any(not -limit < i < limit for i in integers):
+        if integers and not -(10**MAX_DIGITS) < min(integers) <= max(integers) < 10**MAX_DIGITS:
             raise CannotDecode("a number of more than 38 digits", "declare it as numeric")
         image = b"".join([i.to_bytes(16, "little", signed=True) for i in integers])
-        nulls = None
-        if None in values:
-            nulls = pa.array([v is not None for v in values]).buffers()[1]
+        nulls = pa.array([v is not None for v in values]).buffers()[1] if None in values else None
         return pa.Array.from_buffers(lane, len(values), [nulls, pa.py_buffer(image)])
 
-    return decode
+    return cast
 
 
-def _numeric_image(kind: DataType, wire: Wire) -> Mapped | None:
-    """One value of a numeric → plain decimal text; None where the encoding cannot be exact."""
-    if wire.form in (Form.DECIMAL_TEXT, Form.TEXT):
-        return images.numeric_text
-    if wire.form is Form.DECIMAL_BYTES:
-        return lambda value: images.unscaled_text(images.unscaled(value), wire.scale)
-    if wire.form is Form.DECIMAL_STRUCT:
-        return lambda value: images.unscaled_text(images.unscaled(value["value"]), value["scale"])
-    if wire.form is Form.INTEGER:
-        return str
-    if wire.form is Form.FLOAT and kind.precision is not None and kind.precision <= 15:
-        return _short_decimal
-    if wire.form is Form.FLOAT:
-        raise CannotDecode(f"{kind} as a double is not exact", "set decimal.handling.mode=string on the connector")
-    return None
+def _within(slow: Decoder, low: int, high: int) -> Decoder:
+    """Integers of the lane's own where all lie between `low` and `high`; else one by one."""
 
+    def values_(values: Values) -> Values:
+        _typed(values, _INTEGERS)
+        numbers = [v for v in values if v is not None] if None in values else values
+        return slow.values(values) if numbers and not low <= min(numbers) <= max(numbers) <= high else values
 
-def _short_decimal(value: object) -> str:
-    """A double that stands for at most 15 digits: its shortest text is the decimal it came from."""
-    if isinstance(value, str):
-        return images.numeric_text(value)
-    return format(Decimal(repr(value)), "f")
+    def column_(column: pa.Array) -> pa.Array:
+        ends = pc.min_max(column).as_py()
+        if ends["min"] is not None and not low <= ends["min"] <= ends["max"] <= high:
+            raise CannotDecode("beyond the plain range")
+        return column.cast(slow.lane)
+
+    read = pa.int32() if slow.lane == pa.date32() else pa.int64()
+    return Decoder(slow.lane, values_, None, read, column_)
 
 
 def _dates(kind: DataType, wire: Wire) -> Decoder | None:
     if wire.form is Form.DATE_ISO:
-        return _each(temporal.date_from_iso, pa.date32())
+        return _each(temporal.date_from_iso, kind.arrow)
     if wire.form is not Form.DATE_DAYS:
         return None
-    slow = _each(temporal.date_from_days, pa.date32(), _INTEGERS)
-
-    def decode(values: Values) -> pa.Array:
-        _typed(values, _INTEGERS)
-        numbers = [v for v in values if v is not None] if None in values else values
-        if numbers and not temporal.FIRST_DAY <= min(numbers) <= max(numbers) <= temporal.LAST_DAY:
-            return slow(values)
-        return pa.array(values, pa.date32())
-
-    return decode
-
-
-def _stamped(lane: pa.DataType, function: Mapped, factor: int) -> Decoder:
-    """Counts of time. Plain ones (well inside the years 1 to 9999) go to Arrow at once, others one by one."""
-    slow = _each(function, lane, _INTEGERS)
-    bound = 250_000_000_000_000_000 * 1000 // factor if factor else 0
-
-    def decode(values: Values) -> pa.Array:
-        _typed(values, _INTEGERS)
-        numbers = [v for v in values if v is not None] if None in values else values
-        if factor == 1 and numbers and -bound < min(numbers) and max(numbers) < bound:
-            return pa.array(values, lane)
-        return slow(values)
-
-    return decode
+    slow = _each(temporal.date_from_days, kind.arrow, _INTEGERS)
+    return _within(slow, temporal.FIRST_DAY, temporal.LAST_DAY)
 
 
 def _times(kind: DataType, wire: Wire) -> Decoder | None:
-    lane = pa.time64("us")
     if wire.form is Form.TIME_ISO:
-        return _each(temporal.time_from_iso, lane)
-    if wire.form is Form.TIME_MS:
-        return _each(lambda v: v * 1000, lane, _INTEGERS)
-    if wire.form is Form.TIME_NS:
-        return _each(temporal.time_from_ns, lane, _INTEGERS)
-    return _stamped(lane, temporal.micros_from_us, 1) if wire.form is Form.TIME_US else None
+        return _each(temporal.time_from_iso, kind.arrow)
+    of_day = _TIMES.get(wire.form)
+    return None if of_day is None else _each(of_day, kind.arrow, _INTEGERS)
+
+
+_TIMES: Final[dict[Form, Mapped]] = {
+    Form.TIME_MS: temporal.time_from_ms,
+    Form.TIME_US: temporal.time_from_us,
+    Form.TIME_NS: temporal.time_from_ns,
+}
 
 
 def _timestamps(kind: DataType, wire: Wire) -> Decoder | None:
     lane = kind.arrow
     if wire.form is Form.STAMP_US:
-        return _stamped(lane, temporal.micros_from_us, 1)
+        return _within(_each(temporal.micros_from_us, lane, _INTEGERS), -(2**62), 2**62)
     if wire.form is Form.STAMP_MS:
         return _each(temporal.micros_from_ms, lane, _INTEGERS)
     if wire.form is Form.STAMP_NS:
         return _each(temporal.micros_from_ns, lane, _INTEGERS)
-    if wire.form is Form.STAMP_ISO or (wire.form is Form.ZONED_STAMP and kind.kind is Kind.TIMESTAMPTZ):
-        return _iso_timestamps(lane)
-    return None
-
-
-def _iso_timestamps(lane: pa.DataType) -> Decoder:
+    if wire.form is not (Form.ZONED_STAMP if kind.kind is Kind.TIMESTAMPTZ else Form.STAMP_ISO):
+        return None
     slow = _each(temporal.micros_from_iso, lane)
 
-    def decode(values: Values) -> pa.Array:
-        if len(values) < 4:
-            return slow(values)
+    def cast(values: Values) -> pa.Array:
         try:
             return pa.array(values, pa.string()).cast(pa.timestamp("us", "UTC")).cast(lane)
-        except pa.ArrowInvalid:
-            return slow(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return pa.array(slow.values(values), lane)
 
-    return decode
+    def stamps(column: pa.Array) -> pa.Array:
+        return column.cast(pa.timestamp("us", "UTC")).cast(lane)
+
+    return Decoder(lane, slow.values, cast, pa.string(), stamps)
 
 
 def _images(kind: DataType, wire: Wire) -> Decoder | None:
     """Types without a lane: their text images."""
+    wire = by_name(kind, wire)
     if wire.form is Form.TEXT:
         return _texts(kind, wire)
     return _each(image_of(kind, wire), pa.large_string(), _ANYTHING)
 
 
-_ANYTHING: Final = frozenset((str, int, float, bool, list, dict, _NONE))
+_ANYTHING: Final[frozenset[type]] = frozenset((str, int, float, bool, list, dict, _NONE))
 
-
-def image_of(kind: DataType, wire: Wire) -> Mapped:
-    """One value, written as `wire`, of type `kind` → Postgres's text of it. Raises CannotDecode where there is none."""
-    form = wire.form
-    if form is Form.ARRAY:
-        return _array_image(kind, wire)
-    if kind.kind is Kind.NUMERIC or (kind.name or "").lower() == "money":
-        text = _numeric_image(kind, wire)
-        if text is not None:
-            return text
-    if form is Form.BITS and wire.length is None:
-        raise CannotDecode("bit varying loses its leading zeros on the way", "cast the column to text in the source")
-    if form is Form.INTERVAL_US:
-        raise CannotDecode(
-            "an interval in microseconds has lost its months and days", "set interval.handling.mode=string"
-        )
-    if form is Form.FLOAT:
-        return _float4_image if kind.kind is Kind.REAL else _float8_image
-    if form in _BASE64_ALPHABETS:
-        to_bytes = _BASE64_ALPHABETS[form]
-        return lambda v: images.bytea_text(to_bytes(v))
-    if form is Form.BITS:
-        return lambda v: images.bits_text(v, wire.length)
-    return _IMAGES[form]
-
-
-def _array_image(kind: DataType, wire: Wire) -> Mapped:
-    element = element_type(kind)
-    if element is None or wire.element is None:
-        raise CannotDecode(f"{kind} is written as an array")
-    one = image_of(element, wire.element)
-
-    def nested(value: Any) -> Any:
-        if value is None:
-            return None
-        return [nested(v) for v in value] if isinstance(value, list) else one(value)
-
-    def image(value: Any) -> str:
-        if not isinstance(value, list):
-            raise CannotDecode("not an array")
-        return images.array_text(nested(value))
-
-    return image
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise CannotDecode("not a string")
-    return value
-
-
-def _whole(value: Any) -> str:
-    if type(value) is not int:
-        raise CannotDecode("not an integer")
-    return str(value)
-
-
-def _pairs(value: Any) -> str:
-    if not isinstance(value, dict):
-        raise CannotDecode("not a map")
-    return images.hstore_text(value)
-
-
-def _float8_image(value: Any) -> str:
-    return images.float8_text(_FLOAT_WORDS[value] if isinstance(value, str) else value)
-
-
-def _float4_image(value: Any) -> str:
-    return images.float4_text(_FLOAT_WORDS[value] if isinstance(value, str) else value)
-
-
-def _stamp(to_micros: Mapped, zone: str = "") -> Mapped:
-    return lambda value: temporal.timestamp_text(to_micros(value), zone)
-
-
-_IMAGES: Final[dict[Form, Mapped]] = {
-    Form.TEXT: _text,
-    Form.INTEGER: _whole,
-    Form.BOOLEAN: lambda v: "t" if v else "f",
-    Form.DECIMAL_TEXT: images.numeric_text,
-    Form.DATE_DAYS: lambda v: temporal.date_text(temporal.date_from_days(v)),
-    Form.DATE_ISO: lambda v: temporal.date_text(temporal.date_from_iso(v)),
-    Form.TIME_MS: lambda v: temporal.time_text(v * 1000),
-    Form.TIME_US: temporal.time_text,
-    Form.TIME_NS: lambda v: temporal.time_text(temporal.time_from_ns(v)),
-    Form.TIME_ISO: lambda v: temporal.time_text(temporal.time_from_iso(v)),
-    Form.STAMP_MS: _stamp(temporal.micros_from_ms),
-    Form.STAMP_US: _stamp(temporal.micros_from_us),
-    Form.STAMP_NS: _stamp(temporal.micros_from_ns),
-    Form.STAMP_ISO: _stamp(temporal.micros_from_iso),
-    Form.ZONED_STAMP: _stamp(temporal.micros_from_iso, "+00"),
-    Form.ZONED_TIME: temporal.timetz_text,
-    Form.INTERVAL_ISO: images.interval_text,
-    Form.MAP: _pairs,
-    Form.HSTORE_JSON: lambda v: _pairs(orjson.loads(v)),
-    Form.POINT: images.point_text,
-}
 
 _LANES: Final[dict[Kind, Callable[[DataType, Wire], Decoder | None]]] = {
     Kind.BOOLEAN: _booleans,

@@ -34,7 +34,7 @@ _INTERVAL: Final = re.compile(
 
 
 def numeric_text(text: str) -> str:
-    """A decimal string as sent → Postgres's image. Raises CannotDecode where it is no number (precise mode's base64)."""
+    """A decimal string as sent → Postgres's image. Raises CannotDecode for what is no number (base64)."""
     if not isinstance(text, str):
         raise CannotDecode(f"a numeric came as {type(text).__name__}", DECIMAL_HINT)
     special = SPECIAL_NUMERICS.get(text)
@@ -74,11 +74,10 @@ def float4_text(value: float) -> str:
 def _shortest(text: str, widest: int) -> str:
     if text in ("nan", "inf", "-inf"):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text]
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)
-    figures = "".join(map(str, digits)).rstrip("0") or "0"
-    point = len(digits) + exponent - 1
-    minus = "-" if sign else ""
+    number = Decimal(text)
+    figures = "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
+    point = number.adjusted()
+    minus = "-" if number.is_signed() else ""
     if figures == "0":
         return f"{minus}0"
     if point < -4 or point >= widest:
@@ -107,7 +106,7 @@ def bits_text(value: object, length: int | None) -> str:
     return format(number, f"0{length}b")
 
 
-def array_text(elements: list[str | None | list[object]]) -> str:
+def array_text(elements: list[str | list[object] | None]) -> str:
     """Postgres's output of an array from its elements' texts; inner lists are inner dimensions, None is NULL."""
     parts = []
     for element in elements:

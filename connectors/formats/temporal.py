@@ -27,7 +27,7 @@ _INFINITE_DAYS: Final = {
     **dict.fromkeys((-625821273, -625821272, -625821271, -2147472691), DATE_MINUS_INFINITY),
 }
 """Debezium pushes infinite dates through 32-bit days and Julian days: what comes out lies outside Postgres's range.
-The first three of each line come from snapshots (a day's leeway for the connector's time zone), the last from streams."""
+The first three of each line come from snapshots (a day either way for the connector's zone), the last from streams."""
 
 _INFINITE_US: Final = {9223372036825200000: INFINITY, -9223372036832400000: MINUS_INFINITY}
 _INFINITE_MS: Final = {9223372036825200: INFINITY, -9223372036832400: MINUS_INFINITY}
@@ -78,7 +78,7 @@ def date_from_iso(text: str) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if year > 292_270_000 or text == "-5877611-06-21Z":
         return DATE_INFINITY
-    if 292_260_000 < year or text == "-5877611-06-22Z":
+    if year > 292_260_000 or text == "-5877611-06-22Z":
         return DATE_MINUS_INFINITY
     return date_from_days(days(year, month, day))
 
@@ -100,9 +100,21 @@ def micros_from_ns(value: int) -> int:
     return _whole_micros(value)
 
 
+def time_from_us(value: int) -> int:
+    """Microseconds of a day; 24:00:00 is a time of Postgres, nothing beyond it is."""
+    if 0 <= value <= DAY_US:
+        return value
+    raise CannotDecode("not a time of day")
+
+
+def time_from_ms(value: int) -> int:
+    """Milliseconds of a day → µs."""
+    return time_from_us(value * 1000)
+
+
 def time_from_ns(value: int) -> int:
     """Nanoseconds of a day → µs."""
-    return _whole_micros(value)
+    return time_from_us(_whole_micros(value))
 
 
 def _whole_micros(value: int) -> int:

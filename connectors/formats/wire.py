@@ -14,8 +14,24 @@ from typing import Any, Final
 
 from connectors.formats.tables import CannotDecode, Encodings
 from engine.errors import TypeNotSupported
-from engine.schema import BIGINT, BOOLEAN, BYTEA, DATE, DOUBLE, INTEGER, NUMERIC, REAL, SMALLINT, TEXT, TIME, TIMESTAMP
-from engine.schema import TIMESTAMPTZ, UUID, DataType, Kind
+from engine.schema import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    NUMERIC,
+    REAL,
+    SMALLINT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    DataType,
+    Kind,
+)
 
 
 class Form(enum.Enum):
@@ -114,26 +130,29 @@ _LOGICAL: Final[Mapping[str, tuple[Form, DataType]]] = {
 }
 
 
-def from_connect(field: Mapping[str, Any]) -> tuple[Wire, DataType]:
-    """The encoding of a Connect field, and the type to give it where none is declared. Raises CannotDecode by name."""
-    literal, logical = str(field.get("type")), field.get("name")
+def from_connect(field: Mapping[str, Any]) -> tuple[Wire, DataType | None]:
+    """The encoding of a Connect field, and the type to give it where none is declared (None: the field does not tell).
+
+    Raises CannotDecode by name for what no column can be decoded from.
+    """
+    literal, logical = str(field.get("type")), str(field.get("name") or "")
     parameters = field.get("parameters") or {}
     if logical == "org.apache.kafka.connect.data.Decimal":
         scale = int(parameters.get("scale", "0"))
         precision = parameters.get("connect.decimal.precision")
         return Wire(Form.DECIMAL_BYTES, scale), DataType(Kind.NUMERIC, int(precision) if precision else None, scale)
     if logical == "io.debezium.data.Bits":
-        length = int(parameters.get("length", "0"))
-        return Wire(Form.BITS, length=length), other("bits")
+        # the field is the same for bit(24) and bit varying(24), whose leading zeros are lost on the way
+        return Wire(Form.BITS), propagated(field)
     if logical in _LOGICAL:
         form, kind = _LOGICAL[logical]
         return Wire(form), propagated(field) or kind
     if literal == "array":
-        element, kind = from_connect(field.get("items") or {})
-        return Wire(Form.ARRAY, element=element), propagated(field) or other(f"{kind.sql()}[]")
+        element, of = from_connect(field.get("items") or {})
+        return Wire(Form.ARRAY, element=element), propagated(field) or (of and other(f"{of.sql()}[]"))
     if literal == "map":
         return Wire(Form.MAP), other("hstore")
-    if literal in _LITERAL and (logical is None or not str(logical).startswith("io.debezium.")):
+    if literal in _LITERAL and not logical.startswith("io.debezium."):
         form, kind = _LITERAL[literal]
         return Wire(form), propagated(field) or kind
     raise CannotDecode(f"{logical or literal} is not decoded", "leave the column out of the table, or cast it to text")
@@ -232,7 +251,9 @@ def element_type(kind: DataType) -> DataType | None:
 def _from_name(kind: DataType, encodings: Encodings, precision: int) -> Wire:
     element = element_type(kind)
     if element is not None:
-        return Wire(Form.ARRAY, element=from_declared(element, encodings, declared_precision(kind.name or "", precision)))
+        return Wire(
+            Form.ARRAY, element=from_declared(element, encodings, declared_precision(kind.name or "", precision))
+        )
     name = " ".join((kind.name or "").lower().split())
     base = name.split("(")[0].strip()
     if _UNSENT.match(base):
@@ -258,6 +279,6 @@ def _from_name(kind: DataType, encodings: Encodings, precision: int) -> Wire:
 
 
 def declared_precision(data_type: str, default: int = 6) -> int:
-    """The fractional digits of a declared `time(3)` or `timestamp(0) with time zone`; `default` where none are given."""
+    """The fractional digits of a declared `time(3)` or `timestamp(0) with time zone`; `default` where it has none."""
     match = re.match(r"\s*_?(?:time|timestamp|timestamptz|timetz)\s*\((\d)\)", data_type.lower())
     return int(match[1]) if match else default

@@ -1,0 +1,1 @@
+"""Kafka as a pipe: messages in by our own positions, views out in transactions."""

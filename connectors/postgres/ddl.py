@@ -16,8 +16,9 @@ from psycopg import sql
 from connectors.sink import SinkError, SinkView
 from engine.schema import Column, Kind
 
-ROW, COPY_NUMBER = "headrace_row", "headrace_copy"
-"""The two columns that end the table of a view without key: the row's fingerprint, and which of its copies this is."""
+ROW, COPY_NUMBER, DIFF = "headrace_row", "headrace_copy", "headrace_diff"
+"""The first two end the table of a view without key: the row's fingerprint, and which of its copies this is. The last
+ends staging tables."""
 
 RESERVED = frozenset({"frontier", "view", "freshness"})
 _MULTI_IMAGE = {Kind.NUMERIC, Kind.REAL, Kind.DOUBLE, Kind.BPCHAR, Kind.OTHER}
@@ -53,7 +54,7 @@ CREATE OR REPLACE VIEW {freshness} AS
 COMMENT ON TABLE {frontier} IS
     'What each group of views reflects: every epoch up to this one, and so these positions of its sources';
 COMMENT ON TABLE {view} IS 'The views written here, by which sink';
-COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN, commit time, next offset by topic and partition'
+COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN, commit time, next offsets'
 """
 
 WAIT_FOR = """
@@ -66,12 +67,13 @@ DECLARE
     behind bigint;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION 'wait_for cannot see new commits inside a % transaction', current_setting('transaction_isolation')
+        RAISE EXCEPTION 'wait_for cannot see new commits inside a % transaction',
+            current_setting('transaction_isolation')
             USING ERRCODE = 'active_sql_transaction', HINT = 'Call it before BEGIN, or use READ COMMITTED.';
     END IF;
     LOOP
-        SELECT count(*), count(*) FILTER (WHERE (f.sources -> $1 ->> 'lsn')::pg_lsn < $2) INTO groups, behind
-            FROM {frontier} f WHERE f.sources ? $1;
+        SELECT count(*), count(*) FILTER (WHERE ((f.sources -> $1 ->> 'lsn')::pg_lsn >= $2) IS NOT TRUE)
+            INTO groups, behind FROM {frontier} f WHERE f.sources ? $1;
         IF groups > 0 AND behind = 0 THEN
             RETURN true;
         END IF;
@@ -101,12 +103,12 @@ class Names:
     def fill(self, statement: str, **more: sql.Composable) -> sql.Composed:
         """`statement` with the schema's names in its braces."""
         ours = {name: self.of(name) for name in ("frontier", "view", "freshness", "wait_for")}
-        return sql.SQL(statement).format(**ours, **more)  # type: ignore[arg-type]
+        return sql.SQL(statement).format(**ours, **more)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
-    """How a view stands in the database. `types`: SQL type of each column there, `text` where the target knows it not."""
+    """How a view stands in the database. `types`: each column's SQL type there, `text` for one the target lacks."""
 
     view: SinkView
     types: tuple[str, ...]
@@ -131,6 +133,10 @@ class Table:
         """Names of the key's columns whose equal values may look different (1.0 and 1.00)."""
         return tuple(self.columns[i].name for i in self.view.key or () if self.columns[i].type.kind in _MULTI_IMAGE)
 
+    def by_text(self, i: int) -> bool:
+        """Whether column `i` is sent as text and cast: arrays of arrays do not unnest, nor bit(3) without its 3."""
+        return self.columns[i].type.kind is Kind.OTHER and self.types[i] != "text"
+
     @cached_property
     def shape(self) -> str:
         """What would need another table if it changed: columns, types, nullability, key."""
@@ -154,7 +160,7 @@ def check_name(sink: str, view: SinkView) -> None:
             raise SinkError(
                 f"Postgres keeps {_NAME_BYTES} bytes of a name", hint="shorten it", sink=sink, view=view.name, name=name
             )
-    if view.key is None and {ROW, COPY_NUMBER} & set(names):
+    if {ROW, COPY_NUMBER, DIFF} & set(names):
         raise SinkError("a column has a name of the sink's own", hint="rename it", sink=sink, view=view.name)
     if len(set(names)) < len(names):
         raise SinkError("two columns have one name", hint="name them with AS", sink=sink, view=view.name)
@@ -164,9 +170,7 @@ def create(names: Names, table: Table, server_version: int) -> list[sql.Composed
     """The statements that make the table of a view, empty."""
     target = names.of(table.view.name)
     parts = [
-        sql.SQL("{} {}{}").format(
-            sql.Identifier(c.name), sql.SQL(t), sql.SQL("" if c.nullable else " NOT NULL")
-        )  # fmt: skip
+        sql.SQL("{} {}{}").format(sql.Identifier(c.name), sql.SQL(t), sql.SQL("" if c.nullable else " NOT NULL"))
         for c, t in zip(table.columns, table.types, strict=True)
     ]
     after: list[sql.Composed] = []

@@ -1,4 +1,4 @@
-"""The statements that carry one view's net changes into its table: arrays for a few rows, COPY and a staging table for many.
+"""The statements that carry a view's net changes into its table: arrays for few rows, COPY and a stage for many.
 
 Always: takes go before puts, so that a key whose image changed (1.0 to 1.00) is free again; how many rows a take must
 find is known, and a table that somebody else changed is found out. Called by the sink inside its transaction.
@@ -52,8 +52,8 @@ def apply_few(connection: Connection, names: Names, net: Net) -> Iterator[Expect
     table = net.table
     if table.view.key is None:
         if len(net.takes):
-            params = (_array(net.fingerprints(net.takes)), _array(net.take_counts.tolist()))
-            cursor = connection.execute(_take_copies(names, table, None), params, prepare=True)
+            copies = (_array(net.fingerprints(net.takes)), _array(net.take_counts.tolist()))
+            cursor = connection.execute(_take_copies(names, table, None), copies, prepare=True)
             yield Expected(cursor, int(net.take_counts.sum()), table.view.name)
         if len(net.puts):
             tail = (_array(net.fingerprints(net.puts)), _array(net.put_counts.tolist()))
@@ -157,9 +157,17 @@ def _arrays(net: Net, positions: Int64s, columns: Sequence[int] | None = None) -
     at = pa.array(positions)
     for i in range(len(net.texts)) if columns is None else columns:
         values = net.texts[i].take(at).to_pylist()
-        yield _array(
-            ["NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values]
-        )
+        yield _array(["NULL" if v is None else '"' + v.replace("\\", "\\\\").replace('"', '\\"') + '"' for v in values])
+
+
+_PLACE = "\0"
+"""Stands for a parameter while a statement is put together: no name can hold it, but one may hold a per cent sign."""
+
+
+def _ready(statement: sql.Composed, stage: str | None) -> bytes:
+    """The statement as the driver wants it: with parameters (no `stage`), per cent signs of names are doubled."""
+    text = statement.as_bytes(None)
+    return text if stage is not None else text.replace(b"%", b"%%").replace(_PLACE.encode(), b"%s")
 
 
 def _base(type_: str) -> str:
@@ -169,22 +177,23 @@ def _base(type_: str) -> str:
 
 
 def _relation(table: Table, columns: Sequence[int], tail: Sequence[tuple[str, str]]) -> sql.Composed:
-    """`unnest` of one array a column as relation d; what is itself an array comes as text and is cast where it is read."""
+    """`unnest` of one array a column as relation d; types the engine does not know come as text, cast when read."""
     casts, names = [], []
     for i in columns:
-        base = "text" if table.types[i].endswith("]") else _base(table.types[i])
-        casts.append(sql.SQL("%s::" + base + "[]"))  # type: ignore[arg-type]
+        base = "text" if table.by_text(i) else _base(table.types[i])
+        casts.append(sql.SQL(_PLACE + "::" + base + "[]"))
         names.append(sql.Identifier(table.columns[i].name))
     for name, type_ in tail:
-        casts.append(sql.SQL("%s::" + type_ + "[]"))  # type: ignore[arg-type]
+        casts.append(sql.SQL(_PLACE + "::" + type_ + "[]"))
         names.append(sql.Identifier(name))
     return sql.SQL("unnest({}) AS d({})").format(sql.SQL(", ").join(casts), sql.SQL(", ").join(names))
 
 
 def _value(table: Table, i: int, staged: bool) -> sql.Composed:
     read = sql.SQL("d.{}").format(sql.Identifier(table.columns[i].name))
-    type_ = table.types[i]
-    return sql.SQL("{}::{}").format(read, sql.SQL(type_)) if type_.endswith("]") and not staged else read  # type: ignore[arg-type]
+    if staged or not table.by_text(i):
+        return sql.SQL("{}").format(read)
+    return sql.SQL("{}::{}").format(read, sql.SQL(table.types[i]))
 
 
 def _source(table: Table, stage: str | None, columns: Sequence[int], tail: Sequence[tuple[str, str]]) -> sql.Composed:
@@ -210,12 +219,11 @@ def _take_keys(names: Names, table: Table, nulls: tuple[bool, ...], stage: str |
     target = names.of(table.view.name)
     if stage is None and not live:  # the one row of an empty key, or the one whose key is all nulls
         where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(found)) if found else sql.SQL("")
-        return sql.SQL("DELETE FROM {} AS t{}").format(target, where).as_bytes(None)
-    return (
-        sql.SQL("DELETE FROM {} AS t USING {} WHERE {}")
-        .format(target, _source(table, stage, live, ()), sql.SQL(" AND ").join(found))
-        .as_bytes(None)
+        return _ready(sql.SQL("DELETE FROM {} AS t{}").format(target, where), stage)
+    taken = sql.SQL("DELETE FROM {} AS t USING {} WHERE {}").format(
+        target, _source(table, stage, live, ()), sql.SQL(" AND ").join(found)
     )
+    return _ready(taken, stage)
 
 
 @cache
@@ -233,23 +241,20 @@ def _put_rows(names: Names, table: Table, stage: str | None, only_changed: bool 
                 sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in changed)
                 for side in ("t", "excluded")
             )
-            action = sql.SQL("{} WHERE ROW({}) *<> ROW({})").format(action, old, new)
+            action = sql.SQL("{} WHERE record_image_ne(ROW({}), ROW({}))").format(action, old, new)
     else:
         action = sql.SQL("NOTHING")
     where = sql.SQL(" WHERE d.headrace_diff > 0") if stage is not None else sql.SQL("")
-    return (
-        sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM {}{} ON CONFLICT ({}) DO {}")
-        .format(
-            names.of(table.view.name),
-            sql.SQL(", ").join(columns),
-            sql.SQL(", ").join(_value(table, i, stage is not None) for i in every),
-            _source(table, stage, every, ()),
-            where,
-            conflict,
-            action,
-        )
-        .as_bytes(None)
+    put = sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM {}{} ON CONFLICT ({}) DO {}").format(
+        names.of(table.view.name),
+        sql.SQL(", ").join(columns),
+        sql.SQL(", ").join(_value(table, i, stage is not None) for i in every),
+        _source(table, stage, every, ()),
+        where,
+        conflict,
+        action,
     )
+    return _ready(put, stage)
 
 
 _HIGHEST = "(SELECT coalesce(max(x.headrace_copy), 0) FROM {} AS x WHERE x.headrace_row = d.headrace_row)"
@@ -261,14 +266,11 @@ def _take_copies(names: Names, table: Table, stage: str | None) -> bytes:
     target = names.of(table.view.name)
     highest = sql.SQL(_HIGHEST).format(target)
     where = sql.SQL(" AND d.headrace_diff < 0") if stage is not None else sql.SQL("")
-    return (
-        sql.SQL(
-            "DELETE FROM {} AS t USING {} WHERE t.headrace_row = d.headrace_row "
-            "AND t.headrace_copy > {} - abs(d.headrace_diff){}"
-        )
-        .format(target, _source(table, stage, (), _TAIL), highest, where)
-        .as_bytes(None)
-    )
+    put = sql.SQL(
+        "DELETE FROM {} AS t USING {} WHERE t.headrace_row = d.headrace_row "
+        "AND t.headrace_copy > {} - abs(d.headrace_diff){}"
+    ).format(target, _source(table, stage, (), _TAIL), highest, where)
+    return _ready(put, stage)
 
 
 @cache
@@ -277,17 +279,14 @@ def _put_copies(names: Names, table: Table, stage: str | None) -> bytes:
     target = names.of(table.view.name)
     columns = [sql.Identifier(c.name) for c in table.columns] + [sql.Identifier(ROW), sql.Identifier(COPY_NUMBER)]
     values = [_value(table, i, stage is not None) for i in every]
-    return (
-        sql.SQL(
-            "INSERT INTO {} ({}) SELECT {}, d.headrace_row, h.highest + g.n FROM {} "
-            "CROSS JOIN LATERAL {} AS h(highest) CROSS JOIN LATERAL generate_series(1, d.headrace_diff) AS g(n)"
-        )
-        .format(
-            target,
-            sql.SQL(", ").join(columns),
-            sql.SQL(", ").join(values),
-            _source(table, stage, every, _TAIL),
-            sql.SQL(_HIGHEST).format(target),
-        )
-        .as_bytes(None)
+    put = sql.SQL(
+        "INSERT INTO {} ({}) SELECT {}, d.headrace_row, h.highest + g.n FROM {} "
+        "CROSS JOIN LATERAL {} AS h(highest) CROSS JOIN LATERAL generate_series(1, d.headrace_diff) AS g(n)"
+    ).format(
+        target,
+        sql.SQL(", ").join(columns),
+        sql.SQL(", ").join(values),
+        _source(table, stage, every, _TAIL),
+        sql.SQL(_HIGHEST).format(target),
     )
+    return _ready(put, stage)

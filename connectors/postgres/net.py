@@ -1,7 +1,7 @@
 """What a flush leaves of a view's changes: rows to put, rows to take away, each once, in one order.
 
-Always: positions are of the rows that came; upserts and deletes of a keyed view never name the same key image; both are
-ordered by key, so that every flush locks rows in the same order. Pure; called by the sink before it opens a transaction.
+Always: positions are of the rows that came; puts and takes of a keyed view never name the same key image; both are
+ordered by key, so that every flush locks rows in one order. Pure; called by the sink before it opens a transaction.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Net:
 
 
 def net(sink: str, table: Table, change: ViewChanges) -> Net:
-    """The net of `change` over all its epochs. Raises SinkError where a key has two rows, or a whole has a retraction."""
+    """The net of `change` over all its epochs. Raises SinkError for two rows of one key, or a retraction in a whole."""
     schema = table.view.schema
     texts = image.text_columns(schema, change.rows)
     fields = image.copy_fields(schema, texts)

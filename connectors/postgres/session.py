@@ -30,7 +30,8 @@ REPEATABLE = (
 """Postgres rolled the transaction back and asks for it to be tried again."""
 
 _SESSION = (
-    "SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; SET client_min_messages = warning; "
+    "SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; "
+    "SET client_min_messages = warning; "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """Texts mean the same whatever the database's defaults, and a COMMIT that returned is on disk."""
@@ -62,7 +63,8 @@ class Target:
 
     def connect(self) -> Connection:
         """A new session. Raises psycopg.OperationalError."""
-        connection: Connection = psycopg.connect(**self._params, autocommit=True, prepare_threshold=None)
+        conninfo_text = conninfo.make_conninfo("", **self._params)
+        connection: Connection = psycopg.connect(conninfo_text, autocommit=True, prepare_threshold=1 << 30)
         connection.execute(_SESSION)
         connection.autocommit = False
         return connection
@@ -97,4 +99,6 @@ def lost(error: psycopg.Error, connection: Connection | None) -> bool:
     """Whether the session is gone, so that what it was doing may or may not be done."""
     if connection is None or connection.closed or connection.broken:
         return True
-    return isinstance(error, (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.CannotConnectNow))
+    return isinstance(
+        error, (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.CannotConnectNow)
+    )

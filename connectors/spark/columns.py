@@ -1,7 +1,8 @@
 """Spark's types as Postgres's, and a row as the JSON that carries it exactly, made by Spark itself.
 
-Always: two rows have the same JSON exactly when they have the same image (NULL, scale, minus zero and NaN included), so that
-snapshots are compared by it. What could not arrive exactly is refused by name. Called by `compare` and `publish`.
+Always: two rows have the same JSON exactly when they have the same image (NULL, scale, minus zero and NaN included),
+so that snapshots are compared by it. What could not arrive exactly is refused by name. Called by `compare` and
+`publish`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def check_columns(schema: T.StructType, table: str, key: Sequence[str]) -> None:
     """Raise PublishError unless every column can be carried and the key is made of columns that can identify a row."""
     seen: set[str] = set()
     for field in schema.fields:
-        if field.name in seen:
+        if field.name.lower() in {s.lower() for s in seen}:  # Spark's own names do not mind their case
             raise PublishError("two columns have one name", table=table, column=field.name, hint="rename one of them")
         seen.add(field.name)
         if postgres_type(field.dataType) is None:
@@ -75,7 +76,9 @@ def check_columns(schema: T.StructType, table: str, key: Sequence[str]) -> None:
                 column=field.name, hint=_HINTS.get(kind, "cast it to text, a number or a timestamp"),
             )  # fmt: skip
     if not key or len(set(key)) != len(key):
-        raise PublishError("a key needs columns, each once", table=table, key=",".join(key), hint="name the primary key")
+        raise PublishError(
+            "a key needs columns, each once", table=table, key=",".join(key), hint="name the primary key"
+        )
     for name in key:
         if name not in seen:
             raise PublishError(

@@ -1,7 +1,7 @@
 """What changed between two snapshots of a dataset, by primary key.
 
-Always: at most one change a key; a key that is NULL or repeats is refused before anything is published. Rows are compared by
-their exact JSON image, so a changed set of columns changes every row. Called by `publish`.
+Always: at most one change a key; a key that is NULL or repeats is refused before anything is published. Rows are
+compared by their exact JSON image, so a changed set of columns changes every row. Called by `publish`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which Java runs Spark: a system JDK that Spark likes, or the wheel's runtime behind a launcher that it accepts.
 
-Always: the folder returned can be given as JAVA_HOME. Called before a session starts; writes one small script at most.
+Always: the folder returned can be given as JAVA_HOME. Called before a session starts; writes one small script at
+most.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def java_home(folder: Path, environment: Mapping[str, str] | None = None) -> Pat
         if found and _major(Path(found)) in _LIKED:
             return Path(found).resolve().parent.parent
         raise PublishError(
-            "no Java for Spark", JAVA_HOME=given or "not set", hint="pip install 'headrace[spark,embedded]', or set JAVA_HOME"
+            "no Java for Spark",
+            JAVA_HOME=given or "not set",
+            hint="pip install 'headrace[spark,embedded]', or set JAVA_HOME",
         ) from None
     return _shim(Path(str(wheel.JAVA)), folder)
 

@@ -1,6 +1,7 @@
 """A small local Spark session, as the publisher's command line, the demo and the tests use it.
 
-Always: UTC, no web UI, little memory, this interpreter in the workers. A job of one's own brings its own session instead.
+Always: UTC, no web UI, little memory, this interpreter in the workers. A job of one's own brings its own session
+instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Batch: updates at rest.
 
-Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff zero;
-every position is one of the payload's rows, equal rows share one, and fewer than half of the payload's rows are unused.
+Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff
+zero; every position is one of the payload's rows, equal rows share one, and at most half of the payload is unused.
 Made by `seal`, by mergers and by the codec; read by spines and operators.
 """
 
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from engine.batch.description import Description
-from engine.batch.keys import Keys, UInt64s
-from engine.batch.layout import Ids, Layout, constant_lane
-from engine.batch.payload import take_rows
+from engine.batch.keys import Keys
+from engine.batch.layout import Ids, Lane, Layout, constant_lane, stretched
+from engine.batch.payload import conformed, take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
@@ -81,19 +80,16 @@ class Batch:
         Raises DiffOverflow, and InvariantBroken for rows of another layout or times outside of the description.
         """
         times = updates.times
-        if len(times) and not _within(times, description):
+        size = len(times)
+        if size and not _within(times, description):
             raise InvariantBroken("updates outside of their batch", description=description)
-        ids, constant = layout.ids(updates.rows)
-        positions = np.arange(len(times))
-        sealed, facts, distinct, overflow = kernels.seal(ids, (times, updates.diffs, positions), constant)
-        if overflow:
-            raise DiffOverflow
-        size = len(facts[0])
-        for lane in range(5):
-            if constant >> lane & 1:
-                sealed = (*sealed[:lane], _stretched(sealed[lane], size), *sealed[lane + 1 :])
-        payload = updates.rows if updates.rows.schema is layout.arrow else updates.rows.cast(layout.arrow)
-        return cls.of(layout, description, sealed, facts, payload, distinct)
+        ids = layout.ids(updates.rows)
+        facts = (times, updates.diffs, np.arange(size))
+        if size >= _WORTH_ELIDING:
+            facts = (elided(times), elided(updates.diffs), facts[2])
+        sealed_ids, sealed, distinct = seal_lanes(ids, facts)
+        payload = conformed(updates.rows, layout.arrow)
+        return cls.of(layout, description, sealed_ids, sealed, payload, distinct)
 
     @classmethod
     def empty(cls, layout: Layout, description: Description) -> Batch:
@@ -114,7 +110,8 @@ class Batch:
             positions = facts[2].copy()
             keep = np.empty(distinct, np.int64)
             used = kernels.compact_positions(positions, keep, payload.num_rows)
-            assert used == distinct, "distinct counts the rows in use"
+            if used != distinct:
+                raise InvariantBroken("distinct does not count the rows in use", distinct=distinct, used=used)
             payload = take_rows(payload, keep)
             facts = (facts[0], facts[1], positions)
         if len(facts[0]) >= _WORTH_ELIDING:
@@ -138,7 +135,7 @@ class Batch:
 
     @cached_property
     def addresses(self) -> Int64s:
-        """Where the lanes lie, for kernels that see many batches: (address, stride) of each of the eight, then the size."""
+        """Where the lanes lie, for kernels that see many batches: (address, stride) of each of the eight; the size."""
         found: list[int] = []
         for lane in (*self.ids, *self.facts):
             found += (lane.ctypes.data, lane.strides[0])
@@ -154,18 +151,29 @@ class Batch:
 
 
 def _within(times: Int64s, description: Description) -> bool:
-    if not description.upper.closed and int(times.max()) >= description.upper.epoch:
+    # Times may have been advanced to since, which may lie beyond the upper frontier.
+    if not description.upper.closed and int(times.max()) >= max(description.upper.epoch, description.since.epoch + 1):
         return False
-    # Times may have been advanced to since, which may lie beyond the lower frontier but never below it.
     return description.lower.epoch <= int(times.min())
 
 
-def elided(lane: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:  # type: ignore[type-arg]
+def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
+    """Sorted and consolidated lanes, and how many distinct rows they have. Raises DiffOverflow."""
+    count = len(facts[0])
+    # Room is numpy's: it asks the system for huge pages, which makes touching fresh memory ten times cheaper.
+    room = tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in ids)
+    times, diffs, places = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    size, distinct, overflow = kernels.seal(ids, facts, room, (times, diffs, places))
+    if overflow:
+        raise DiffOverflow
+    h, c, o, high, low = (
+        stretched(out, size) if lane.strides[0] == 0 else out[:size] for lane, out in zip(ids, room, strict=True)
+    )
+    return (h, c, o, high, low), (times[:size], diffs[:size], places[:size]), distinct
+
+
+def elided(lane: Lane) -> Lane:
     """`lane`, or one of stride 0 if all its entries are equal."""
     if lane.strides[0] == 0 or lane[0] != lane[-1] or not kernels.is_constant(lane.view(np.int64)):
         return lane
-    return np.broadcast_to(lane[:1].copy(), len(lane))
-
-
-def _stretched(lane: UInt64s, size: int) -> UInt64s:
-    return constant_lane(int(lane[0]) if len(lane) else 0, size)
+    return stretched(lane[:1].copy(), len(lane))

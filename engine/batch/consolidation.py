@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.batch.batch import DiffOverflow
+from engine.batch.batch import seal_lanes
 from engine.batch.keys import fingerprint
 from engine.batch.layout import constant_lane
 from engine.batch.payload import take_rows
 from engine.batch.updates import Updates
-from engine.kernels import consolidate as kernels
 
 
 def consolidate(updates: Updates) -> Updates:
@@ -21,11 +20,11 @@ def consolidate(updates: Updates) -> Updates:
         return updates if len(updates) == 0 or updates.diffs[0] != 0 else _none(updates)
     high, low = fingerprint(updates.rows)
     none = constant_lane(0, len(updates))
-    ids = (updates.times.view(np.uint64), none, none, high, low)
     facts = (updates.times, updates.diffs, np.arange(len(updates)))
-    _, (times, diffs, positions), _, overflow = kernels.seal(ids, facts, 0b11111)
-    if overflow:
-        raise DiffOverflow
+    _, (times, diffs, positions), _ = seal_lanes((high, low, none, none, none), facts)
+    if len(times) and times.min() != times.max():
+        order = np.argsort(times, kind="stable")
+        times, diffs, positions = times[order], diffs[order], positions[order]
     if len(positions) == len(updates) and (positions[1:] > positions[:-1]).all():
         return updates
     return Updates(take_rows(updates.rows, positions), times, diffs)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engine.batch.updates import Int64s
-from engine.errors import TypeNotSupported
+from engine.errors import InvariantBroken, TypeNotSupported
 from engine.kernels import hashing, ordering
 from engine.schema import DataType, Kind
 
@@ -58,7 +58,8 @@ class Keys:
     check: UInt64s
 
     def __post_init__(self) -> None:
-        assert len(self.hash) == len(self.check), "one check a hash"
+        if len(self.hash) != len(self.check):
+            raise InvariantBroken("one check a hash", hashes=len(self.hash), checks=len(self.check))
 
     def __len__(self) -> int:
         return len(self.hash)
@@ -129,15 +130,22 @@ def image_plan(schema: pa.Schema) -> HashPlan:
     return HashPlan(steps, exact=False)
 
 
-def hash_rows(rows: pa.RecordBatch, plan: HashPlan, mask: int = FULL_HASH) -> tuple[UInt64s, UInt64s, bool]:
-    """The two lanes of `plan` over `rows`, and whether the second is zero throughout."""
-    ones = np.empty(rows.num_rows, np.uint64)
-    twos = np.empty(rows.num_rows, np.uint64)
-    # The capsule owns the exported structs: it must outlive the kernel's reads of its address.
-    _, capsule = rows.__arrow_c_array__()
-    address = _address_of(capsule, b"arrow_array")
-    zero = hashing.hash_rows(address, plan.steps, plan.exact, mask, ones, twos)
-    return ones, twos, bool(zero)
+class Exported:
+    """A record batch as the structs of Arrow's C data interface, for as long as this object lives."""
+
+    __slots__ = ("_capsule", "address")
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        _, self._capsule = rows.__arrow_c_array__()
+        self.address: int = _address_of(self._capsule, b"arrow_array")
+
+
+def hash_rows(struct: Exported, size: int, plan: HashPlan, mask: int = FULL_HASH) -> tuple[UInt64s, UInt64s, bool]:
+    """The two lanes of `plan` over the `size` rows exported, and whether the second is zero throughout."""
+    ones = np.empty(size, np.uint64)
+    twos = np.empty(size, np.uint64)
+    zero = hashing.hash_rows(struct.address, plan.steps, plan.exact, mask, ones, twos)
+    return ones, twos, zero
 
 
 def key_lanes(
@@ -153,13 +161,13 @@ def key_lanes(
     dates and times of different widths meet all the same. `mask`: see FULL_HASH. Without columns all rows have one key.
     """
     plan = key_plan(rows.schema, tuple(columns), tuple(types) if types is not None else None)
-    ones, twos, _ = hash_rows(rows, plan, mask)
+    ones, twos, _ = hash_rows(Exported(rows), rows.num_rows, plan, mask)
     return Keys(ones, twos)
 
 
 def fingerprint(rows: pa.RecordBatch) -> tuple[UInt64s, UInt64s]:
     """128 bits (high, low) of each row's identical image: 1.0 and 1.00 in a text lane differ, so do 0.0 and -0.0."""
-    high, low, _ = hash_rows(rows, image_plan(rows.schema))
+    high, low, _ = hash_rows(Exported(rows), rows.num_rows, image_plan(rows.schema))
     return high, low
 
 
@@ -172,6 +180,6 @@ def order_lane(rows: pa.RecordBatch, columns: Sequence[int]) -> UInt64s:
     lane = np.zeros(rows.num_rows, np.uint64)
     if columns and rows.num_rows:
         arrow = rows.schema.field(columns[0]).type
-        _, capsule = rows.__arrow_c_array__()
-        ordering.order_lane(_address_of(capsule, b"arrow_array"), columns[0], lane_code(arrow), _width(arrow), lane)
+        struct = Exported(rows)
+        ordering.order_lane(struct.address, columns[0], lane_code(arrow), _width(arrow), lane)
     return lane

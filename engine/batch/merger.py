@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from engine.batch.batch import Batch, DiffOverflow, Facts
 from engine.batch.description import Description
-from engine.batch.layout import Ids
+from engine.batch.layout import Ids, Lane
 from engine.batch.payload import concat_rows
+from engine.errors import InvariantBroken
 from engine.kernels import merge as kernels
 from engine.lattice import Frontier
 
@@ -35,6 +36,10 @@ class Merger:
         self._total = size
         self._columns: list[pa.Array] = []
         self._merged = size == 0
+
+    def widen(self, upper: Frontier) -> None:
+        """Let the result reach to `upper`, where nothing happened between."""
+        self._description = Description(self._description.lower, upper, self._description.since)
 
     @property
     def size(self) -> int:
@@ -62,8 +67,9 @@ class Merger:
         return fuel
 
     def result(self) -> Batch:
-        """The merged batch. Must be `done`."""
-        assert self.done, "a merge is taken when it is done"
+        """The merged batch. Raises InvariantBroken unless `done`."""
+        if not self.done:
+            raise InvariantBroken("a merge is taken when it is done")
         written = int(self._state[kernels.WRITTEN])
         ids, facts = trimmed(self._ids, self._facts, written)
         layout = self.earlier.layout
@@ -109,7 +115,7 @@ def trimmed(ids: Ids, facts: Facts, size: int) -> tuple[Ids, Facts]:
         return ids, facts
     free = size * 4 <= len(facts[0]) * 3
 
-    def cut(lane):  # type: ignore[no-untyped-def]
+    def cut(lane: Lane) -> Lane:
         return lane[:size].copy() if free and lane.strides[0] else lane[:size]
 
     a, b, c, d, e = (cut(lane) for lane in ids)

@@ -6,6 +6,7 @@ Always: the result holds exactly the rows asked for, in the order asked for. Cal
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,20 @@ from engine.batch.updates import Int64s
 _FEW = 3
 """Up to so many rows, joining slices is cheaper than a take of every column (13 µs against 33 µs for ten columns)."""
 
+_FEW_MORE = 64
+
 
 def indices(positions: Int64s) -> pa.Int64Array:
     """`positions` as an Arrow array, without a copy where they are contiguous."""
     flat = np.ascontiguousarray(positions)
     return pa.Array.from_buffers(pa.int64(), len(flat), [None, pa.py_buffer(flat)])
+
+
+def conformed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`rows`, which have the lanes of `schema`, under its names."""
+    if rows.schema.equals(schema) or rows.num_columns == 0:
+        return rows
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
 
 
 def take_rows(rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:
@@ -47,8 +57,8 @@ def concat_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def without_columns(schema: pa.Schema, size: int) -> pa.RecordBatch:
     """`size` rows of no columns."""
-    column = pa.nulls(size)
-    return pa.RecordBatch.from_arrays([column], names=["none"]).select([]).cast(schema)
+    empty = pa.Array.from_buffers(pa.struct([]), size, [None])
+    return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)
 
 
 def gather_rows(parts: Sequence[pa.RecordBatch], sources: Int64s, positions: Int64s) -> pa.RecordBatch:
@@ -64,9 +74,22 @@ def gather_rows(parts: Sequence[pa.RecordBatch], sources: Int64s, positions: Int
     if size <= _FEW:
         return concat_rows([parts[int(s)].slice(int(p), 1) for s, p in zip(sources, positions, strict=True)])
     order = np.argsort(sources, kind="stable")
-    used, starts = np.unique(sources[order], return_index=True)
-    bounds = np.append(starts, size)
-    pieces = [take_rows(parts[int(s)], positions[order[a:b]]) for s, a, b in zip(used, bounds, bounds[1:], strict=False)]
-    rank = np.empty(size, np.int64)
-    rank[order] = np.arange(size)
-    return take_rows(concat_rows(pieces), rank)
+    ordered = sources[order]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    bounds = [0, *starts.tolist(), size]
+    pieces: list[pa.RecordBatch] = []
+    places = positions[order]
+    shift = 0
+    for begin, end in pairwise(bounds):
+        part = parts[int(ordered[begin])]
+        # A whole part that is hardly larger than what is wanted of it costs less than a take of its own.
+        if part.num_rows <= 2 * (end - begin) + _FEW_MORE:
+            places[begin:end] += shift
+        else:
+            part = take_rows(part, places[begin:end])
+            places[begin:end] = np.arange(shift, shift + end - begin)
+        pieces.append(part)
+        shift += part.num_rows
+    wanted = np.empty(size, np.int64)
+    wanted[order] = places
+    return take_rows(concat_rows(pieces), wanted)

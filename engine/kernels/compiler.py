@@ -1,8 +1,8 @@
 """How a kernel is compiled: one explicit signature, cached on disk in a folder named by a digest of its sources.
 
-Always: a cached kernel is used only while its module, every kernel module that it imports and numba itself are what they
-were at compilation. With the JIT off (NUMBA_DISABLE_JIT=1) every kernel is plain Python and wraps integers as compiled
-code does. Called by the kernel modules alone.
+Always: a cached kernel is used only while its module, every kernel module that it imports and numba itself are what
+they were at compilation. With the JIT off (NUMBA_DISABLE_JIT=1) every kernel is plain Python and wraps integers as
+compiled code does. Called by the kernel modules alone.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ import tempfile
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
-from numba import config, types
+from numba import types
 
-F = TypeVar("F", bound=Callable[..., Any])
+# numba fills its settings in at import, which its stubs cannot show.
+config: Any = numba.config
+
+Function = Callable[..., Any]
+"""What a kernel is to its callers: the signature is checked when it is called, by numba."""
 
 JIT_OFF = bool(config.DISABLE_JIT)
 """True when kernels run as plain Python."""
@@ -34,9 +38,15 @@ I64_NEW = types.Array(types.int64, 1, "C")
 I64_TABLE = types.Array(types.int64, 2, "C", readonly=True)
 """Read-only inputs may have any stride (a constant lane has stride 0); arrays born in a kernel are contiguous."""
 
-IDS = types.UniTuple(U64, 5)
+
+def repeated(kind: Any, count: int) -> Any:
+    """The type of a tuple of `count` values of one numba type."""
+    return types.UniTuple(kind, count)  # type: ignore[no-untyped-call]
+
+
+IDS = repeated(U64, 5)
 """The lanes that identify a row inside a batch: hash, check, order, high and low half of the fingerprint."""
-FACTS = types.UniTuple(I64, 3)
+FACTS = repeated(I64, 3)
 """The lanes that say what happened to it: time, diff, position of the row in the payload."""
 
 _FOLDER = Path(__file__).parent
@@ -44,20 +54,16 @@ _BASE = config.CACHE_DIR
 _IMPORTS = re.compile(r"^(?:from engine\.kernels\.(\w+) import|from engine\.kernels import (.+))", re.MULTILINE)
 
 
-def kernel(signature: Any, *, inline: bool = False) -> Callable[[F], F]:
-    """Compile a function for one signature, or load it from the cache.
+def kernel(signature: Any) -> Callable[[Function], Function]:
+    """Compile a function for one signature (a numba signature), or load it from the cache."""
 
-    `signature`: a numba signature. `inline`: compiled without a cache entry of its own, for helpers that only other
-    kernels call.
-    """
-
-    def decorate(function: F) -> F:
+    def decorate(function: Function) -> Function:
         if JIT_OFF:
-            return function if inline else _wrapping(function)
+            return _wrapping(function)
         source = Path(function.__code__.co_filename).stem
         config.CACHE_DIR = str(_cache_folder(source))
         try:
-            compiled: F = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+            compiled: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
         finally:
             config.CACHE_DIR = _BASE
         return compiled
@@ -65,21 +71,21 @@ def kernel(signature: Any, *, inline: bool = False) -> Callable[[F], F]:
     return decorate
 
 
-def helper(function: F) -> F:
+def helper(function: Function) -> Function:
     """A small function that only kernels call: compiled into each of its callers, for the types that they give it."""
     if JIT_OFF:
         return function
-    compiled: F = numba.njit(inline="never", error_model="numpy")(function)
+    compiled: Function = numba.njit(inline="never", error_model="numpy")(function)
     return compiled
 
 
-def _wrapping(function: F) -> F:
+def _wrapping(function: Function) -> Function:
     @wraps(function)
     def run(*args: Any) -> Any:
         with np.errstate(over="ignore"):
             return function(*args)
 
-    return run  # type: ignore[return-value]
+    return run
 
 
 @cache

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Loose entries made into sorted, consolidated lanes; and lanes looked through for what can be left out.
 
 Always: of the entries of equal (row, time) one stays, with the sum of their diffs, unless that is zero; a sum that does
@@ -9,91 +10,174 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, IDS, U64, U64_NEW, helper, kernel
+from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, IDS, U64_NEW, helper, kernel, repeated
 from engine.kernels.order import same_row, sort_index
 
-_SEALED = types.Tuple((types.UniTuple(U64_NEW, 5), types.UniTuple(I64_NEW, 3), types.int64, types.boolean))
+_PART = 4096
+"""Entries that are sorted together within the cache."""
+
+_OUT_IDS = repeated(U64_NEW, 5)
+_OUT_FACTS = repeated(I64_NEW, 3)
 
 
 @helper
-def overflows(left, right, total):  # type: ignore[no-untyped-def]
+def overflows(left, right, total):
     """True if `total`, the wrapped sum of `left` and `right`, lost a carry."""
     return (left >= 0) == (right >= 0) and (total >= 0) != (left >= 0)
 
 
 @helper
-def _picked(lane, index, size, constant):  # type: ignore[no-untyped-def]
-    """`lane` at the first `size` entries of `index`; of a constant lane a single one."""
-    taken = np.empty(min(size, 1) if constant else size, np.uint64)
-    for k in range(len(taken)):
-        taken[k] = lane[index[k]]
-    return taken
+def _write_id(lane, entry, out, at):
+    if at < len(out):
+        out[at] = lane[entry]
 
 
-@kernel(_SEALED(IDS, FACTS, types.int64))
-def seal(ids, facts, constant):  # type: ignore[no-untyped-def]
-    """Sort and consolidate: (identity lanes, (times, diffs, positions), count of distinct rows, overflow).
-
-    Equal rows at several times share the position of the first. `constant`: bit k says that identity lane k has one
-    value only, and comes back as one entry.
-    """
+@kernel(repeated(types.int64, 3)(IDS, FACTS, _OUT_IDS, _OUT_FACTS, types.int64))
+def _seal_into(ids, facts, out_ids, out_facts, size):
+    """Sort and consolidate, writing from place `size` on; returns (size after, distinct rows, 1 after an overflow)."""
     times, diffs, positions = facts
     index = sort_index(ids, times)
-    out_times = np.empty(len(times), np.int64)
-    out_diffs = np.empty(len(times), np.int64)
-    out_positions = np.empty(len(times), np.int64)
-    size = 0
     distinct = 0
-    overflow = False
+    lost = 0
     start = 0
     while start < len(index):
         first = index[start]
-        place = positions[first]
-        kept = False
+        begin = size
         k = start
         while k < len(index) and (k == start or same_row(ids, index[k], first)):
-            time = times[index[k]]
-            total = diffs[index[k]]
             entry = index[k]
+            time = times[entry]
+            total = diffs[entry]
             k += 1
             while k < len(index) and times[index[k]] == time and same_row(ids, index[k], first):
                 more = total + diffs[index[k]]
-                overflow |= overflows(total, diffs[index[k]], more)
+                if overflows(total, diffs[index[k]], more):
+                    lost = 1
                 total = more
                 k += 1
             if total != 0:
-                index[size] = entry
-                out_times[size] = time
-                out_diffs[size] = total
-                out_positions[size] = place
+                _write_id(ids[0], entry, out_ids[0], size)
+                _write_id(ids[1], entry, out_ids[1], size)
+                _write_id(ids[2], entry, out_ids[2], size)
+                _write_id(ids[3], entry, out_ids[3], size)
+                _write_id(ids[4], entry, out_ids[4], size)
+                out_facts[0][size] = time
+                out_facts[1][size] = total
+                out_facts[2][size] = positions[first]
                 size += 1
-                kept = True
-        distinct += kept
+        if size > begin:
+            distinct += 1
         start = k
-    lanes = (
-        _picked(ids[0], index, size, constant & 1 != 0),
-        _picked(ids[1], index, size, constant & 2 != 0),
-        _picked(ids[2], index, size, constant & 4 != 0),
-        _picked(ids[3], index, size, constant & 8 != 0),
-        _picked(ids[4], index, size, constant & 16 != 0),
-    )
-    return lanes, (out_times[:size].copy(), out_diffs[:size].copy(), out_positions[:size].copy()), distinct, overflow
+    return size, distinct, lost
+
+
+@helper
+def _scatter(lane, hashes, shift, starts, out):
+    """Copy `lane` to `out` by the top bits of the hash; of a flat lane, its one value."""
+    if lane.strides[0] == 0:
+        out[0] = lane[0]
+        return
+    places = starts.copy()
+    for k in range(len(hashes)):
+        bucket = hashes[k] >> shift
+        out[places[bucket]] = lane[k]
+        places[bucket] += 1
+
+
+@helper
+def _copy(scattered, lo, hi, part):
+    """Copy scattered[lo:hi] to the front of `part`; one value (a flat lane) fills it."""
+    flat = len(scattered) == 1
+    for k in range(hi - lo):
+        part[k] = scattered[0] if flat else scattered[lo + k]
+    return part[: hi - lo]
+
+
+@helper
+def _seal_parts(ids, facts, out_ids, out_facts):
+    """As `_seal_into`, by parts that fit the cache: entries are first dealt out by the top bits of their hash.
+
+    They are dealt out into the output's own memory: a part is copied from there, sorted, and written back, never beyond
+    where it began. Fresh memory costs more than a copy within the cache.
+    """
+    hashes = ids[0]
+    bits = 1
+    while bits < 11 and (len(hashes) >> bits) > _PART:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    starts = np.zeros((1 << bits) + 1, np.int64)
+    for k in range(len(hashes)):
+        starts[np.int64(hashes[k] >> shift) + 1] += 1
+    largest = starts.max()
+    starts = np.cumsum(starts)
+    for lane in range(5):
+        _scatter(ids[lane], hashes, shift, starts, out_ids[lane])
+    for lane in range(3):
+        _scatter(facts[lane], hashes, shift, starts, out_facts[lane])
+    h, c, o = np.empty(largest, np.uint64), np.empty(largest, np.uint64), np.empty(largest, np.uint64)
+    high, low = np.empty(largest, np.uint64), np.empty(largest, np.uint64)
+    times, diffs, places = np.empty(largest, np.int64), np.empty(largest, np.int64), np.empty(largest, np.int64)
+    time, diff = out_facts[0][0], out_facts[1][0]
+    size = 0
+    distinct = 0
+    lost = 0
+    for k in range(len(starts) - 1):
+        lo = starts[k]
+        hi = starts[k + 1]
+        part_ids = (
+            _copy(out_ids[0], lo, hi, h),
+            _copy(out_ids[1], lo, hi, c),
+            _copy(out_ids[2], lo, hi, o),
+            _copy(out_ids[3], lo, hi, high),
+            _copy(out_ids[4], lo, hi, low),
+        )
+        part_facts = (
+            _copy_fact(facts[0], time, out_facts[0], lo, hi, times),
+            _copy_fact(facts[1], diff, out_facts[1], lo, hi, diffs),
+            _copy(out_facts[2], lo, hi, places),
+        )
+        size, rows, more = _seal_into(part_ids, part_facts, out_ids, out_facts, size)
+        distinct += rows
+        lost |= more
+    return size, distinct, lost
+
+
+@helper
+def _copy_fact(lane, value, scattered, lo, hi, part):
+    """As `_copy`; a flat fact has its value in `value`, since sums may differ and its output is written in full."""
+    if lane.strides[0] != 0:
+        return _copy(scattered, lo, hi, part)
+    for k in range(hi - lo):
+        part[k] = value
+    return part[: hi - lo]
+
+
+@kernel(repeated(types.int64, 3)(IDS, FACTS, _OUT_IDS, _OUT_FACTS))
+def seal(ids, facts, out_ids, out_facts):
+    """Sort and consolidate into `out_ids` and `out_facts`; returns (entries, distinct rows, 1 after an overflow).
+
+    The outputs have room for all entries; of a flat identity lane (stride 0) for one. Equal rows at several times share
+    the position of the first.
+    """
+    if len(facts[0]) < 4 * _PART:
+        return _seal_into(ids, facts, out_ids, out_facts, 0)
+    return _seal_parts(ids, facts, out_ids, out_facts)
 
 
 @kernel(types.boolean(I64))
-def is_constant(lane):  # type: ignore[no-untyped-def]
+def is_constant(lane):
     """True if all entries are equal."""
-    for k in range(1, len(lane)):
+    for k in range(1, len(lane)):  # noqa: SIM110
         if lane[k] != lane[0]:
             return False
     return True
 
 
-@kernel(types.int64(I64, I64_OUT, types.int64))
-def compact_positions(positions, keep, rows):  # type: ignore[no-untyped-def]
+@kernel(types.int64(I64_OUT, I64_OUT, types.int64))
+def compact_positions(positions, keep, rows):
     """Renumber `positions` in place of first use: `positions` becomes dense, `keep` gets the old ones; their count.
 
-    `keep` has room for `rows`, the size of the payload; `positions` must be writable in fact.
+    `keep` has room for `rows`, the size of the payload, of which every position is one.
     """
     place = np.full(rows, -1, np.int64)
     count = 0
@@ -103,11 +187,12 @@ def compact_positions(positions, keep, rows):  # type: ignore[no-untyped-def]
             place[old] = count
             keep[count] = old
             count += 1
+        positions[k] = place[old]
     return count
 
 
 @kernel(types.int64(IDS, I64))
-def first_unsorted(ids, times):  # type: ignore[no-untyped-def]
+def first_unsorted(ids, times):
     """The first entry that does not sort strictly after the one before it, or -1: the check of a batch's order."""
     for k in range(1, len(times)):
         after = False
@@ -121,17 +206,3 @@ def first_unsorted(ids, times):  # type: ignore[no-untyped-def]
         if not after:
             return k
     return -1
-
-
-@kernel(types.UniTuple(I64_NEW, 2)(U64, U64, I64))
-def canonical_order(high, low, times):  # type: ignore[no-untyped-def]
-    """The permutation that sorts by (time, fingerprint), stably, and the rank that it undoes."""
-    zeros = np.zeros(len(times), np.uint64)
-    epochs = np.empty(len(times), np.uint64)
-    for k in range(len(times)):
-        epochs[k] = np.uint64(times[k])
-    index = sort_index((epochs, zeros, zeros, high, low), times)
-    rank = np.empty(len(times), np.int64)
-    for k in range(len(index)):
-        rank[index[k]] = k
-    return index, rank

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Key identities and row fingerprints, straight from Arrow buffers.
 
 Always: the identity of a single column of at most 64 bits is a bijection of its value (exact); everything else is a
@@ -50,12 +51,12 @@ _DIGIT_0 = np.uint8(48)
 
 
 @helper
-def _rotate(word, bits):  # type: ignore[no-untyped-def]
+def _rotate(word, bits):
     return (word << bits) | (word >> (np.uint64(64) - bits))
 
 
 @helper
-def scramble(word):  # type: ignore[no-untyped-def]
+def scramble(word):
     """A bijection of 64-bit words whose every output bit depends on every input bit."""
     word = (word ^ (word >> _33)) * _MIX_A
     word = (word ^ (word >> _33)) * _MIX_B
@@ -63,7 +64,7 @@ def scramble(word):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _absorb(one, two, first, second):  # type: ignore[no-untyped-def]
+def _absorb(one, two, first, second):
     one = one ^ (_rotate(first * _MUL_1, _31) * _MUL_2)
     one = (_rotate(one, _27) + two) * _5 + _ADD_1
     two = two ^ (_rotate(second * _MUL_2, _33) * _MUL_1)
@@ -72,15 +73,15 @@ def _absorb(one, two, first, second):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _valid(bitmap, i):  # type: ignore[no-untyped-def]
+def _valid(bitmap, i):
     if bitmap == 0:
         return True
     return (load_u8(bitmap + (i >> 3)) >> np.uint8(i & 7)) & np.uint8(1) != 0
 
 
 @helper
-def _fixed_word(values, i, code, form):  # type: ignore[no-untyped-def]
-    if code == I64 or code == U64:
+def _fixed_word(values, i, code, form):
+    if code in (I64, U64):
         return load_u64(values + i * 8)
     if code == I32:
         return np.uint64(np.int64(load_i32(values + i * 4)))
@@ -108,7 +109,7 @@ def _fixed_word(values, i, code, form):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _trimmed_length(start, length, form):  # type: ignore[no-untyped-def]
+def _trimmed_length(start, length, form):
     if form == TRIMMED:
         while length > 0 and load_u8(start + length - 1) == _BLANK:
             length -= 1
@@ -127,7 +128,7 @@ def _trimmed_length(start, length, form):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _absorb_bytes(one, two, start, length):  # type: ignore[no-untyped-def]
+def _absorb_bytes(one, two, start, length):
     one, two = _absorb(one, two, np.uint64(length), _VALID)
     at = 0
     while at + 16 <= length:
@@ -149,14 +150,14 @@ def _absorb_bytes(one, two, start, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _absorb_column(column, shape, first_row, ones, twos):  # type: ignore[no-untyped-def]
+def _absorb_column(column, shape, first_row, ones, twos):
     """Feed one column to the states. `column`: address of its ArrowArray; `shape`: (code, form, width)."""
     code, form, width = shape
     offset = load_i64(column + 16) + first_row
     buffers = load_i64(column + 40)
     bitmap = load_i64(buffers) if load_i64(column + 8) != 0 else 0
     values = load_i64(buffers + 8)
-    data = load_i64(buffers + 16) if code == BYTES32 or code == BYTES64 else 0
+    data = load_i64(buffers + 16) if code in (BYTES32, BYTES64) else 0
     for row in range(len(ones)):
         i = offset + row
         one = ones[row]
@@ -182,7 +183,7 @@ def _absorb_column(column, shape, first_row, ones, twos):  # type: ignore[no-unt
 
 
 @helper
-def _exact_column(column, shape, first_row, mask, hashes, checks):  # type: ignore[no-untyped-def]
+def _exact_column(column, shape, first_row, mask, hashes, checks):
     code, form, _ = shape
     offset = load_i64(column + 16) + first_row
     buffers = load_i64(column + 40)
@@ -203,7 +204,7 @@ def _exact_column(column, shape, first_row, mask, hashes, checks):  # type: igno
 
 
 @kernel(types.boolean(types.int64, I64_TABLE, types.boolean, types.uint64, U64_NEW, U64_NEW))
-def hash_rows(batch, plan, exact, mask, ones, twos):  # type: ignore[no-untyped-def]
+def hash_rows(batch, plan, exact, mask, ones, twos):
     """Fill `ones` and `twos` with the 128-bit identity of each row; true if `twos` is zero throughout.
 
     `batch`: address of the ArrowArray struct of a record batch; `plan`: (column, code, form, width) a row; `exact`: the

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """The merge of two sorted batches, as far as the fuel goes, to be called again from where it stopped.
 
 Always: what is written is sorted and consolidated, with times advanced to `since`; the two inputs are only read. The
@@ -8,19 +9,19 @@ from __future__ import annotations
 
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64_NEW, I64_OUT, IDS, U64_OUT, helper, kernel
+from engine.kernels.compiler import FACTS, I64_NEW, I64_OUT, IDS, U64_OUT, helper, kernel, repeated
 from engine.kernels.consolidate import overflows
 
 LEFT, RIGHT, WRITTEN, SINCE, UNTIL, SHIFT, DISTINCT, OVERFLOW = range(8)
 """Slots of the state: entries read of each side and written; times advance to SINCE, and those ≥ UNTIL are left out;
 positions of the right side move by SHIFT; distinct rows written; 1 after an overflow."""
 
-_OUT_IDS = types.UniTuple(U64_OUT, 5)
-_OUT_FACTS = types.UniTuple(I64_OUT, 3)
+_OUT_IDS = repeated(U64_OUT, 5)
+_OUT_FACTS = repeated(I64_OUT, 3)
 
 
 @helper
-def _order(a_ids, i, b_ids, j):  # type: ignore[no-untyped-def]
+def _order(a_ids, i, b_ids, j):
     """-1, 0 or 1 as row `i` of one side sorts before, with or after row `j` of the other."""
     if a_ids[0][i] != b_ids[0][j]:
         return -1 if a_ids[0][i] < b_ids[0][j] else 1
@@ -36,7 +37,7 @@ def _order(a_ids, i, b_ids, j):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _is_last(ids, i, out_ids, last):  # type: ignore[no-untyped-def]
+def _is_last(ids, i, out_ids, last):
     return (
         ids[0][i] == out_ids[0][last]
         and ids[4][i] == out_ids[4][last]
@@ -47,7 +48,7 @@ def _is_last(ids, i, out_ids, last):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _write(ids, facts, i, shift, out_ids, out_facts, state):  # type: ignore[no-untyped-def]
+def _write(ids, facts, i, shift, out_ids, out_facts, state):
     """Add entry `i` to what is written: a new entry, or a sum with the last one."""
     if facts[0][i] >= state[UNTIL]:
         return
@@ -82,7 +83,7 @@ def _write(ids, facts, i, shift, out_ids, out_facts, state):  # type: ignore[no-
 
 
 @kernel(types.int64(IDS, FACTS, IDS, FACTS, _OUT_IDS, _OUT_FACTS, I64_NEW, types.int64))
-def merge(a_ids, a_facts, b_ids, b_facts, out_ids, out_facts, state, fuel):  # type: ignore[no-untyped-def]
+def merge(a_ids, a_facts, b_ids, b_facts, out_ids, out_facts, state, fuel):
     """Merge until done or about `fuel` entries are read (equal rows are not parted); returns the fuel left."""
     left = state[LEFT]
     right = state[RIGHT]

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Sorting by row identity and time: radix on the uniformly spread lanes, comparison for what is left.
 
 Always: the order is (hash, check, order, fingerprint, time), and equal entries keep the order they came in. Called by
@@ -7,7 +8,6 @@ Always: the order is (hash, check, order, fingerprint, time), and equal entries 
 from __future__ import annotations
 
 import numpy as np
-from numba import types
 
 from engine.kernels.compiler import I64, I64_NEW, IDS, helper, kernel
 
@@ -18,7 +18,7 @@ _DIGIT_MASK = np.uint64(_BUCKETS - 1)
 
 
 @helper
-def before(ids, times, i, j):  # type: ignore[no-untyped-def]
+def before(ids, times, i, j):
     """True if entry `i` sorts strictly before entry `j`."""
     if ids[0][i] != ids[0][j]:
         return ids[0][i] < ids[0][j]
@@ -34,7 +34,7 @@ def before(ids, times, i, j):  # type: ignore[no-untyped-def]
 
 
 @helper
-def same_row(ids, i, j):  # type: ignore[no-untyped-def]
+def same_row(ids, i, j):
     """True if entries `i` and `j` are of one row."""
     return (
         ids[0][i] == ids[0][j]
@@ -46,7 +46,7 @@ def same_row(ids, i, j):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _insertion(index, lo, hi, ids, times):  # type: ignore[no-untyped-def]
+def _insertion(index, lo, hi, ids, times):
     for k in range(lo + 1, hi):
         moved = index[k]
         at = k
@@ -57,7 +57,7 @@ def _insertion(index, lo, hi, ids, times):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _by_comparison(index, lo, hi, ids, times):  # type: ignore[no-untyped-def]
+def _by_comparison(index, lo, hi, ids, times):
     """Stable bottom-up merge sort of `index[lo:hi]`."""
     for start in range(lo, hi, _SMALL):
         _insertion(index, start, min(start + _SMALL, hi), ids, times)
@@ -90,11 +90,21 @@ def _by_comparison(index, lo, hi, ids, times):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _radix(index, lo, hi, lane):  # type: ignore[no-untyped-def]
-    """Sort `index[lo:hi]` by the top bits of `lane`, enough of them to part most entries; returns how many."""
+def _radix(index, lo, hi, lane):
+    """Sort `index[lo:hi]` by the top bits of `lane` that differ, enough of them to leave short runs.
+
+    Returns (how many leading bits all entries share, how many after them are sorted).
+    """
     size = hi - lo
-    bits = 6
-    while (1 << bits) < size * 16:
+    first = lane[index[lo]]
+    spread = np.uint64(0)
+    for k in range(lo + 1, hi):
+        spread |= lane[index[k]] ^ first
+    shared = 0
+    while shared < 64 - _DIGIT and spread >> np.uint64(63 - shared) == 0:
+        shared += 1
+    bits = 1
+    while (4 << bits) < size:
         bits += 1
     passes = (bits + _DIGIT - 1) // _DIGIT
     keys = np.empty(size, np.uint64)
@@ -103,7 +113,7 @@ def _radix(index, lo, hi, lane):  # type: ignore[no-untyped-def]
     there = np.empty(size, np.int64)
     for k in range(size):
         here[k] = index[lo + k]
-        keys[k] = lane[index[lo + k]]
+        keys[k] = lane[index[lo + k]] << np.uint64(shared)
     for step in range(passes):
         shift = np.uint64(64 - _DIGIT * (passes - step))
         starts = np.zeros(_BUCKETS, np.int64)
@@ -124,11 +134,11 @@ def _radix(index, lo, hi, lane):  # type: ignore[no-untyped-def]
         here, there = there, here
     for k in range(size):
         index[lo + k] = here[k]
-    return passes * _DIGIT
+    return shared, passes * _DIGIT
 
 
 @helper
-def _by_radix(index, lo, hi, depth, ids, times):  # type: ignore[no-untyped-def]
+def _by_radix(index, lo, hi, depth, ids, times):
     """Sort `index[lo:hi]` by lane `depth`; runs that stay equal go to a comparison sort, or to the next lane."""
     todo_lo = [lo]
     todo_hi = [hi]
@@ -138,10 +148,12 @@ def _by_radix(index, lo, hi, depth, ids, times):  # type: ignore[no-untyped-def]
         hi = todo_hi.pop()
         depth = todo_depth.pop()
         lane = ids[depth]
-        bits = np.uint64(64 - _radix(index, lo, hi, lane))
+        shared, sorted_bits = _radix(index, lo, hi, lane)
+        left = np.uint64(shared)
+        bits = np.uint64(64 - sorted_bits)
         start = lo
         for k in range(lo + 1, hi + 1):
-            if k < hi and lane[index[k]] >> bits == lane[index[start]] >> bits:
+            if k < hi and (lane[index[k]] << left) >> bits == (lane[index[start]] << left) >> bits:
                 continue
             if k - start > 1:
                 if k - start <= _SMALL:
@@ -162,7 +174,7 @@ def _by_radix(index, lo, hi, depth, ids, times):  # type: ignore[no-untyped-def]
 
 
 @kernel(I64_NEW(IDS, I64))
-def sort_index(ids, times):  # type: ignore[no-untyped-def]
+def sort_index(ids, times):
     """The permutation that sorts entries by identity, then time: `index[k]` is the entry at place k."""
     size = len(times)
     index = np.arange(size)

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Order-preserving 64-bit images of column values, straight from Arrow buffers.
 
 Always: if one value sorts before another (Postgres's ascending order, collation C, NULLS LAST), its image is not the
@@ -37,7 +38,7 @@ _32 = np.uint64(32)
 
 
 @helper
-def _float_image(bits):  # type: ignore[no-untyped-def]
+def _float_image(bits):
     if bits & ~_SIGN > _INFINITE:
         return _NAN_IMAGE
     if bits & ~_SIGN == _ZERO:
@@ -46,7 +47,7 @@ def _float_image(bits):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _prefix(start, length):  # type: ignore[no-untyped-def]
+def _prefix(start, length):
     image = _ZERO
     for k in range(min(length, 8)):
         image |= np.uint64(load_u8(start + k)) << np.uint64(56 - 8 * k)
@@ -54,7 +55,7 @@ def _prefix(start, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _decimal_image(low, high):  # type: ignore[no-untyped-def]
+def _decimal_image(low, high):
     """Exact for unscaled values of 64 bits; beyond, the end of the lane on that side."""
     if high == 0 and low < _SIGN:
         return low | _SIGN
@@ -64,7 +65,7 @@ def _decimal_image(low, high):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _image(values, data, i, code, width):  # type: ignore[no-untyped-def]
+def _image(values, data, i, code, width):
     if code == BYTES64:
         begin = load_i64(values + i * 8)
         return _prefix(data + begin, load_i64(values + i * 8 + 8) - begin)
@@ -86,20 +87,20 @@ def _image(values, data, i, code, width):  # type: ignore[no-untyped-def]
         if image & ~_SIGN == _ZERO:
             return _SIGN
         return ~image if image & _SIGN else image | _SIGN
-    if code == I64 or code == I32 or code == I16 or code == I8:
+    if code in (I64, I32, I16, I8):
         return word ^ _SIGN
     return word
 
 
 @kernel(types.void(types.int64, types.int64, types.int64, types.int64, U64_NEW))
-def order_lane(batch, column, code, width, lane):  # type: ignore[no-untyped-def]
+def order_lane(batch, column, code, width, lane):
     """Fill `lane` with the images of one column of the record batch at address `batch`."""
     array = load_i64(load_i64(batch + 48) + column * 8)
     offset = load_i64(array + 16) + load_i64(batch + 16)
     buffers = load_i64(array + 40)
     bitmap = load_i64(buffers) if load_i64(array + 8) != 0 else 0
     values = load_i64(buffers + 8)
-    data = load_i64(buffers + 16) if code == BYTES32 or code == BYTES64 else 0
+    data = load_i64(buffers + 16) if code in (BYTES32, BYTES64) else 0
     for row in range(len(lane)):
         i = offset + row
         lane[row] = _image(values, data, i, code, width) if _valid(bitmap, i) else _LAST

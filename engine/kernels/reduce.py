@@ -20,6 +20,15 @@ TOP, BOTTOM = divmod(10**38 - 1, 2**64)
 """The two words of the greatest decimal128; its negative has the words ~TOP and -BOTTOM."""
 
 
+@kernel(types.boolean(I64, types.int64, types.int64))
+def all_within(times, lower, upper):  # type: ignore[no-untyped-def]
+    """True if every time t has lower ≤ t < upper."""
+    inside = True
+    for k in range(len(times)):
+        inside = inside and lower <= times[k] < upper
+    return inside
+
+
 @kernel(types.int64(I64, U64, U64, I64_NEW))
 def group_ids(order, hashes, checks, groups):  # type: ignore[no-untyped-def]
     """Number the groups along `order` (sorted by key); `groups[row]` gets its group's number. Returns how many."""
@@ -92,7 +101,7 @@ def same_as_last(lanes, same):  # type: ignore[no-untyped-def]
 
 @kernel(types.int64(I64, I64, U8, U8, I64_NEW, I64_NEW, I64_NEW))
 def corrections(groups, times, live, same, out_version, out_time, out_diff):  # type: ignore[no-untyped-def]
-    """From versions to updates: -1 for a live version that ends, +1 for a live one that begins, nothing where `same`."""
+    """From versions to updates: -1 where a live version ends, +1 where one begins, nothing where `same`."""
     n = 0
     for v in range(1, len(groups)):
         if groups[v] != groups[v - 1] or (same[v] and live[v] == live[v - 1]):
@@ -112,11 +121,12 @@ def corrections(groups, times, live, same, out_version, out_time, out_diff):  # 
 
 @kernel(types.void(I64_TABLE, I64_NEW, U8_NEW))
 def narrow(limbs, values, bad):  # type: ignore[no-untyped-def]
-    """Sums of (low, high) 32-bit limbs as int64; `bad` 1 where the sum does not fit."""
+    """Sums of (low, high) 16-bit limbs as int64; `bad` 1 where the sum does not fit."""
     for i in range(limbs.shape[0]):
-        high = limbs[i, 1] + (limbs[i, 0] >> 32)
-        bad[i] = 0 if -2147483648 <= high <= 2147483647 else 1
-        values[i] = 0 if bad[i] else (high << 32) | (limbs[i, 0] & LOW)
+        high = limbs[i, 1] + (limbs[i, 0] >> 16)
+        lost = high < -140737488355328 or high > 140737488355327
+        bad[i] = 1 if lost else 0
+        values[i] = 0 if lost else (high << 16) | (limbs[i, 0] & 0xFFFF)
 
 
 @kernel(types.void(I64_TABLE, TABLE_NEW, U8_NEW))

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Looking keys up in all batches of a trace at once: galloping seeks, then the updates found, in canonical order.
 
 Always: the answer is ordered by (probe, row, time) and, within a probe, consolidated; it depends on the updates in the
@@ -7,10 +8,12 @@ for the five identity lanes, times, diffs and positions, then the count of entri
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, U64_NEW, helper, kernel
+from engine.kernels.compiler import I64_NEW, I64_TABLE, U64, U64_NEW, helper, kernel, repeated
 from engine.kernels.consolidate import overflows
 from engine.kernels.memory import load_i64, load_u64
 from engine.kernels.order import sort_index
@@ -19,23 +22,23 @@ COLUMNS = 17
 """Width of a row of the table of batches."""
 
 _TIMES, _DIFFS, _POSITIONS, _SIZE = 10, 12, 14, 16
-_FOUND = types.Tuple((types.UniTuple(I64_NEW, 5), types.UniTuple(U64_NEW, 2), types.boolean))
+_FOUND: Any = types.Tuple((repeated(I64_NEW, 5), repeated(U64_NEW, 2), types.boolean))  # type: ignore[no-untyped-call]
 
 
 @helper
-def _less(batch, i, hashed, check):  # type: ignore[no-untyped-def]
+def _less(batch, i, hashed, check):
     """True if the key of entry `i` sorts before (hashed, check)."""
     mine = load_u64(batch[0] + i * batch[1])
     return mine < hashed or (mine == hashed and load_u64(batch[2] + i * batch[3]) < check)
 
 
 @helper
-def _is_key(batch, i, hashed, check):  # type: ignore[no-untyped-def]
+def _is_key(batch, i, hashed, check):
     return load_u64(batch[0] + i * batch[1]) == hashed and load_u64(batch[2] + i * batch[3]) == check
 
 
 @helper
-def _gallop(batch, start, hashed, check):  # type: ignore[no-untyped-def]
+def _gallop(batch, start, hashed, check):
     """The first entry at or after `start` whose key does not sort before (hashed, check)."""
     size = batch[_SIZE]
     if start >= size or not _less(batch, start, hashed, check):
@@ -56,7 +59,7 @@ def _gallop(batch, start, hashed, check):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _gallop_past(batch, start, hashed, check):  # type: ignore[no-untyped-def]
+def _gallop_past(batch, start, hashed, check):
     """The first entry after `start` of another key than (hashed, check), which entry `start` has."""
     size = batch[_SIZE]
     step = 1
@@ -75,7 +78,7 @@ def _gallop_past(batch, start, hashed, check):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _ranges(table, hashes, checks, order, begins, ends):  # type: ignore[no-untyped-def]
+def _ranges(table, hashes, checks, order, begins, ends):
     """Fill begins[b, probe] and ends[b, probe] with each batch's entries of each probe; returns their count."""
     total = 0
     for b in range(len(table)):
@@ -97,7 +100,7 @@ def _ranges(table, hashes, checks, order, begins, ends):  # type: ignore[no-unty
 
 
 @helper
-def _consolidate(lo, hi, out, halves):  # type: ignore[no-untyped-def]
+def _consolidate(lo, hi, out, halves):
     """Add up neighbours of equal (row, time) in out[lo:hi]; returns (end, overflow)."""
     _, batches, positions, times, diffs = out
     high, low = halves
@@ -123,7 +126,7 @@ def _consolidate(lo, hi, out, halves):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _sort(lo, hi, orders, out, halves):  # type: ignore[no-untyped-def]
+def _sort(lo, hi, orders, out, halves):
     """Sort out[lo:hi] by (order, row, time)."""
     lanes = (orders[: hi - lo], orders[: hi - lo], orders[: hi - lo], halves[0][lo:hi], halves[1][lo:hi])
     index = sort_index(lanes, out[3][lo:hi])
@@ -138,7 +141,7 @@ def _sort(lo, hi, orders, out, halves):  # type: ignore[no-untyped-def]
 
 
 @kernel(_FOUND(I64_TABLE, U64, U64, types.int64, types.int64))
-def gather(table, hashes, checks, since, until):  # type: ignore[no-untyped-def]
+def gather(table, hashes, checks, since, until):
     """All updates of the keys, at times < `until`, advanced to `since`.
 
     Returns ((probe, batch, position, time, diff), (high, low halves of the fingerprint), overflow): one entry an

@@ -19,8 +19,8 @@ def walk(groups, removes, fills, partial, current, before, after, fill_image, ba
     """Image of each change's key before and after it.
 
     `removes`: 1 for a delete. `fills`: change whose `before` fills an unchanged column, or -1 for the key's own.
-    `partial`: 1 where any column is unchanged. `current`: image a group holds, updated in place. Writes `fill_image` (the
-    image that fills, -1 if none) and `bad` (1: partial and nothing to fill from; such a change does nothing).
+    `partial`: 1 where any column is unchanged. `current`: image a group holds, updated in place. Writes `fill_image`
+    (the image that fills, -1 if none) and `bad` (1: partial and nothing to fill from; such a change does nothing).
     Returns the number of bad changes.
     """
     found = 0

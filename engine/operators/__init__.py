@@ -1,0 +1,1 @@
+"""Operators: pure functions from updates and traces to updates."""

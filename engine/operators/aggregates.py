@@ -1,8 +1,8 @@
 """Aggregates as sums of int64 lanes: what a row adds, and what the sums say.
 
-Always: a lane is a plain sum over the group's rows of diff × contribution, so that retracting a row undoes adding it and
-a group's lanes do not depend on how it came about. 128-bit sums are kept as 32-bit limbs, exact for 2^31 rows a group.
-Called by both forms of reduce.
+Always: a lane is a plain sum over the group's rows of diff × contribution, so that retracting a row undoes adding it
+and a group's lanes do not depend on how it came about. Sums are kept as limbs (16-bit for integer, 32-bit for bigint
+and numeric), so that no lane overflows before the group is in error. Called by both forms of reduce.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from engine.operators.fixed import decimal_words, int_values
 from engine.schema import MAX_DIGITS, DataType, Kind
 
 MESSAGE = pa.large_string()
-INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+SMALL_INTS = (Kind.SMALLINT, Kind.INTEGER)
+INTS = (*SMALL_INTS, Kind.BIGINT)
+MANY = 1 << 31
+"""So many terms make 32-bit limbs lose exactness: the group is in error before that."""
+
+FEW = 32
+"""Up to so many quotients, dividing them one by one is cheaper than looking for equal ones."""
+
+TOO_MANY = f"more than {MANY - 1} terms in one sum"
 BIGINT_RANGE = "bigint out of range"
 NUMERIC_RANGE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
 
@@ -96,8 +104,10 @@ def add_lanes(values: pa.Array, slot: Slot, lanes: Int64s) -> None:
         return
     if slot.width == 3:
         whole = int_values(values)
-        lanes[:, 1] = whole & _LOW
-        lanes[:, 2] = whole >> 32
+        assert slot.arg is not None
+        small = slot.arg.kind in SMALL_INTS
+        lanes[:, 1] = whole & (0xFFFF if small else _LOW)
+        lanes[:, 2] = whole >> (16 if small else 32)
         return
     low, high = decimal_words(values)
     lanes[:, 1] = low & _LOW
@@ -128,24 +138,38 @@ def result_of(sums: Int64s, slot: Slot) -> tuple[pa.Array, pa.Array | None]:
         return pa.array(sums[:, 1] == counts, mask=empty), None
     if slot.aggregate.function == "bool_or":
         return pa.array(sums[:, 1] > 0, mask=empty), None
-    limbs = np.ascontiguousarray(sums[:, 1:])
-    if slot.aggregate.function == "sum" and slot.aggregate.type.kind is Kind.BIGINT:
-        total, bad = np.empty(len(sums), np.int64), np.empty(len(sums), np.uint8)
-        narrow(limbs, total, bad)
-        return pa.array(total, mask=empty), message_where(bad, BIGINT_RANGE)
-    words, bad = np.empty((len(sums), 2), np.int64), np.empty(len(sums), np.uint8)
-    widen(limbs, words, bad)
+    return _total(slot, np.ascontiguousarray(sums[:, 1:]), counts, empty)
+
+
+def _total(slot: Slot, limbs: Int64s, counts: Int64s, empty: Bools) -> tuple[pa.Array, pa.Array | None]:
+    """sum or avg from the limbs of the sum."""
     assert slot.arg is not None
+    words, bad = np.empty((len(limbs), 2), np.int64), np.empty(len(limbs), np.uint8)
+    if slot.arg.kind in SMALL_INTS:
+        total = np.empty(len(limbs), np.int64)
+        narrow(limbs, total, bad)
+        fault = message_where(bad, BIGINT_RANGE)
+        if slot.aggregate.function == "sum":
+            return pa.array(total, mask=empty), fault
+        words[:, 0], words[:, 1] = total, total >> 63
+    else:
+        widen(limbs, words, bad)
+        fault = first_message(message_where(counts >= MANY, TOO_MANY), message_where(bad, NUMERIC_RANGE))
     scale = 0 if slot.arg.kind in INTS else max(slot.arg.scale or 0, 0)
-    total128 = _decimals(words, scale, empty)
-    fault = message_where(bad, NUMERIC_RANGE)
+    exact = _decimals(words, scale, empty)
     if slot.aggregate.function == "sum":
-        return total128, fault
-    return quotient(total128, DataType(Kind.NUMERIC, scale=scale), counts), fault
+        return exact, fault
+    return quotient(exact, DataType(Kind.NUMERIC, scale=scale), counts), fault
 
 
 def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
     """avg: total / count as Postgres's numeric division rounds it, in the text lane; NULL where total is."""
+    if len(counts) <= FEW:
+        images = [
+            None if t is None else numerals.divide(t if isinstance(t, str) else format(t, "f"), str(c))
+            for t, c in zip(total.to_pylist(), counts.tolist(), strict=True)
+        ]
+        return pa.array(images, MESSAGE)
     return fallback.map_values(numerals.divide, MESSAGE, [text_image(total, kind), pa.array(counts).cast(MESSAGE)])[0]
 
 

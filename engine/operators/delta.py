@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.payload import take_rows
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.schema import TEXT, Column, Schema
 
@@ -30,7 +31,7 @@ QUIET = Delta(None, None)
 
 def take(updates: Updates, positions: Int64s) -> Updates:
     """The updates at `positions`, in that order."""
-    return Updates(updates.rows.take(pa.array(positions)), updates.times[positions], updates.diffs[positions])
+    return Updates(take_rows(updates.rows, positions), updates.times[positions], updates.diffs[positions])
 
 
 def keep(updates: Updates | None, mask: Bools) -> Updates | None:

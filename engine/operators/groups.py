@@ -6,6 +6,7 @@ content. Called by the reduce operators and the tables' intake.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,8 @@ from engine.batch.updates import Int64s, UInt8s, Updates
 from engine.kernels.reduce import corrections, group_ids, versions
 
 
-class Groups(NamedTuple):
+@dataclass(frozen=True)
+class Groups:
     """`ids[row]`: the row's group; `order`: rows by group, then time; `first[group]`: one row of it."""
 
     order: Int64s
@@ -40,7 +42,7 @@ def group(keys: Keys, times: Int64s | None = None) -> Groups:
 
 
 class Versions(NamedTuple):
-    """States of groups: `groups`, `times`, `rows` (a row of the group) and `lanes` one a version; `starts[g]` … bounds."""
+    """States of groups: `groups`, `times`, `rows` (a row of the group) and `lanes`, one a version."""
 
     groups: Int64s
     times: Int64s
@@ -58,7 +60,17 @@ def versions_of(found: Groups, updates: Updates, lanes: Int64s, prior: Int64s, b
     out_group, out_time, out_row = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     out_lanes = np.empty((room, lanes.shape[1]), np.int64)
     n = versions(
-        found.order, found.ids, updates.times, updates.diffs, lanes, prior, before, out_group, out_time, out_row, out_lanes
+        found.order,
+        found.ids,
+        updates.times,
+        updates.diffs,
+        lanes,
+        prior,
+        before,
+        out_group,
+        out_time,
+        out_row,
+        out_lanes,
     )
     return Versions(out_group[:n], out_time[:n], out_row[:n], out_lanes[:n])
 

@@ -19,7 +19,7 @@ from engine.operators.expressions.ir import ColumnRef, Expr
 
 
 def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta:
-    """Each row replaced by the values of `exprs`, in the lanes of `schema`. The first failing expression is the error."""
+    """Each row replaced by the values of `exprs`, in the lanes of `schema`; the first failing one is the error."""
     columns: list[pa.Array] = []
     messages: pa.Array | None = None
     rows = updates.rows

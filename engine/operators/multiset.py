@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.payload import take_rows
 from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, Updates, Upserts
 from engine.kernels.upsert import net_counts
 from engine.operators.delta import Delta, concat_rows, errors_at
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.groups import group
-from engine.operators.upsert import spell_out
+from engine.operators.upsert import live_content, spell_out
 from engine.schema import Schema
 from engine.trace.spine import Spine
 
@@ -40,13 +41,11 @@ def count_rows(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of:
     out, times, net = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     bad = np.empty(n, np.uint8)
     epochs = upserts.epochs[changes.rows]
-    kept = net_counts(
-        order, changes.groups, epochs, _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad
-    )
+    kept = net_counts(order, changes.groups, epochs, _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad)
     rows = None
     if kept:
         at = images[changes.groups[out[:kept]]]
-        rows = Updates(payload.take(pa.array(at)), times[:kept], net[:kept])
+        rows = Updates(take_rows(payload, at), times[:kept], net[:kept])
     failed = np.flatnonzero(bad)
     return Delta(rows, _absent(name, epochs[failed]) if len(failed) else None)
 
@@ -55,11 +54,11 @@ def _prior(
     schema: Schema, spine: Spine, upserts: Upserts, as_of: int, *, everything: bool
 ) -> tuple[pa.RecordBatch, Int64s]:
     if everything:
-        live = spine.snapshot(as_of)
+        live = live_content(spine, as_of)
         return live.rows, live.diffs
     columns = range(len(schema.columns))
     keys = key_lanes(upserts.rows, columns, [c.type for c in schema.columns])
-    found = spine.gather(keys.take(group(keys).first))
+    found = spine.gather(keys.take(group(keys).first), as_of)
     return found.rows(), found.diffs
 
 

@@ -1,7 +1,7 @@
 """Values as int64 ranks: equal ranks for equal values, greater for greater, as Postgres orders the type (collation C).
 
 Always: ranks compare within one call only. With `images`, values that Postgres calls equal but that look different
-(1.0 and 1.00, 0.0 and -0.0, trailing blanks) get different ranks, the least image first. Called by the reduce operators.
+(1.0 and 1.00, 0.0 and -0.0, trailing blanks) get different ranks, the least image first. Called by reduces.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _float_ranks(column: pa.Array, *, images: bool) -> Int64s:
 
 
 def _dense(column: pa.Array) -> Int64s:
-    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_end", tiebreaker="dense")
+    ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     found: Int64s = ranks.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 

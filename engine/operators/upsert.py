@@ -1,8 +1,8 @@
 """The intake of a keyed table: from upserts to updates, with the old row from the table's own primary-key arrangement.
 
 Always: changes apply in their order and the last one of an epoch stands; an image that does not change emits nothing; a
-delete of an absent key is nothing (a replay); an unchanged value is filled from the key's previous image, or is an error
-update that names table and column. Called by the dataflow's table nodes.
+delete of an absent key is nothing (a replay); an unchanged value is filled from the key's previous image, or is an
+error update that names table and column. Called by the dataflow's table nodes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.payload import indices, take_rows
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
 from engine.kernels.upsert import fill_forward, net_images, walk
 from engine.operators.delta import Delta, concat, concat_rows, errors_at, rows_of, take
@@ -42,15 +43,15 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     keys = key_lanes(upserts.rows, schema.key, types)
     truncates = upserts.kinds == TRUNCATE
     if truncates.any():
-        prior = spine.snapshot(as_of).rows
-        old = key_lanes(prior, schema.key, types)
-        found = group(Keys(np.concatenate([keys.hash, old.hash]), np.concatenate([keys.check, old.check])))
+        prior = live_content(spine, as_of).rows
+        known = key_lanes(prior, schema.key, types)
+        found = group(Keys(np.concatenate([keys.hash, known.hash]), np.concatenate([keys.check, known.check])))
         current = np.full(found.count, -1, np.int64)
         current[found.ids[len(upserts) :]] = np.arange(prior.num_rows)
         changes = spell_out(upserts, truncates, found.ids, found.count)
     else:
         found = group(keys)
-        current, prior = _live_rows(spine, keys.take(found.first))
+        current, prior = _live_rows(spine, keys.take(found.first), as_of)
         changes = Changes(
             np.arange(len(upserts)), found.ids, (upserts.kinds == DELETE).astype(np.uint8), _fills(upserts)
         )
@@ -68,6 +69,14 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     images = _Images(upserts, prior, changes.rows, fill_image)
     rows = _emit(images, old[:n], new[:n], times[:n])
     return Delta(rows, _unfilled(name, schema, upserts, changes.rows[np.flatnonzero(bad)]) if failed else None)
+
+
+def live_content(spine: Spine, as_of: int) -> Updates:
+    """The whole table at `as_of`; nothing before the first epoch."""
+    if as_of >= 0:
+        return spine.snapshot(as_of)
+    none = np.empty(0, np.int64)
+    return Updates(spine.layout.schema.empty(), none, none)
 
 
 def spell_out(upserts: Upserts, truncates: Bools, groups: Int64s, count: int) -> Changes:
@@ -97,24 +106,12 @@ def _partial(upserts: Upserts) -> UInt8s:
     return partial
 
 
-def _live_rows(spine: Spine, keys: Keys) -> tuple[Int64s, pa.RecordBatch]:
+def _live_rows(spine: Spine, keys: Keys, as_of: int) -> tuple[Int64s, pa.RecordBatch]:
     """For each key the position of its live row in the payload returned beside, or -1."""
-    found = spine.gather(keys)
     current = np.full(len(keys), -1, np.int64)
-    probe, diffs = found.probe, found.diffs
-    rows = found.rows()
-    if not len(probe):
-        return current, rows
-    if np.bincount(probe).max() == 1:
-        current[probe] = np.where(diffs > 0, np.arange(len(probe)), -1)
-        return current, rows
-    # Identical images have one key, so the image alone says which of a key's old rows is meant.
-    images = group(Keys(*fingerprint(rows)))
-    net = np.zeros(images.count, np.int64)
-    np.add.at(net, images.ids, diffs)
-    live = np.flatnonzero(net[images.ids] > 0)
-    current[probe[live]] = live
-    return current, rows
+    found = spine.gather(keys, as_of)
+    current[found.probe] = np.arange(len(found))
+    return current, found.rows()
 
 
 class _Images:
@@ -141,13 +138,13 @@ class _Images:
 
     def take(self, images: Int64s) -> pa.RecordBatch:
         """The rows of `images`, unchanged values filled in."""
-        taken = self._payload.take(pa.array(self._positions(images)))
+        taken = take_rows(self._payload, self._positions(images))
         if not self._sources:
             return taken
         columns = taken.columns
         for column, sources in self._sources.items():
             filled = np.where(images < self._count, sources[np.minimum(images, self._count - 1)], images)
-            columns[column] = self._payload.column(column).take(pa.array(self._positions(filled)))
+            columns[column] = self._payload.column(column).take(indices(self._positions(filled)))
         return rows_of(columns, taken.schema, len(images))
 
 
@@ -180,7 +177,8 @@ def _unfilled(name: str, schema: Schema, upserts: Upserts, rows: Int64s) -> Upda
     parts = []
     for column, mask in upserts.unchanged.items():
         at = rows[mask[rows]]
-        text = f"table {name}: the unchanged value of column {schema.columns[column].name} was not sent, and its key has no earlier row"
+        missing = f"the unchanged value of column {schema.columns[column].name} was not sent"
+        text = f"table {name}: {missing}, and its key has no earlier row"
         messages = pa.array([text] * len(at), MESSAGE)
         parts.append(errors_at(messages, upserts.epochs[at], np.ones(len(at), np.int64)))
     return concat(parts)

@@ -128,7 +128,8 @@ class Book:
         """Mark a few orders as shipped; one of them moves to another number (a primary-key change)."""
         for order in self.draw.sample(self.settled, min(3, len(self.settled))):
             cursor.execute(
-                "update orders set status = 'shipped', shipped_at = placed_at + interval '1 day' where id = %s", (order,)
+                "update orders set status = 'shipped', shipped_at = placed_at + interval '1 day' where id = %s",
+                (order,),
             )
         if self.draw.random() < 0.3:
             payment = self.draw.choice(self.settled)
@@ -139,5 +140,6 @@ class Book:
         for product in self.draw.sample(range(1, self.products + 1), min(4, self.products)):
             cursor.execute("update products set price = price + 1, weight = null where id = %s", (product,))
         cursor.execute(
-            "update customers set notes = null, city = null where id = %s", (self.draw.randrange(1, self.customers + 1),)
+            "update customers set notes = null, city = null where id = %s",
+            (self.draw.randrange(1, self.customers + 1),),
         )

@@ -1,13 +1,15 @@
-"""An embedded Kafka Connect worker with Debezium's Postgres connector, and the few calls of its REST API we need.
+"""An embedded Kafka Connect worker with Debezium's Postgres connector, and the few calls of its REST API used.
 
-It always holds that `start` returns only when connectors can be registered. The worker's own settings are here; what
-tunes a connector (poll interval, linger, batch sizes) belongs to its configuration, given to `put`. Called by the stack.
+It always holds that `start` returns only when connectors can be registered. The worker's own settings are here;
+what tunes a connector (poll interval, linger, batch sizes) belongs to its configuration, given to `put`. Called by the
+stack.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,7 +94,9 @@ class ConnectApi:
             if state == "RUNNING" and (slot is None or self._slot_active is None or self._slot_active(slot)):
                 return
             time.sleep(_POLL_SECONDS)
-        raise DevstackError(f"a connector did not run within {seconds:g} seconds", connector=name, state=state, slot=slot)
+        raise DevstackError(
+            f"a connector did not run within {seconds:g} seconds", connector=name, state=state, slot=slot
+        )
 
     def _task(self, name: str) -> tuple[str, str]:
         status, answer = self.request("GET", f"/connectors/{name}/status")
@@ -114,13 +118,18 @@ class EmbeddedConnect(ConnectApi):
         *,
         slot_active: Callable[[str], bool] | None = None,
         settings: Mapping[str, str] | None = None,
+        launched: Callable[[], None] | None = None,
     ) -> None:
-        """`settings` go over ours, as in connect-distributed.properties."""
+        """`settings` go over ours, as in connect-distributed.properties.
+
+        `launched` is called whenever there is a new process.
+        """
         super().__init__(ports.HOST, port, slot_active)
         self.folder = folder
         self.log = folder / "connect.log"
         self.child: Child | None = None
         self._toolbox = toolbox
+        self._launched = launched
         self._bootstrap = bootstrap
         self._settings = dict(settings or {})
 
@@ -136,7 +145,17 @@ class EmbeddedConnect(ConnectApi):
             return
         configuration = self.folder / "connect.properties"
         jvm.write_properties(configuration, self._properties())
-        self.child = jvm.launch("connect", self._toolbox, _MAIN, [configuration], folder=self.folder, heap_mb=_HEAP_MB)
+        self.child = jvm.launch(
+            "connect",
+            self._toolbox,
+            _MAIN,
+            [configuration],
+            folder=self.folder,
+            heap_mb=_HEAP_MB,
+            death=signal.SIGKILL,  # the broker ends with us too, and a worker asked to end would wait for it for long
+        )
+        if self._launched is not None:
+            self._launched()
 
     def wait(self, seconds: float = 60.0) -> None:
         """The second half of `start`."""

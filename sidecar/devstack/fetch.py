@@ -70,7 +70,11 @@ def _by_maven(
 
 
 def _pom(coordinates: Sequence[str], *, transitive: bool) -> str:
-    nothing = "" if transitive else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    nothing = (
+        ""
+        if transitive
+        else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    )
     dependencies = ""
     for group, artifact, version in (coordinate.split(":") for coordinate in coordinates):
         place = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
@@ -103,7 +107,8 @@ def _ivy_module(coordinates: Sequence[str]) -> str:
         dependencies += f'<dependency {place} transitive="false" conf="default-&gt;default"/>'
     return (
         '<ivy-module version="2.0"><info organisation="headrace" module="jars"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
 
 
@@ -112,7 +117,9 @@ def _ivy_jar() -> Path:
     for place in (spec.submodule_search_locations or ()) if spec else ():
         for jar in Path(place).glob("jars/ivy-*.jar"):
             return jar
-    raise DevstackError("nothing here can fetch jars", hint="install Maven, or pip install 'headrace[spark]' for its Ivy")
+    raise DevstackError(
+        "nothing here can fetch jars", hint="install Maven, or pip install 'headrace[spark]' for its Ivy"
+    )
 
 
 def _trust_flags(store: Path) -> list[str]:
@@ -148,7 +155,12 @@ def _proxy_flags() -> list[str]:
 def _run(tool: str, command: Sequence[str]) -> None:
     try:
         done = subprocess.run(
-            list(command), capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS, stdin=subprocess.DEVNULL
+            list(command),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as error:
         raise DevstackError(f"{tool} did not fetch the jars in {_TIMEOUT_SECONDS} seconds", hint="try again") from error

@@ -32,7 +32,7 @@ ROOTS = (
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # without it Kafka logs nothing at all
 )
 
-_HEADER = "# group:artifact:version and the jar's hash, complete; written by `make lock-jars`, from sidecar/devstack/jars.py\n"
+_HEADER = "# group:artifact:version and the jar's hash, complete; written by `make lock-jars` from jars.py beside it\n"
 
 
 @dataclass(frozen=True, order=True)
@@ -64,8 +64,10 @@ def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
         words = line.split()
         places = words[0].split(":")
         if len(words) != 2 or len(places) != 3 or not words[1].startswith("sha256:") or len(words[1]) != 7 + 64:
-            raise DevstackError("not 'group:artifact:version sha256:…'", file=lock, line=number, hint="run make lock-jars")
-        jars.append(Jar(*places, words[1].removeprefix("sha256:")))
+            raise DevstackError(
+                "not 'group:artifact:version sha256:…'", file=lock, line=number, hint="run make lock-jars"
+            )
+        jars.append(Jar(places[0], places[1], places[2], words[1].removeprefix("sha256:")))
     return tuple(sorted(jars))
 
 
@@ -80,7 +82,9 @@ def verify(folder: Path, jars: Sequence[Jar]) -> None:
     for jar in jars:
         file = folder / jar.file_name
         if not file.exists():
-            raise DevstackError("a pinned jar was not fetched", jar=jar.coordinates, hint="try again, or check its version")
+            raise DevstackError(
+                "a pinned jar was not fetched", jar=jar.coordinates, hint="try again, or check its version"
+            )
         found = _hash(file)
         if found != jar.sha256:
             raise DevstackError(
@@ -117,13 +121,16 @@ def write_lock(lock: Path = LOCK) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         resolved = fetch.resolve(ROOTS, folder)
-        lines = [f"{coordinates} sha256:{_hash(folder / _file_name(coordinates))}\n" for coordinates in sorted(resolved)]
+        lines = [
+            f"{coordinates} sha256:{_hash(folder / _file_name(coordinates))}\n" for coordinates in sorted(resolved)
+        ]
     lock.write_text(_HEADER + "".join(lines))
     return len(lines)
 
 
 def _file_name(coordinates: str) -> str:
-    return Jar(*coordinates.split(":"), sha256="").file_name
+    group, artifact, version = coordinates.split(":")
+    return Jar(group, artifact, version, sha256="").file_name
 
 
 def _hash(file: Path) -> str:

@@ -86,7 +86,9 @@ def _checked(launcher: Path) -> Java:
     launcher = launcher.resolve()
     java = Java(launcher, _version(launcher))
     if java.major < _OLDEST:
-        raise DevstackError(f"Java is older than {_OLDEST}", java=launcher, version=java.version, hint="set HEADRACE_JAVA")
+        raise DevstackError(
+            f"Java is older than {_OLDEST}", java=launcher, version=java.version, hint="set HEADRACE_JAVA"
+        )
     return java
 
 

@@ -6,6 +6,7 @@ of them starts without one instead of with a wrong one. Called by the broker and
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,9 @@ class Toolbox:
         """Whether both servers have their archive, so that a start takes half the time."""
         return all(self.archive(server).exists() for server in ("kafka", "connect"))
 
-    def command(self, server: str, heap_mb: int, main: str, arguments: Sequence[str | Path], logging: Path) -> list[str]:
+    def command(
+        self, server: str, heap_mb: int, main: str, arguments: Sequence[str | Path], logging: Path
+    ) -> list[str]:
         """The command line of one server."""
         archive = self.archive(server)
         if self.training:
@@ -75,14 +78,24 @@ class Toolbox:
 
 
 def launch(
-    server: str, toolbox: Toolbox, main: str, arguments: Sequence[str | Path], *, folder: Path, heap_mb: int
+    server: str,
+    toolbox: Toolbox,
+    main: str,
+    arguments: Sequence[str | Path],
+    *,
+    folder: Path,
+    heap_mb: int,
+    death: signal.Signals = signal.SIGTERM,
 ) -> Child:
-    """Start the JVM `server` in `folder`, its log in `<server>.log` there; returns at once."""
+    """Start the JVM `server` in `folder`, its log in `<server>.log` there; returns at once.
+
+    `death` is what it gets when the process that started it is gone.
+    """
     logging = folder / "log4j2.properties"
     if not logging.exists():
         logging.write_text(_LOGGING)
     command = toolbox.command(server, heap_mb, main, arguments, logging)
-    return spawn(server, command, folder / f"{server}.log", folder=folder)
+    return spawn(server, command, folder / f"{server}.log", death=death, folder=folder)
 
 
 def write_properties(file: Path, properties: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sidecar.devstack import jvm, ports
@@ -31,13 +31,15 @@ class EmbeddedKafka:
         port: int,
         controller_port: int,
         settings: Mapping[str, str] | None = None,
+        launched: Callable[[], None] | None = None,
     ) -> None:
-        """`settings` go over ours, as in server.properties."""
+        """`settings` go over ours, as in server.properties; `launched` is called whenever there is a new process."""
         self.folder = folder
         self.port = port
         self.log = folder / "kafka.log"
         self.child: Child | None = None
         self._toolbox = toolbox
+        self._launched = launched
         self._controller_port = controller_port
         self._settings = dict(settings or {})
         self._data = folder / "kafka"
@@ -63,6 +65,8 @@ class EmbeddedKafka:
         self.child = jvm.launch(
             "kafka", self._toolbox, _MAIN, [self._configuration], folder=self.folder, heap_mb=_HEAP_MB
         )
+        if self._launched is not None:
+            self._launched()
 
     def wait(self, seconds: float = 60.0) -> None:
         """The second half of `start`: until the broker's port is open."""
@@ -116,9 +120,7 @@ class EmbeddedKafka:
                 identity, {"version": 1, "cluster.id": _new_id(), "node.id": 1, "directory.id": _new_id()}
             )
             return
-        command = self._toolbox.tool(
-            "kafka.tools.StorageTool", ["format", "-t", _new_id(), "-c", self._configuration]
-        )
+        command = self._toolbox.tool("kafka.tools.StorageTool", ["format", "-t", _new_id(), "-c", self._configuration])
         run("formatting Kafka's folder", command, folder=self.folder)
         features.parent.mkdir(parents=True, exist_ok=True)
         arriving = features.with_name(f"{features.name}.{uuid.uuid4().hex}")

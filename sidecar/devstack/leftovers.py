@@ -7,23 +7,15 @@ pid the system has given to another program meanwhile is left alone. Called by t
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.02
-
-
-def recorded_pids(state_file: Path) -> dict[str, int]:
-    """The pid of each part as `stack.json` holds it; empty where there is no such file, or half of one."""
-    try:
-        state = json.loads(state_file.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return {name: part["pid"] for name, part in state["parts"].items() if part["pid"] is not None}
 
 
 def is_ours(pid: int, folder: Path) -> bool:
@@ -35,9 +27,12 @@ def is_ours(pid: int, folder: Path) -> bool:
     return any(os.fsencode(folder) in word for word in words)
 
 
-def wait_for_end(folder: Path, state_file: Path, seconds: float = _PATIENCE_SECONDS) -> None:
-    """Return when no recorded server of `folder` runs any more; what has not ended after `seconds` is killed."""
-    pids = recorded_pids(state_file).values()
+def wait_for_end(folder: Path, state: Mapping[str, Any] | None, seconds: float = _PATIENCE_SECONDS) -> None:
+    """Return when no server that `state` names runs for `folder` any more; what has not ended by then is killed.
+
+    `state` is what the killed owner wrote (None: it wrote nothing); `seconds` how long its servers are given.
+    """
+    pids = [part["pid"] for part in state["parts"].values() if part["pid"] is not None] if state else []
     end = time.monotonic() + seconds
     while left := [pid for pid in pids if is_ours(pid, folder)]:
         if time.monotonic() > end:

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -36,7 +36,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 def binaries() -> Path:
-    """The folder of initdb, postgres, psql and pgbench that the wheel brings; DevstackError where it is not installed."""
+    """The folder of initdb, postgres, psql and pgbench that the wheel brings; DevstackError where it is missing."""
     spec = importlib.util.find_spec(_WHEEL)
     places = list(spec.submodule_search_locations or ()) if spec else []
     for place in places:
@@ -49,12 +49,23 @@ def binaries() -> Path:
 class EmbeddedPostgres:
     """One server in one folder; `start` and `stop` by its single owner. Usable as a context manager."""
 
-    def __init__(self, folder: Path | str, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
-        """`port` None: kept in the folder's ports.json. `settings` go over ours, as `postgres -c name=value`."""
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        launched: Callable[[], None] | None = None,
+    ) -> None:
+        """`port` None: kept in the folder's ports.json. `settings` go over ours, as `postgres -c name=value`.
+
+        `launched` is called whenever there is a new process.
+        """
         self.folder = Path(folder).resolve()
         self.log = self.folder / "postgres.log"
         self.data = self.folder / "postgres"
         self.child: Child | None = None
+        self._launched = launched
         self._port = port
         self._settings = {**_SETTINGS, **(settings or {})}
         self._password_file = self.folder / "postgres.password"
@@ -102,9 +113,9 @@ class EmbeddedPostgres:
         command: list[str | Path] = [place / "postgres", "-D", self.data, "-p", str(self._port)]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
-        self.child = spawn(
-            "postgres", command, self.log, farewell=signal.SIGINT, identity=identity, folder=Path("/")
-        )
+        self.child = spawn("postgres", command, self.log, farewell=signal.SIGINT, identity=identity, folder=Path("/"))
+        if self._launched is not None:
+            self._launched()
 
     def wait(self, seconds: float = 30.0) -> None:
         """The second half of `start`: until the server says in its own pid file that it is ready."""

@@ -29,9 +29,12 @@ def prepare() -> Toolbox:
     return toolbox
 
 
-def training_connector(stack: Stack, dbname: str, user: str, password: str) -> dict[str, str]:
-    """A plain Debezium connector on every table of `dbname`, as the training run and the stack's own tests use it."""
-    host, port = stack.postgres_address
+def training_connector(address: tuple[str, int], dbname: str, user: str, password: str) -> dict[str, str]:
+    """A plain Debezium connector on every table of `dbname`, for the training run and the stack's own tests.
+
+    `address` is the stack's `postgres_address`; topic prefix, slot and publication are named `dbname` too.
+    """
+    host, port = address
     return {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
@@ -54,18 +57,21 @@ def training_connector(stack: Stack, dbname: str, user: str, password: str) -> d
 
 
 def _train(toolbox: Toolbox) -> None:
-    with tempfile.TemporaryDirectory(prefix="headrace-training-") as name, Stack(Path(name), toolbox=toolbox) as stack:
-        with psycopg.connect(stack.postgres.url(), autocommit=True) as admin:
-            admin.execute("create table t (id int primary key, amount numeric(12,2), name text, at timestamptz)")
-            rows = "select i, i, 'x' || i, now() from generate_series(%s::int, %s::int) i"
-            admin.execute(f"insert into t {rows}", (1, _TRAINING_ROWS))
-            password = stack.postgres.password
-            stack.connect.put("training", training_connector(stack, "postgres", "postgres", password))
-            stack.connect.wait_running("training", slot="postgres")
-            admin.execute(f"insert into t {rows}", (_TRAINING_ROWS + 1, 2 * _TRAINING_ROWS))
-            admin.execute("update t set amount = amount + 1")
-            admin.execute("delete from t where id % 2 = 0")
-            time.sleep(2.0)  # long enough for the rows to have gone through; nothing is read back here
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-training-") as name,
+        Stack(Path(name), toolbox=toolbox) as stack,
+        psycopg.connect(stack.postgres.url(), autocommit=True) as admin,
+    ):
+        admin.execute("create table t (id int primary key, amount numeric(12,2), name text, at timestamptz)")
+        rows = "select i, i, 'x' || i, now() from generate_series(%s::int, %s::int) i"
+        admin.execute(f"insert into t {rows}", (1, _TRAINING_ROWS))
+        config = training_connector(stack.postgres_address, "postgres", "postgres", stack.postgres.password)
+        stack.connect.put("training", config)
+        stack.connect.wait_running("training", slot="postgres")
+        admin.execute(f"insert into t {rows}", (_TRAINING_ROWS + 1, 2 * _TRAINING_ROWS))
+        admin.execute("update t set amount = amount + 1")
+        admin.execute("delete from t where id % 2 = 0")
+        time.sleep(2.0)  # long enough for the rows to have gone through; nothing is read back here
 
 
 def main() -> None:

@@ -147,19 +147,21 @@ def spawn(
     log: Path,
     *,
     farewell: signal.Signals = signal.SIGTERM,
+    death: signal.Signals | None = None,
     identity: Identity | None = None,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Child:
     """Start `command` as a child named `name`, its output appended to `log`; `farewell` is how it is asked to end.
 
+    `death` is what the kernel sends it when we are gone; None: the farewell.
     Must be called from the main thread: the kernel ends the child together with the thread that spawned it.
     """
     if threading.current_thread() is not threading.main_thread():
         raise InvariantBroken("an embedded server must be spawned from the main thread", part=name)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            shim(command, death=farewell, parent=os.getpid(), identity=identity),
+            shim(command, death=death or farewell, parent=os.getpid(), identity=identity),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

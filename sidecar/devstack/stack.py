@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 import psycopg
 
@@ -26,9 +26,32 @@ from sidecar.devstack.kafka import EmbeddedKafka
 from sidecar.devstack.postgres import EmbeddedPostgres
 
 STATE_FILE = "stack.json"
+LOCK_FILE = "lock"
 _PORTS = ("postgres", "kafka", "controller", "connect")
 _ARCHIVE_SECONDS = 180.0
 _STOP_SECONDS = 15.0
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """What runs in `folder` as its owner wrote it: pid, ready, started, timings, parts; None where nothing does."""
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text())
+    except FileNotFoundError:
+        return None
+    return state
+
+
+def owner_pid(folder: Path) -> int | None:
+    """The process that holds `folder` now, by the kernel's word (a pid in a file may be another program's by now)."""
+    try:
+        with (folder / LOCK_FILE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read())
+    except (FileNotFoundError, ValueError):
+        pass
+    return None
 
 
 class Stack:
@@ -46,16 +69,26 @@ class Stack:
         kafka: Mapping[str, str] | None = None,
         connect: Mapping[str, str] | None = None,
     ) -> None:
-        """Settings given for a part go over its own. Without a toolbox the machine's is found, jars fetched if need be."""
+        """Settings given for a part go over its own; `toolbox` None: the machine's, with jars fetched if need be."""
         self.folder = Path(folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.timings: dict[str, float] = {}
         self._toolbox = Toolbox.find() if toolbox is None else toolbox
+        self._ready = False
+        self._started = time.time()
         self._lock: TextIO | None = None
         self._take()
-        numbers = ports.kept(self.folder / "ports.json", _PORTS)
-        self.postgres = EmbeddedPostgres(self.folder, port=numbers["postgres"], settings=postgres)
-        self.kafka = EmbeddedKafka(self.folder, self._toolbox, numbers["kafka"], numbers["controller"], kafka)
+        try:
+            numbers = ports.kept(self.folder / "ports.json", _PORTS)
+        except DevstackError:
+            self._release()
+            raise
+        self.postgres = EmbeddedPostgres(
+            self.folder, port=numbers["postgres"], settings=postgres, launched=self._write_state
+        )
+        self.kafka = EmbeddedKafka(
+            self.folder, self._toolbox, numbers["kafka"], numbers["controller"], kafka, self._write_state
+        )
         self.connect = EmbeddedConnect(
             self.folder,
             self._toolbox,
@@ -63,6 +96,7 @@ class Stack:
             self.kafka.bootstrap,
             slot_active=self.slot_active,
             settings=connect,
+            launched=self._write_state,
         )
 
     @property
@@ -77,24 +111,26 @@ class Stack:
         stopped again.
         """
         begin = time.monotonic()
+        self._started = time.time()
         self._take()
         try:
             self.kafka.launch()
             self.connect.launch()
             self.postgres.launch()
-            self._write_state()
             for name, part in (("postgres", self.postgres), ("kafka", self.kafka), ("connect", self.connect)):
                 part.wait()
                 self.timings[name] = round(time.monotonic() - begin, 3)
         except BaseException:
             self.stop()
             raise
+        self._ready = True
         self._write_state()
         return self
 
     def stop(self) -> None:
         """End all three, each by its own clean way: Connect while the broker is still there. Idempotent."""
         begin = time.monotonic()
+        self._ready = False
         patience = _ARCHIVE_SECONDS if self._toolbox.training else _STOP_SECONDS
         broker_ready = self.kafka.child is not None and ports.is_open(self.kafka.port)
         if self.connect.child is not None and not broker_ready:
@@ -107,10 +143,7 @@ class Stack:
         self.postgres.stop(patience)
         for server in ("kafka", "connect"):
             self._toolbox.keep_archive(server)
-        if self._lock is not None:
-            (self.folder / STATE_FILE).unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
+        self._release()
         self.timings["stop"] = round(time.monotonic() - begin, 3)
 
     def check_alive(self) -> None:
@@ -137,7 +170,7 @@ class Stack:
         """Hold the folder for this process, and wait for what a killed owner left; the kernel frees it when we end."""
         if self._lock is not None:
             return
-        file = (self.folder / "lock").open("a+")
+        file = (self.folder / LOCK_FILE).open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -154,10 +187,16 @@ class Stack:
         file.write(str(os.getpid()))
         file.flush()
         self._lock = file
-        leftovers.wait_for_end(self.folder, self.folder / STATE_FILE)
+        leftovers.wait_for_end(self.folder, read_state(self.folder))
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            (self.folder / STATE_FILE).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
 
     def _write_state(self) -> None:
-        """What `headrace dev status` reads: no password is in it."""
+        """What `headrace dev status` reads, and the next owner after a kill: no password is in it."""
         parts: dict[str, dict[str, object]] = {}
         for name, part, port in (
             ("postgres", self.postgres, self.postgres.port),
@@ -165,7 +204,8 @@ class Stack:
             ("connect", self.connect, self.connect.port),
         ):
             parts[name] = {"pid": part.child.pid if part.child else None, "port": port, "log": str(part.log)}
-        state = {"pid": os.getpid(), "started": time.time(), "timings": self.timings, "parts": parts}
+        state: dict[str, object] = {"pid": os.getpid(), "ready": self._ready, "started": self._started}
+        state |= {"timings": self.timings, "parts": parts}
         arriving = self.folder / f"{STATE_FILE}.arriving"
         arriving.write_text(json.dumps(state, indent=1) + "\n")
         arriving.rename(self.folder / STATE_FILE)

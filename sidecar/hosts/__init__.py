@@ -1,0 +1,1 @@
+"""Where a runtime lives: one local process now."""

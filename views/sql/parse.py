@@ -6,6 +6,7 @@ dropped. `Source.refuse` is the one way in which the SQL front says no. Called b
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection as Names
 from dataclasses import dataclass
@@ -15,12 +16,10 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 from views.errors import ViewError
 from views.spec import ViewSpec
-
-OUTER_JOIN = "outer joins are not supported yet"
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -66,7 +65,12 @@ class Source:
 
     def refuse(self, node: exp.Expr | None, reason: str, hint: str = "") -> NoReturn:
         """Raises the ViewError at `node`."""
-        raise self.error(reason, hint, offset=None if node is None else start_of(node))
+        offset = None if node is None else start_of(node)
+        if offset is not None and isinstance(node, exp.Query | exp.Exists):
+            # sqlglot gives keywords no place: the query begins at the SELECT before its first name.
+            begin = max(_blanked(self.text).lower().rfind(word, 0, offset) for word in ("select", "with"))
+            offset = begin if begin >= 0 else offset
+        raise self.error(reason, hint, offset=offset)
 
     def refuse_words(self, node: exp.Expr, words: str, reason: str, hint: str = "") -> NoReturn:
         """Raises the ViewError at the first match of `words` in the text at or after `node`, else at `node`."""
@@ -79,14 +83,18 @@ class Source:
             found = match.start() if match else start
         raise self.error(reason, hint, offset=found)
 
+    def refuse_clause(self, node: exp.Expr, clause: str) -> NoReturn:
+        """Raises the ViewError of a clause that no view has."""
+        words, reason, hint = _CLAUSES[clause]
+        self.refuse_words(node, words, reason, hint)
+
     def only(self, node: exp.Expr, allowed: Names[str]) -> None:
         """Refuses what sqlglot read in `node` beyond `allowed`."""
         for key, value in node.args.items():
             if not value or key in allowed:
                 continue
             if key in _CLAUSES:
-                words, reason, hint = _CLAUSES[key]
-                self.refuse_words(node, words, reason, hint)
+                self.refuse_clause(node, key)
             self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
 
 
@@ -133,7 +141,7 @@ def name_of(identifier: exp.Expr) -> str:
 
 
 def _check_tokens(source: Source, tokens: list[Token]) -> None:
-    for before, after in zip(tokens, tokens[1:], strict=False):
+    for before, after in itertools.pairwise(tokens):
         # Postgres reads 1_000 as a number, sqlglot as 1 AS _000.
         if before.end + 1 == after.start and _NUMBER_THEN_NAME.match(before.text) and re.match(r"\w", after.text):
             raise source.error("digits run into a name", "write the number without underscores", offset=before.start)

@@ -1,0 +1,1 @@
+"""Typed expressions over Arrow columns, answered as Postgres answers them: `resolve`, `evaluate`, `images`."""

@@ -1,7 +1,7 @@
 """Arithmetic on integers and floats with Postgres's overflow, division and remainder rules.
 
-Always: the fast way is Arrow's checked kernel; only when that refuses (some row fails) is the exact mask of failing rows
-worked out, with wrapping arithmetic. Registered in the catalogue at import.
+Always: the fast way is Arrow's checked kernel; only when that refuses (some row fails) is the exact mask of failing
+rows worked out, with wrapping arithmetic. Registered in the catalogue at import.
 """
 
 from __future__ import annotations
@@ -186,4 +186,3 @@ def _register() -> None:
 
 
 _register()
-

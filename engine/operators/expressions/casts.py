@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from engine.operators.expressions.coercion import FLOATS, INTEGERS, STRINGS, NoS
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.registry import Kernel, Outcome, Values
-from engine.schema import MAX_DIGITS, DataType, Kind
+from engine.schema import DataType, Kind
 
 STRING = pa.large_string()
 
@@ -39,7 +40,7 @@ def literal_scalar(value: Value, datatype: DataType) -> Outcome:
 
 
 def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
-    """The kernel of CAST(source AS target); None if nothing is to do. Raises NoSuchFunction if there is no such cast."""
+    """The kernel of CAST(source AS target); None if nothing is to do. Raises NoSuchFunction if there is none."""
     if source == target:
         return None
     if not can_cast(source, target, "explicit"):
@@ -47,7 +48,7 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
     if target.kind in STRINGS:
         return _to_string(source, target)
     if source.kind in STRINGS:
-        return _from_string(source, target)
+        return _from_string(target)
     if target.kind is Kind.NUMERIC:
         return _to_numeric(source, target)
     if source.kind is target.kind:
@@ -61,9 +62,7 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
     return _calendar(source, target)
 
 
-def _from_string(source: DataType, target: DataType) -> Kernel:
-    if source.kind is Kind.BPCHAR:
-        return lambda value: images.read_text(pc.ascii_rtrim(value, " "), target)
+def _from_string(target: DataType) -> Kernel:
     return lambda value: images.read_text(value, target)
 
 
@@ -96,7 +95,8 @@ def _to_numeric(source: DataType, target: DataType) -> Kernel | None:
             return None
     if source.kind in INTEGERS and target.precision is None:
         if target.scale == 0:
-            return lambda value: (pc.cast(pc.cast(value, pa.decimal128(19, 0)), target.arrow), None)
+            whole = col.caster(pa.decimal128(19, 0))
+            return lambda value: (col.retyped(whole(value), target.arrow), None)
         if target.scale is None:
             return lambda value: (pc.cast(value, STRING), None)
     if source.kind is Kind.NUMERIC and source.fixed_scale and target.fixed_scale and target.precision is not None:
@@ -106,17 +106,16 @@ def _to_numeric(source: DataType, target: DataType) -> Kernel | None:
 
 def _constrain_fixed(source: DataType, target: DataType) -> Kernel:
     scale, own = target.scale or 0, decimals.scale_of(source)
-    assert target.precision is not None
-    bound = pa.scalar(10 ** min(target.precision - scale, 76), pa.decimal256(76, 0)) if target.precision > scale else None
-    if scale < 0 or bound is None or own + MAX_DIGITS > 76:
+    if target.precision is None or scale < 0 or target.precision <= scale:
         return _constrain_text(source, target)
+    bound = pa.scalar(Decimal(f"1E{target.precision - scale}"), pa.decimal256(76, scale))
 
     def kernel(value: Values) -> Outcome:
         out = decimals.wide(value, max(scale, own))
         if scale < own:
             out = pc.cast(pc.round(out, scale, "half_towards_infinity"), pa.decimal256(76, scale))
         lost = pc.greater_equal(pc.abs(out), bound)
-        if not pc.any(lost).as_py():
+        if pc.any(lost).as_py() is not True:
             return pc.cast(out, target.arrow), None
         kept = pc.cast(pc.if_else(lost, pa.scalar(None, out.type), out), target.arrow)
         message = pc.if_else(lost, pa.scalar("numeric field overflow", col.MESSAGE), pa.scalar(None, col.MESSAGE))
@@ -159,11 +158,12 @@ def _to_integer(source: DataType, target: DataType) -> Kernel:
     if source.kind is Kind.NUMERIC:
         return _numeric_to_integer(source, target)
     info = np.iinfo(lane.to_pandas_dtype())
+    convert = col.caster(lane)
 
     def kernel(value: Values) -> Outcome:
         if source.kind in INTEGERS:
             try:
-                return pc.cast(value, lane), None
+                return convert(value), None
             except pa.ArrowInvalid:
                 data = col.operand(value)
         else:
@@ -205,7 +205,8 @@ def _numeric_to_integer(source: DataType, target: DataType) -> Kernel:
 def _to_float(source: DataType, target: DataType) -> Kernel:
     lane = target.arrow
     if source.kind in INTEGERS or (source.kind is Kind.REAL and target.kind is Kind.DOUBLE):
-        return lambda value: (pc.cast(value, lane, safe=False), None)
+        convert = col.caster(lane, safe=False)
+        return lambda value: (convert(value), None)
     if source.kind is Kind.NUMERIC:
         read = images.reader(target)
         return lambda value: fallback.map_values(read, lane, [decimals.text_image(value, source)])
@@ -227,7 +228,7 @@ def _to_float(source: DataType, target: DataType) -> Kernel:
 def _calendar(source: DataType, target: DataType) -> Kernel:
     lane = target.arrow
     if source.kind is Kind.DATE:
-        return lambda value: _date_to_stamp(value, lane)
+        return lambda value: date_to_stamp(value, lane)
     if target.kind is Kind.DATE:
         return lambda value: (_stamp_to_date(value), None)
     if target.kind is Kind.TIME:
@@ -235,7 +236,8 @@ def _calendar(source: DataType, target: DataType) -> Kernel:
     return lambda value: (col.retyped(value, lane), None)
 
 
-def _date_to_stamp(value: Values, lane: pa.DataType) -> Outcome:
+def date_to_stamp(value: Values, lane: pa.DataType) -> Outcome:
+    """Midnight (UTC) of dates, in a timestamp lane."""
     days = col.operand(value).astype(np.int64)
     there = col.valid(value)
     infinite = (days == calendar.DATE_INFINITY) | (days == calendar.DATE_MINUS_INFINITY)

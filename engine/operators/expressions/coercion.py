@@ -22,6 +22,45 @@ class NoSuchFunction(HeadraceError):
     code = "function"
 
 
+_BY_IMAGE = {
+    *("inet", "cidr", "macaddr", "macaddr8", "oid", "xid", "xid8", "cid", "pg_lsn", "money", "name", "bit", "varbit"),
+}
+_NOT_BY_IMAGE = {
+    *("interval", "citext", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "hstore", "geometry"),
+    *(
+        "geography",
+        "tsvector",
+        "tsquery",
+        "jsonpath",
+        "record",
+        "vector",
+        "cube",
+        "numrange",
+        "nummultirange",
+        "semver",
+    ),
+}
+_ARRAYS_BY_IMAGE = {"smallint", "integer", "bigint", "boolean", "text", "uuid", "date", "character varying"}
+
+
+def _base_name(datatype: DataType) -> str:
+    return (datatype.name or "").lower().rpartition(".")[2].partition("(")[0].strip()
+
+
+def compared_by_image(datatype: DataType) -> bool:
+    """Whether values of an OTHER type are equal exactly when their text images are (an enum, inet, integer[])."""
+    base = _base_name(datatype)
+    if base.endswith("]"):
+        return base.partition("[")[0].strip() in _ARRAYS_BY_IMAGE
+    return base in _BY_IMAGE or (base not in _NOT_BY_IMAGE and base.replace("_", "").isalnum())
+
+
+def literal_is_image(datatype: DataType) -> bool:
+    """Whether a literal of this OTHER type is its image as it stands: an enum's label, but no `10.0.0.1/32` as inet."""
+    base = _base_name(datatype)
+    return compared_by_image(datatype) and base not in _BY_IMAGE and not base.endswith("]")
+
+
 INTEGERS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 FLOATS = (Kind.REAL, Kind.DOUBLE)
 STRINGS = (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR)
@@ -112,8 +151,9 @@ def merge(left: DataType, right: DataType) -> DataType:
 def common_type(types: Sequence[DataType | None]) -> DataType:
     """The type of CASE, COALESCE, UNION, GREATEST over `types`; None is an unknown literal or NULL.
 
-    All unknown gives text. Raises NoSuchFunction when the types do not match. A numeric scale that all known types share
-    is kept: `parse_literal` refuses an unknown literal of another scale.
+    The order counts between strings: Postgres
+    puts CASE's ELSE first. All unknown gives text. Raises NoSuchFunction when the types do not match. A numeric
+    scale that all known types share is kept: `parse_literal` refuses an unknown literal of another scale.
     """
     known = [t for t in types if t is not None]
     if not known:
@@ -124,7 +164,7 @@ def common_type(types: Sequence[DataType | None]) -> DataType:
             if best.kind is Kind.OTHER and other.name != best.name:
                 raise NoSuchFunction(f"types {best} and {other} cannot be matched")
             continue
-        if category(best.kind) != category(other.kind) or "U" == category(best.kind):
+        if category(best.kind) != category(other.kind) or category(best.kind) == "U":
             raise NoSuchFunction(f"types {_bare(best)} and {_bare(other)} cannot be matched")
         if not is_preferred(best.kind) and can_cast(best, other, "implicit") and not can_cast(other, best, "implicit"):
             best = other

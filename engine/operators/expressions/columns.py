@@ -5,6 +5,7 @@ Always: nothing here copies a column that it can view, and nothing loops over ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ from engine.operators.expressions.registry import Outcome, Values
 
 MESSAGE = pa.large_string()
 _NO_MESSAGE = pa.scalar(None, MESSAGE)
+
+
+def caster(lane: pa.DataType, *, safe: bool = True) -> Callable[[Values], Values]:
+    """Arrow's cast to `lane`, its options made once: that is most of what a cast of a few rows costs."""
+    options = pc.CastOptions.safe(lane) if safe else pc.CastOptions.unsafe(lane)
+    function = pc.get_function("cast")
+    return lambda value: function.call([value], options)
 
 
 def length(*values: Values) -> int:

@@ -13,7 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.operators.expressions import columns as col
 from engine.operators.expressions import decimals
+from engine.operators.expressions.calendar_text import DATE_INFINITY, DAY, STAMP_INFINITY
+from engine.operators.expressions.casts import date_to_stamp
+from engine.operators.expressions.coercion import FLOATS, INTEGERS
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
@@ -44,6 +48,16 @@ COMPARED = (
 )
 """Kinds with the six comparisons; VARCHAR is compared as TEXT."""
 
+_LAST_DAY, _ENDLESS = pa.scalar(STAMP_INFINITY // DAY - 1, pa.int32()), pa.scalar(DATE_INFINITY, pa.int32())
+MIXED = tuple(
+    (a, b)
+    for group in (INTEGERS, FLOATS, (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ))
+    for a in group
+    for b in group
+    if a is not b
+)
+"""Pairs of kinds with operators of their own in Postgres; what is not compared here is compared after a cast."""
+
 Compare = Callable[[Values, Values], Values]
 
 
@@ -70,7 +84,9 @@ def _trimmed(name: str) -> Compare:
 
 @functools.lru_cache(maxsize=1024)
 def comparer(name: str, left: DataType, right: DataType) -> Compare:
-    """The comparison `name` of two columns of one kind: NULL where either is NULL."""
+    """The comparison `name` of two columns of comparable kinds: NULL where either is NULL."""
+    if left.kind is not right.kind:
+        return _mixed(name, left, right)
     if left.kind is Kind.NUMERIC:
         return decimals.comparer(_ARROW[name], left, right)
     if left.kind in (Kind.REAL, Kind.DOUBLE):
@@ -79,6 +95,25 @@ def comparer(name: str, left: DataType, right: DataType) -> Compare:
         return _trimmed(name)
     plain = pc.get_function(_ARROW[name])
     return lambda a, b: plain.call([a, b])
+
+
+def _mixed(name: str, left: DataType, right: DataType) -> Compare:
+    """Operands of two kinds that Postgres compares without a cast: integers, floats, dates with timestamps."""
+    wide = next((t for t in (left, right) if t.kind is not Kind.DATE and t.kind is not Kind.REAL), left)
+    if left.kind in INTEGERS:
+        wide = max(left, right, key=lambda t: INTEGERS.index(t.kind))
+    within = comparer(name, wide, wide)
+
+    def widened(value: Values, source: DataType) -> Values:
+        if source.kind is Kind.DATE:
+            # A date beyond all timestamps is above them, not out of range.
+            raw = col.retyped(value if isinstance(value, pa.Array) else pa.repeat(value, 1), pa.int32())
+            beyond = pc.and_(pc.greater(raw, _LAST_DAY), pc.less(raw, _ENDLESS))
+            stamps = date_to_stamp(col.retyped(pc.if_else(beyond, _LAST_DAY, raw), pa.date32()), wide.arrow)[0]
+            return stamps if isinstance(value, pa.Array) else stamps[0]
+        return value if source.arrow == wide.arrow else pc.cast(value, wide.arrow)
+
+    return lambda a, b: within(widened(a, left), widened(b, right))
 
 
 def _make(name: str) -> Maker:
@@ -105,11 +140,11 @@ def _distinct(negated: bool) -> Maker:
 
 def _in(negated: bool) -> Maker:
     def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
-        compare = comparer("=", params[0], params[0])
+        compares = [comparer("=", params[0], p) for p in params[1:]]
 
         def kernel(value: Values, *items: Values) -> Outcome:
-            found: Any = compare(value, items[0])
-            for item in items[1:]:
+            found: Any = compares[0](value, items[0])
+            for item, compare in zip(items[1:], compares[1:], strict=True):
                 found = pc.or_kleene(found, compare(value, item))
             return (pc.invert(found) if negated else found), None
 
@@ -168,6 +203,13 @@ def _register() -> None:
     for mixed in ((Kind.REAL, Kind.DOUBLE), (Kind.DOUBLE, Kind.REAL)):
         for name in _ARROW:
             entry(name, mixed, boolean, _make(name), alias=(Kind.DOUBLE, Kind.DOUBLE))
+    for mixed in MIXED:
+        entry("nullif", mixed, lambda params: params[0], _nullif, strict=False)
+        if Kind.DATE in mixed or Kind.TIMESTAMP in mixed:
+            for name in _ARROW:
+                entry(name, mixed, boolean, _make(name))
+            entry("is distinct from", mixed, boolean, _distinct(False), strict=False)
+            entry("is not distinct from", mixed, boolean, _distinct(True), strict=False)
     for kind in (*COMPARED, Kind.OTHER):
         if kind is Kind.OTHER:
             for name in ("=", "<>"):

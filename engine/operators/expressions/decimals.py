@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,14 +22,15 @@ from engine.operators.expressions.registry import Outcome, Values
 from engine.schema import MAX_DIGITS, NUMERIC, DataType, Kind
 
 TOO_WIDE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
+PLAIN_SCALE = 7
+"""Below it, Arrow prints decimals as Postgres does; from it on, small values get an exponent."""
 _LIMIT = 10**MAX_DIGITS
 _LIMIT_HIGH = _LIMIT >> 64
 
 
 def scale_of(datatype: DataType) -> int:
     """The display scale of a fixed lane."""
-    assert datatype.scale is not None
-    return max(datatype.scale, 0)
+    return max(datatype.scale or 0, 0)
 
 
 def fixed(scale: int) -> DataType:
@@ -50,12 +52,39 @@ def text_image(value: Values, datatype: DataType) -> Values:
 
 def _plain(value: Values, scale: int) -> Values:
     text = pc.cast(value, pa.large_string())
-    if scale < 7:
+    if scale < PLAIN_SCALE:
         return text
     # Arrow writes small values of a large scale with an exponent; Postgres never does.
     if not isinstance(text, pa.Scalar) and not pc.any(pc.match_substring(text, "E")).as_py():
         return text
     return fallback.map_values(lambda s: format(Decimal(s), "f"), pa.large_string(), [text])[0]
+
+
+def small(value: Values) -> npt.NDArray[np.int64] | None:
+    """The unscaled values of a decimal128 column (or one of a constant) if all fit 64 bits; arbitrary where null."""
+    column = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value
+    count = len(column)
+    if not count:
+        return None
+    words = np.frombuffer(column.buffers()[1], np.int64, 2 * count, column.offset * 16)
+    low = words[0::2]
+    return low if np.array_equal(words[1::2], low >> 63) else None
+
+
+def reach(values: npt.NDArray[np.int64]) -> int:
+    """The largest magnitude."""
+    return max(abs(int(values.max())), abs(int(values.min())))
+
+
+def from_small(values: npt.NDArray[np.int64], lane: pa.DataType, nulls: Any) -> pa.Array:
+    """A decimal128 column of unscaled 64-bit values."""
+    words = np.empty(2 * len(values), np.int64)
+    words[0::2] = values
+    words[1::2] = values >> 63
+    validity = None
+    if np.any(nulls):
+        validity = pa.py_buffer(np.packbits(np.broadcast_to(~np.asarray(nulls), values.shape), bitorder="little"))
+    return pa.Array.from_buffers(lane, len(values), [validity, pa.py_buffer(words)])
 
 
 def fits(values: pa.Array) -> Any:

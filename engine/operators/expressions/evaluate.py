@@ -14,23 +14,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.errors import InvariantBroken
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import functions
 from engine.operators.expressions.casts import cast_kernel, literal_scalar
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
-from engine.operators.expressions.registry import Kernel, Outcome, Values
+from engine.operators.expressions.registry import Evaluated, Kernel, Outcome
 from engine.schema import DataType
 
+Columns = Callable[[int], pa.Array]
+"""The batch's columns by position, made only when asked for."""
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Values of the expression's lane, and messages: `errors[i]` not null means that row i fails (its value is null)."""
-
-    values: pa.Array
-    errors: pa.Array | None
-
-
-Program = Callable[[Sequence[pa.Array]], Outcome]
+Program = Callable[[Columns], Outcome]
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def evaluate(expr: Expr, rows: pa.RecordBatch) -> Evaluated:
         if len(_prepared) >= _PREPARED_LIMIT:
             _prepared.clear()
         held = _prepared[id(expr)] = (expr, _prepare(expr))
-    values, errors = held[1].program(rows.columns)
+    values, errors = held[1].program(rows.column)
     count = rows.num_rows
     if isinstance(values, pa.Scalar):
         values = pa.repeat(values, count)
@@ -73,7 +68,7 @@ def evaluate(expr: Expr, rows: pa.RecordBatch) -> Evaluated:
 def _prepare(expr: Expr) -> _Node:
     if isinstance(expr, ColumnRef):
         index = expr.index
-        return _Node(lambda columns: (columns[index], None))
+        return _Node(lambda columns: (columns(index), None))
     if isinstance(expr, Literal):
         return _constant(*literal_scalar(expr.value, expr.type))
     if isinstance(expr, Cast):
@@ -94,6 +89,8 @@ def _call(expr: Call) -> _Node:
     if expr.function == "or":
         return _junction(args, decides=True)
     signature = functions.by_function(expr.function)
+    if signature.make is None:
+        raise InvariantBroken("a refused function was called", function=expr.function)
     kernel = signature.make(tuple(a.type for a in expr.args), expr.type)
     return _apply(kernel, args, signature.strict, expr.type)
 
@@ -106,7 +103,7 @@ def _apply(kernel: Kernel, args: Sequence[_Node], strict: bool, result: DataType
     if len(args) == 1:
         only = args[0].program
 
-        def unary(columns: Sequence[pa.Array]) -> Outcome:
+        def unary(columns: Columns) -> Outcome:
             value, before = only(columns)
             values, errors = kernel(value)
             return values, errors if before is None else col.first_error(before, errors)
@@ -115,7 +112,7 @@ def _apply(kernel: Kernel, args: Sequence[_Node], strict: bool, result: DataType
     if len(args) == 2:
         first, second = args[0].program, args[1].program
 
-        def binary(columns: Sequence[pa.Array]) -> Outcome:
+        def binary(columns: Columns) -> Outcome:
             left, before = first(columns)
             right, then = second(columns)
             values, errors = kernel(left, right)
@@ -126,7 +123,7 @@ def _apply(kernel: Kernel, args: Sequence[_Node], strict: bool, result: DataType
         return _Node(binary)
     programs = [a.program for a in args]
 
-    def nary(columns: Sequence[pa.Array]) -> Outcome:
+    def nary(columns: Columns) -> Outcome:
         outcomes = [p(columns) for p in programs]
         values, errors = kernel(*(o[0] for o in outcomes))
         return values, col.first_error(*(o[1] for o in outcomes), errors)
@@ -151,27 +148,37 @@ def _first(outcome: Outcome, error: Any) -> Outcome:
     return value, own if error is None else error
 
 
+def _no_columns(index: int) -> pa.Array:
+    raise InvariantBroken("a constant expression asked for a column", column=index)
+
+
+_UNKNOWN = pa.scalar(None, pa.bool_())
+
+
 def _junction(args: Sequence[_Node], *, decides: bool) -> _Node:
-    """AND (decided by false) or OR (decided by true), left to right: what is right of a deciding operand is not asked."""
+    """AND (decided by false) or OR (by true), left to right: what is right of a deciding operand is not asked."""
     if any(a.constant and a.constant[1] is None and a.constant[0].as_py() is decides for a in args):
         return _constant(pa.scalar(decides), None)
     programs = [a.program for a in args]
     combine = pc.get_function("or_kleene" if decides else "and_kleene")
 
-    def program(columns: Sequence[pa.Array]) -> Outcome:
+    def program(columns: Columns) -> Outcome:
         values, errors = programs[0](columns)
+        if errors is not None:
+            values = pc.if_else(pc.is_valid(errors), _UNKNOWN, values)
         for other in programs[1:]:
             right, fault = other(columns)
             if fault is not None:
                 undecided = pc.fill_null(pc.not_equal(values, decides), True)
                 fault = pc.if_else(undecided, fault, pa.scalar(None, col.MESSAGE))
-            # A failing row's value is null, which decides nothing; the first message stands.
             values = combine.call([values, right])
             errors = col.first_error(errors, fault)
+            if errors is not None:  # a failing row decides nothing
+                values = pc.if_else(pc.is_valid(errors), _UNKNOWN, values)
         return values, errors
 
     if all(a.constant for a in args):
-        return _constant(*_first(program([]), None))
+        return _constant(*_first(program(_no_columns), None))
     return _Node(program)
 
 
@@ -190,7 +197,7 @@ def _case(expr: Case) -> _Node:
         return otherwise
     lane = expr.type.arrow
 
-    def program(columns: Sequence[pa.Array]) -> Outcome:
+    def program(columns: Columns) -> Outcome:
         values, errors = otherwise.program(columns)
         for condition, value in reversed(whens):
             test, test_fault = condition.program(columns)
@@ -224,7 +231,7 @@ def _coalesce(args: Sequence[_Node]) -> _Node:
     if len(kept) == 1:
         return kept[0]
 
-    def program(columns: Sequence[pa.Array]) -> Outcome:
+    def program(columns: Columns) -> Outcome:
         outcomes = [a.program(columns) for a in kept]
         if all(o[1] is None for o in outcomes):
             return pc.coalesce(*(o[0] for o in outcomes)), None

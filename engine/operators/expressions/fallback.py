@@ -50,23 +50,36 @@ def map_values(function: Callable[..., Any], lane: pa.DataType, arguments: Seque
     if not varying:
         out, errors = map_values(function, lane, [pa.repeat(a, 1) for a in arguments])
         return out[0], None if errors is None else errors[0]
-    codes, tables = _combinations([arguments[i] for i in varying], rows)
+    columns = [arguments[i] for i in varying]
+    if rows <= _FEW:
+        return _answers(function, lane, constants, varying, [c.to_pylist() for c in columns])
+    codes, tables = _combinations(columns, rows)
+    values, errors = _answers(function, lane, constants, varying, tables)
+    taken = pa.array(codes)
+    return pc.take(values, taken), None if errors is None else pc.take(errors, taken)
+
+
+_FEW = 48
+"""Rows up to which finding the distinct ones costs more than asking for each."""
+
+
+def _answers(
+    function: Callable[..., Any], lane: pa.DataType, arguments: list[Any], varying: list[int], tables: list[list[Any]]
+) -> Outcome:
     results: list[Any] = []
     faults: list[str | None] = []
+    failed = False
     for combination in zip(*tables, strict=True):
         for i, value in zip(varying, combination, strict=True):
-            constants[i] = value
+            arguments[i] = value
         try:
-            results.append(None if None in combination else function(*constants))
+            results.append(None if None in combination else function(*arguments))
             faults.append(None)
         except RowError as error:
             results.append(None)
             faults.append(str(error))
-    taken = pa.array(codes)
-    values = pc.take(pa.array(results, lane), taken)
-    if not any(f is not None for f in faults):
-        return values, None
-    return values, pc.take(pa.array(faults, col.MESSAGE), taken)
+            failed = True
+    return pa.array(results, lane), pa.array(faults, col.MESSAGE) if failed else None
 
 
 def _combinations(arguments: Sequence[pa.Array], rows: int) -> tuple[Any, list[list[Any]]]:

@@ -7,26 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.operators.expressions import arithmetic, comparison, numeric
+from engine.operators.expressions import arithmetic, calendar, comparison, doubles, numeric, patterns, strings
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
 
-_FAMILIES = (arithmetic, comparison, numeric)
+FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar)
+"""The modules whose import fills the catalogue."""
+
+_FORMS = (("form", "and", "boolean"), ("form", "or", "boolean"), ("form", "case", "common type of its branches"),
+          ("form", "coalesce", "common type of its arguments"))  # fmt: skip
 
 
 def catalogue() -> tuple[tuple[str, str, str], ...]:
-    """(kind of entry, how it is written, result or context) of every function, operator and cast, sorted."""
-    rows = [("function", s.function, _result(s)) for s in every()]
+    """(form, function, operator, cast or refused; how it is written; result or weakest context), sorted."""
+    rows = [_row(s) for s in every() if s.alias is None]
     rows += [("cast", f"{a.value} as {b.value}", context) for (a, b), context in casts().items()]
-    return tuple(sorted(rows))
+    return tuple(sorted([*rows, *_FORMS]))
 
 
-def _result(signature: Signature) -> str:
-    return "depends on arguments" if callable(signature.result) else signature.result.value
+def _row(signature: Signature) -> tuple[str, str, str]:
+    if signature.make is None:
+        return "refused", signature.function, "Postgres has it"
+    kind = "function" if signature.name.replace("_", "").isalnum() else "operator"
+    return kind, signature.function, "of its arguments" if callable(signature.result) else signature.result.value
 
 
 def fallback_users() -> tuple[str, ...]:
-    """Resolved names of the entries evaluated in Python once per distinct value, sorted."""
+    """Resolved names of the entries evaluated in Python once per distinct value, sorted.
+
+    Others go there only for arguments no kernel takes: a pattern or length that is a column, numerics of unknown scale.
+    """
     return tuple(sorted(s.function for s in every() if s.fallback))
 
 
@@ -35,4 +45,4 @@ def overloads(name: str) -> Sequence[Signature]:
     return named(name)
 
 
-__all__ = ["by_function", "catalogue", "fallback_users", "overloads"]
+__all__ = ["FAMILIES", "by_function", "catalogue", "fallback_users", "overloads"]

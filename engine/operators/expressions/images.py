@@ -1,14 +1,16 @@
 """The text image of every lane as Postgres prints it, and back: `to_text`, `from_text`, `parse_literal`.
 
 Always: ISO dates in UTC, shortest float digits in Postgres's layout, numerics with their display scale, bytea as hex,
-booleans as t and f. Infinite dates and timestamps are the extreme integers of their lane. Called by sinks, replay, casts.
+booleans as t and f. Infinite dates and timestamps are the extreme integers of their lane. Called by sinks, replay and
+casts.
 """
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,11 @@ from engine.errors import HeadraceError
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import decimals, fallback, numerals
+from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.numerals import BLANKS, invalid
-from engine.operators.expressions.registry import Outcome, Values
+from engine.operators.expressions.registry import Evaluated, Outcome, Values
 from engine.schema import MAX_DIGITS, DataType, Kind
 
 STRING = pa.large_string()
@@ -31,6 +34,27 @@ class InvalidLiteral(HeadraceError):
     """A literal that is no value of its type; `what` is Postgres's message."""
 
     code = "literal"
+
+
+def _digits(number: np.floating[Any]) -> str:
+    """The shortest digits that lie strictly nearer to `number` than to its neighbours, in scientific layout.
+
+    Postgres does not take digits that lie exactly between two floats, even where reading them would round to this one;
+    only large whole numbers have such digits.
+    """
+    text = np.format_float_scientific(number, unique=True, trim="-")
+    if abs(number) < (2**53 if number.dtype.itemsize == 8 else 2**24):
+        return text
+    exact = int(number)
+    with np.errstate(over="ignore"):
+        others = [np.nextafter(number, number.dtype.type(toward)) for toward in (np.inf, -np.inf)]
+    between = {exact + int(other) for other in others if np.isfinite(other)}
+    digits = len(text.partition("e")[0].lstrip("-").replace(".", ""))
+    while int(Decimal(text)) * 2 in between:
+        text = f"{Decimal(exact):.{digits}e}"
+        digits += 1
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{exponent}"
 
 
 def _float_image(bits: int) -> Callable[[float], str]:
@@ -45,11 +69,11 @@ def _float_image(bits: int) -> Callable[[float], str]:
         number = np.float32(value) if single else np.float64(value)
         if number == 0:
             return "-0" if np.signbit(number) else "0"
-        mantissa, _, exponent = np.format_float_scientific(number, unique=True, trim="-").partition("e")
+        mantissa, _, exponent = _digits(number).partition("e")
         power = int(exponent)
         if power < -4 or power >= highest:
             return f"{mantissa}e{'-' if power < 0 else '+'}{abs(power):02d}"
-        return np.format_float_positional(number, unique=True, trim="-")
+        return format(Decimal(f"{mantissa}e{power}"), "f")
 
     return image
 
@@ -64,7 +88,7 @@ def float_image(value: float) -> str:
 
 def image_of(value: Values, datatype: DataType) -> Values:
     """The text image of a column or constant of `datatype`."""
-    kind, lane = datatype.kind, datatype.arrow
+    kind = datatype.kind
     if kind is Kind.BOOLEAN:
         return pc.if_else(value, "t", "f").cast(STRING)
     if kind in (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT):
@@ -77,11 +101,8 @@ def image_of(value: Values, datatype: DataType) -> Values:
         return decimals.text_image(value, datatype)
     if kind is Kind.BYTEA:
         return fallback.map_values(lambda v: "\\x" + v.hex(), STRING, [value])[0]
-    if kind is Kind.TIME:
-        return _trim_fraction(pc.cast(value, STRING))
-    if kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
+    if kind in (Kind.TIME, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         return _calendar_image(value, kind)
-    assert lane == STRING
     return value
 
 
@@ -89,24 +110,32 @@ def _trim_fraction(text: Values) -> Values:
     return pc.ascii_rtrim(pc.ascii_rtrim(text, "0"), ".")
 
 
+_PLAIN = {Kind.DATE: calendar.PLAIN_DAYS, Kind.TIME: (0, calendar.DAY)}
+
+
 def _calendar_image(value: Values, kind: Kind) -> Values:
     physical = pa.int32() if kind is Kind.DATE else pa.int64()
     raw = col.retyped(value, physical)
-    low, high = calendar.PLAIN_DAYS if kind is Kind.DATE else calendar.PLAIN_MICROS
+    low, high = _PLAIN.get(kind, calendar.PLAIN_MICROS)
     plain = pc.and_(pc.greater_equal(raw, low), pc.less(raw, high))
     zone = "+00" if kind is Kind.TIMESTAMPTZ else ""
     usual = pc.if_else(plain, raw, pa.scalar(0, physical))
-    lane = pa.date32() if kind is Kind.DATE else pa.timestamp("us")
+    lane = pa.timestamp("us") if kind is Kind.TIMESTAMPTZ else value.type
     text = pc.cast(col.retyped(usual, lane), STRING)
     if kind is not Kind.DATE:
         text = _trim_fraction(text)
         text = pc.binary_join_element_wise(text, pa.scalar(zone, STRING), pa.scalar("", STRING)) if zone else text
-    everything = plain.as_py() is not False if isinstance(plain, pa.Scalar) else pc.all(plain).as_py() is not False
-    if everything:
+    if (plain if isinstance(plain, pa.Scalar) else pc.all(plain)).as_py() is not False:
         return text
-    write = calendar.date_image if kind is Kind.DATE else lambda v: calendar.stamp_image(v, zone)
-    rare = fallback.map_values(write, STRING, [pc.if_else(plain, pa.scalar(None, physical), raw)])[0]
+    rare = fallback.map_values(_rare_image(kind, zone), STRING, [pc.if_else(plain, pa.scalar(None, physical), raw)])[0]
     return pc.coalesce(rare, text)
+
+
+def _rare_image(kind: Kind, zone: str) -> Callable[[int], str]:
+    """Python's image of what Arrow does not print as Postgres does: infinities, BC, years of five digits, 24:00."""
+    if kind is Kind.DATE:
+        return calendar.date_image
+    return calendar.time_image if kind is Kind.TIME else lambda micros: calendar.stamp_image(micros, zone)
 
 
 def to_text(array: pa.Array, datatype: DataType) -> pa.LargeStringArray:
@@ -117,10 +146,15 @@ def to_text(array: pa.Array, datatype: DataType) -> pa.LargeStringArray:
 _BOOLEANS = {
     **{word[:n]: True for word in ("true", "yes") for n in range(1, len(word) + 1)},
     **{word[:n]: False for word in ("false", "no") for n in range(1, len(word) + 1)},
-    **{"on": True, "1": True, "off": False, "of": False, "0": False},
+    "on": True,
+    "1": True,
+    "off": False,
+    "of": False,
+    "0": False,
 }
 _INTEGER = re.compile(r"([+-]?)(\d+(?:_\d+)*|0[xX](?:_?[0-9a-fA-F]+)+|0[oO](?:_?[0-7]+)+|0[bB](?:_?[01]+)+)", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)|[+-]?nan", re.ASCII | re.IGNORECASE)
+_HEX_FLOAT = re.compile(r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{4}-?([0-9a-f]{4}-?){6}[0-9a-f]{4}", re.IGNORECASE)
 _BOUNDS = {Kind.SMALLINT: 1 << 15, Kind.INTEGER: 1 << 31, Kind.BIGINT: 1 << 63}
 
@@ -152,9 +186,12 @@ def _read_integer(kind: Kind) -> Callable[[str], int]:
 def _read_float(kind: Kind) -> Callable[[str], float]:
     def read(text: str) -> float:
         body = text.strip(BLANKS)
-        if not _FLOAT.fullmatch(body):
+        if _HEX_FLOAT.fullmatch(body):
+            value = float.fromhex(body)
+        elif _FLOAT.fullmatch(body):
+            value = float(body)
+        else:
             raise invalid(kind.value, text)
-        value = float(body)
         if kind is Kind.REAL:
             with np.errstate(all="ignore"):
                 value = float(np.float32(value))
@@ -167,12 +204,22 @@ def _read_float(kind: Kind) -> Callable[[str], float]:
     return read
 
 
+def _read_hex(text: str) -> bytes:
+    digits: list[str] = []
+    for char in text:
+        if char in " \t\n\r" and len(digits) % 2 == 0:
+            continue
+        if char not in "0123456789abcdefABCDEF":
+            raise RowError(f'invalid hexadecimal digit: "{char}"')
+        digits.append(char)
+    if len(digits) % 2:
+        raise RowError("invalid hexadecimal data: odd number of digits")
+    return bytes.fromhex("".join(digits))
+
+
 def _read_bytes(text: str) -> bytes:
     if text.startswith("\\x"):
-        try:
-            return binascii.unhexlify(re.sub(r"[ \t\n\r]", "", text[2:]))
-        except binascii.Error:
-            raise RowError("invalid hexadecimal data: odd number of digits" if len(text) % 2 else text) from None
+        return _read_hex(text[2:])
     out, at, raw = bytearray(), 0, text.encode()
     while at < len(raw):
         if raw[at] != 0x5C:
@@ -234,7 +281,16 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _length_reader(datatype)
     if kind in calendar.READERS:
         return calendar.READERS[kind]
+    if datatype.name == "interval":
+        return _read_interval
+    if kind in (Kind.JSON, Kind.JSONB) or (kind is Kind.OTHER and not literal_is_image(datatype)):
+        raise RowError(f"literals of type {datatype} are not supported: the engine cannot bring them to their image")
     return str
+
+
+def _read_interval(text: str) -> str:
+    calendar.read_interval(text)
+    return text
 
 
 def _numeric_reader(datatype: DataType) -> Callable[[str], str]:
@@ -261,14 +317,20 @@ def _numeric_reader(datatype: DataType) -> Callable[[str], str]:
 def lane_image(image: str, datatype: DataType) -> str:
     """`image` if the type's lane can hold it. Raises RowError naming the limit."""
     if datatype.fixed_scale and (image in numerals.SPECIAL or len(image.lstrip("-0.").replace(".", "")) > MAX_DIGITS):
-        raise RowError(decimals.TOO_WIDE if image not in numerals.SPECIAL else f"numeric {image} in a fixed-scale column")
+        raise RowError(
+            decimals.TOO_WIDE if image not in numerals.SPECIAL else f"numeric {image} in a fixed-scale column"
+        )
     return image
 
 
 def read_text(value: Values, datatype: DataType) -> Outcome:
     """Text to `datatype`, as Postgres's input function does, over a column."""
     kind, lane = datatype.kind, datatype.arrow
-    if kind in _BOUNDS and not isinstance(value, pa.Scalar) and not pc.any(pc.match_substring_regex(value, "[xX]")).as_py():
+    if (
+        kind in _BOUNDS
+        and not isinstance(value, pa.Scalar)
+        and not pc.any(pc.match_substring_regex(value, "[xX]")).as_py()
+    ):
         try:
             return pc.cast(value, lane), None
         except pa.ArrowInvalid:
@@ -285,10 +347,9 @@ def read_text(value: Values, datatype: DataType) -> Outcome:
     return fallback.map_values(reader(datatype), lane, [value])
 
 
-def from_text(array: pa.Array, datatype: DataType) -> tuple[pa.Array, pa.Array | None]:
-    """(values in the lane of `datatype`, messages or None) of a column of Postgres text images."""
-    values, errors = read_text(pc.cast(array, STRING), datatype)
-    return values, errors
+def from_text(array: pa.Array, datatype: DataType) -> Evaluated:
+    """A column of Postgres text images in the lane of `datatype`; what is no value of it fails its row."""
+    return Evaluated(*read_text(pc.cast(array, STRING), datatype))
 
 
 def parse_literal(text: str, datatype: DataType) -> Value:
@@ -300,5 +361,4 @@ def parse_literal(text: str, datatype: DataType) -> Value:
     if datatype.kind in calendar.READERS:
         lane = pa.int32() if datatype.kind is Kind.DATE else pa.int64()
         return str(image_of(col.retyped(pa.array([value], lane), datatype.arrow), datatype)[0].as_py())
-    assert isinstance(value, (bool, int, float, str, bytes))
-    return value
+    return cast(Value, value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.schema import DataType
 
 Value = bool | int | float | str | bytes | None
-"""A literal in Python: NUMERIC, DATE, TIME, TIMESTAMP(TZ), UUID, JSON and OTHER values are their Postgres text image."""
+"""A literal in Python: NUMERIC, DATE, TIME, TIMESTAMP(TZ), UUID, JSON and OTHER values are their Postgres image."""
 
 
 @dataclass(frozen=True)

@@ -58,13 +58,15 @@ def _sum(arrow_name: str, slow: Callable[[str, str], str]) -> Maker:
             return through_text(slow, result.arrow, params)
         scale = max(scales)
         inner, lane = pa.decimal128(MAX_DIGITS - 1, scale), result.arrow
+        whole = [None if p.precision is None else p.precision - (p.scale or 0) for p in params]
+        always_fits = None not in whole and max(w or 0 for w in whole) + 1 + scale <= MAX_DIGITS
 
         def kernel(left: Values, right: Values) -> Outcome:
             a, fault = decimals.rescaled(left, scales[0], scale)
             b, then = decimals.rescaled(right, scales[1], scale)
             out = plain.call([col.retyped(a, inner), col.retyped(b, inner)])
             out = out if out.type == lane else col.retyped(out, lane)
-            lost = decimals.fits(out)
+            lost = None if always_fits else decimals.fits(out)
             if lost is None:
                 return out, col.first_error(fault, then)
             out, own = col.failing(out, (lost, decimals.TOO_WIDE))
@@ -81,11 +83,15 @@ def _product(params: Params, result: DataType) -> Kernel:
         return through_text(numerals.multiply, result.arrow, params)
     plain = pc.get_function("multiply")
     scale = sum(scales)
-    # 37 + 38 digits keep Arrow's result type within 76; the product of two 38-digit values fits 256 bits all the same.
-    left_lane, right_lane = pa.decimal128(MAX_DIGITS - 1, scales[0]), pa.decimal256(MAX_DIGITS, scales[1])
+    widen = [col.caster(pa.decimal256(MAX_DIGITS, s)) for s in scales]
+    # Called one digit short, Arrow's result type stays within 76; the product of two 38-digit values fits 256 bits.
+    short = pa.decimal256(MAX_DIGITS - 1, scales[0])
 
     def kernel(left: Values, right: Values) -> Outcome:
-        out = plain.call([col.retyped(left, left_lane).cast(pa.decimal256(37, scales[0])), right.cast(right_lane)])
+        a, b = decimals.small(left), decimals.small(right)
+        if a is not None and b is not None and decimals.reach(a) * decimals.reach(b) < 2**63:
+            return decimals.from_small(a * b, result.arrow, ~col.all_valid(left, right)), None
+        out = plain.call([col.retyped(widen[0](left), short), widen[1](right)])
         return decimals.narrow(out, scale)
 
     return kernel
@@ -135,6 +141,24 @@ def _integral(params: Params) -> DataType:
     return decimals.fixed(0) if params[0].fixed_scale else NUMERIC
 
 
+def _round(params: Params, result: DataType) -> Kernel:
+    slow = through_text(numerals.round_to, result.arrow, params)
+    if not params[0].fixed_scale:
+        return slow
+    own = decimals.scale_of(params[0])
+
+    def kernel(value: Values, digits: Values) -> Outcome:
+        scale = digits.as_py() if isinstance(digits, pa.Scalar) else -1
+        if not 0 <= scale < decimals.PLAIN_SCALE or own >= decimals.PLAIN_SCALE:
+            return slow(value, digits)
+        wide = decimals.wide(value, max(scale, own))
+        if scale < own:
+            wide = pc.round(wide, scale, "half_towards_infinity")
+        return pc.cast(pc.cast(wide, pa.decimal256(76, scale)), pa.large_string()), None
+
+    return kernel
+
+
 def _register() -> None:
     n = Kind.NUMERIC
     entry("+", (n, n), sum_type, _sum("add", numerals.add))
@@ -152,7 +176,7 @@ def _register() -> None:
     entry("floor", (n,), _integral, _whole("floor", numerals.floor))
     entry("round", (n,), _integral, _whole("round", lambda text: numerals.round_to(text, 0)))
     entry("trunc", (n,), _integral, _whole("trunc", lambda text: numerals.truncate_to(text, 0)))
-    entry("round", (n, Kind.INTEGER), lambda _p: NUMERIC, _slow(numerals.round_to), fallback=True)
+    entry("round", (n, Kind.INTEGER), lambda _p: NUMERIC, _round, fallback=True)
     entry("trunc", (n, Kind.INTEGER), lambda _p: NUMERIC, _slow(numerals.truncate_to), fallback=True)
     entry("sign", (n,), lambda _p: NUMERIC, _slow(numerals.sign), fallback=True)
 

@@ -1,8 +1,8 @@
 """The catalogue's shelf: every function and operator with its signature, result type and implementation.
 
-Always: a signature's name `f(kind,kind)` is unique and stable (plans are fingerprinted by it); an implementation is made
-once for each call (types known, constants seen) and is then a kernel over Arrow columns. The families register here at
-import; `resolve` and `evaluate` read.
+Always: a signature's name `f(kind,kind)` is unique and stable (plans are fingerprinted by it); an implementation is
+made once for each call (types known) and is then a kernel over Arrow columns. The families register here at import;
+`resolve` and `evaluate` read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from engine.errors import InvariantBroken
 from engine.schema import DataType, Kind
 
 Values = pa.Array | pa.Scalar
@@ -31,17 +32,26 @@ Result = Kind | Callable[[tuple[DataType, ...]], DataType]
 
 
 @dataclass(frozen=True)
+class Evaluated:
+    """Values of the expression's lane, and messages: `errors[i]` not null means that row i fails; its value is null."""
+
+    values: pa.Array
+    errors: pa.Array | None
+
+
+@dataclass(frozen=True)
 class Signature:
     """One catalogue entry. `params` are kinds; None takes any type. `variadic`: the last parameter repeats.
 
-    `strict`: NULL in gives NULL out, and the kernel is not asked about a constant NULL. `fallback`: it is evaluated once per distinct value in Python.
-    `alias`: the entry only takes part in resolution; the one of these parameters is what gets called.
+    `strict`: NULL in gives NULL out, and the kernel is not asked about a constant NULL. `fallback`: evaluated in Python
+    once per distinct value. `make` None: Postgres has it and the engine refuses it, so that no other overload is taken
+    in its place. `alias`: the entry only takes part in resolution; the one of these parameters is what gets called.
     """
 
     name: str
     params: tuple[Kind | None, ...]
     result: Result
-    make: Maker
+    make: Maker | None
     strict: bool = True
     variadic: bool = False
     fallback: bool = False
@@ -59,8 +69,9 @@ _BY_FUNCTION: dict[str, Signature] = {}
 
 
 def register(signature: Signature) -> None:
-    """Adds an entry. Asserts that its resolved name is new."""
-    assert signature.function not in _BY_FUNCTION, signature.function
+    """Adds an entry. Raises InvariantBroken if its resolved name is taken."""
+    if signature.function in _BY_FUNCTION:
+        raise InvariantBroken("a catalogue entry is registered twice", function=signature.function)
     _BY_FUNCTION[signature.function] = signature
     _BY_NAME.setdefault(signature.name, []).append(signature)
 
@@ -78,6 +89,11 @@ def entry(
 ) -> None:
     """Registers one signature; see `Signature`."""
     register(Signature(name, tuple(params), result, make, strict, variadic, fallback, alias))
+
+
+def refused(name: str, *params: Kind | None) -> None:
+    """Registers a signature that Postgres has and the engine does not compute."""
+    register(Signature(name, params, Kind.OTHER, None))
 
 
 def named(name: str) -> Sequence[Signature]:

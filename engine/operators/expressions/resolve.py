@@ -19,6 +19,7 @@ from engine.operators.expressions.coercion import (
     can_cast,
     category,
     common_type,
+    compared_by_image,
     is_preferred,
     numeric_image,
     type_names,
@@ -62,6 +63,10 @@ def resolve(name: str, args: Types) -> Resolution:
     chosen = _choose(name, candidates, args) if candidates else None
     if chosen is None:
         raise _no_such(name, args)
+    if chosen.make is None:
+        raise _no_such(
+            name, args, hint="Postgres has it, the engine cannot compute it exactly: see the list of functions"
+        )
     return _resolution(chosen, args)
 
 
@@ -74,13 +79,15 @@ def _junction(name: str, args: Types) -> Resolution:
 
 def _of_common_type(name: str, args: Types) -> Resolution:
     common = common_type(args)
-    # Values that are only compared may be brought together by value; GREATEST returns one, so its image must stay.
     matched = DataType(Kind.TEXT) if common.kind is Kind.VARCHAR else common
     for signature in functions.overloads(name):
         if signature.params[0] is matched.kind:
             _check_comparable(name, matched, args)
-            result = BOOLEAN if signature.result is Kind.BOOLEAN else matched
-            return Resolution(signature.function, (matched,) * len(args), result)
+            if signature.result is not Kind.BOOLEAN:
+                return Resolution(signature.function, (common,) * len(args), common)
+            # Only the list is brought to the common type: a date beyond all timestamps is compared, not out of range.
+            first = args[0] if args[0] is not None and args[0].kind is Kind.DATE else matched
+            return Resolution(signature.function, (first, *(matched for _ in args[1:])), BOOLEAN)
     raise _no_such("=" if "in" in name.split() else name, args)
 
 
@@ -121,6 +128,10 @@ def _exact(candidates: Sequence[Signature], args: Types) -> Signature | None:
         if None not in kinds and all(_param(signature, i) is kind for i, kind in enumerate(kinds)):
             return signature
     return None
+
+
+INTERVAL = DataType(Kind.OTHER, name="interval")
+"""What the calendar's + and - take: an OTHER whose literals are Postgres's or ISO 8601's spelling of an interval."""
 
 
 def _accepts(kind: Kind | None, arg: DataType | None) -> bool:
@@ -171,8 +182,10 @@ def _resolution(signature: Signature, args: Types) -> Resolution:
     else:
         kinds = [_param(signature, i) for i in range(len(args))]
     params = tuple(_parameter(kind, arg) for kind, arg in zip(kinds, args, strict=True))
+    if signature.params == (Kind.OTHER, Kind.OTHER):
+        params = (next(a for a in args if a is not None),) * len(args)
     if Kind.OTHER in signature.params:
-        _check_comparable(signature.name, params[0], args)
+        _check_comparable(signature.name, next(p for p in params if p.kind is Kind.OTHER), args)
     result = signature.result(params) if callable(signature.result) else DataType(signature.result)
     return Resolution(signature.function, params, result)
 
@@ -181,32 +194,19 @@ def _parameter(kind: Kind | None, arg: DataType | None) -> DataType:
     if kind is None:
         return TEXT if arg is None else arg
     if arg is None:
-        return DataType(kind)
+        return INTERVAL if kind is Kind.OTHER else DataType(kind)
     if kind is Kind.NUMERIC:
         return numeric_image(arg)
     return arg if arg.kind is kind else DataType(kind, name=arg.name)
 
 
-_BY_IMAGE = {"inet", "cidr", "macaddr", "macaddr8", "oid", "xid", "xid8", "cid", "pg_lsn", "money", "name", "bit", "varbit"}
-_NOT_BY_IMAGE = {
-    "interval", "citext", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "hstore", "geometry",
-    "geography", "tsquery", "jsonpath", "record", "vector", "cube", "numrange", "nummultirange", "semver",
-}  # fmt: skip
-_ARRAYS_BY_IMAGE = {"smallint", "integer", "bigint", "boolean", "text", "uuid", "date", "character varying"}
-
-
-def compared_by_image(datatype: DataType) -> bool:
-    """Whether values of an OTHER type are equal exactly when their text images are (an enum, inet, integer[])."""
-    name = (datatype.name or "").lower()
-    if name.endswith("]"):
-        return name.partition("[")[0].partition("(")[0].strip() in _ARRAYS_BY_IMAGE
-    base = name.rpartition(".")[2].partition("(")[0].strip()
-    return base in _BY_IMAGE or (base not in _NOT_BY_IMAGE and base.replace("_", "").isalnum())
-
-
 def _check_comparable(name: str, datatype: DataType, args: Types) -> None:
     if datatype.kind is not Kind.OTHER:
         return
+    if name in ("+", "-"):
+        if all(a is None or a.kind is not Kind.OTHER or a.name == "interval" for a in args):
+            return
+        raise _no_such(name, args)
     names = {a.name for a in args if a is not None}
     if len(names) != 1 or not compared_by_image(datatype):
         raise _no_such(name, args, hint="the engine compares this type only where its text image decides equality")
@@ -231,7 +231,17 @@ def _no_such(name: str, args: Types, hint: str = "") -> NoSuchFunction:
     return NoSuchFunction(f"function {name}({', '.join(names)}) does not exist", hint=hint)
 
 
-_ORDERED = (*INTEGERS, *FLOATS, *STRINGS, Kind.NUMERIC, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.BYTEA)
+_ORDERED = (
+    *INTEGERS,
+    *FLOATS,
+    *STRINGS,
+    Kind.NUMERIC,
+    Kind.DATE,
+    Kind.TIME,
+    Kind.TIMESTAMP,
+    Kind.TIMESTAMPTZ,
+    Kind.BYTEA,
+)
 
 
 def aggregate_type(function: str, arg: DataType | None) -> DataType:

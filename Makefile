@@ -1,0 +1,91 @@
+# Everything a developer or a fresh machine needs. `make demo` and `make test` do all set-up by themselves.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+DURATION ?= 60
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+
+# One place for all that is fetched or generated once (the same rule stands in sidecar/devstack/cache.py).
+export HEADRACE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace
+# Machine code for the generic CPU: a cache filled here is good on any machine of the same architecture.
+export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
+export NUMBA_CPU_NAME ?= generic
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup jars kernels demo test test-fast check format bench docs lock lock-jars clean
+
+help: ## this list
+	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(VENV)/.ready ## the virtual environment, from the lock file
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headrace needs Python 3.11 or newer; name one with make PYTHON=…"; exit 1; }
+	@if [ ! -x $(BIN)/pip ]; then \
+	  if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv --clear $(VENV); \
+	  elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	    $(PYTHON) -m venv --clear --without-pip $(VENV); \
+	    sed -n '/^pip==/,/[^\\]$$/p' requirements.lock >$(VENV)/pip.lock; \
+	    $(PYTHON) -m pip --python $(PY) install --quiet --no-deps --require-hashes --requirement $(VENV)/pip.lock; \
+	  else echo "this Python can make no virtual environment: it has neither ensurepip nor pip. On Debian and Ubuntu: apt-get install python3-venv (or run .ci/run as root, which does)"; exit 1; fi; \
+	fi
+	$(PY) -m pip install --quiet --require-hashes --requirement requirements.lock
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+jars: $(VENV)/.jars ## the jars of Kafka, Connect and Debezium, and their class archives
+
+$(VENV)/.jars: $(VENV)/.ready sidecar/devstack/jars.lock sidecar/devstack/java.py
+	$(PY) -m sidecar.devstack.prepare
+	@touch $@
+
+kernels: $(VENV)/.kernels ## the numba kernels' machine code
+
+$(VENV)/.kernels: $(VENV)/.ready $(wildcard engine/kernels/*.py)
+	$(PY) -c 'from engine import kernels; kernels.warm()'
+	@touch $@
+
+demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C)
+	$(PY) -m sidecar.demo --duration $(DURATION)
+
+test: setup jars kernels ## all tests, with real servers
+	$(PY) -m pytest
+
+test-fast: setup kernels ## the tests that start no server
+	$(PY) -m pytest -m 'not servers'
+
+check: setup ## lint, format, strict types, import laws
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## rewrite the sources as `check` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup jars kernels ## all benchmarks, one after the other; results in build/bench
+	@for file in tests/bench/bench_*.py; do $(PY) -m "tests.bench.$$(basename $$file .py)"; done
+
+bench-%: setup jars kernels ## one benchmark: make bench-freshness
+	$(PY) -m tests.bench.bench_$(subst -,_,$*)
+
+docs: setup ## the generated pages and figures of the documentation
+	$(PY) -m sidecar.docs
+
+lock: setup ## resolve the dependencies anew and write the lock files
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --all-extras --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --no-annotate --constraint requirements.lock --output-file requirements-run.lock pyproject.toml
+
+lock-jars: setup ## resolve the jars anew and write sidecar/devstack/jars.lock (needs Maven)
+	$(PY) -m sidecar.devstack.jars --lock
+
+clean: ## remove what was built here; the cache of jars and kernels stays
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,111 @@
+"""docs/debezium.md, written from the settings themselves: `python -m connectors.debezium.document docs/debezium.md`.
+
+Always: the same settings give the same text; a test compares the file with it. Without an argument it prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from connectors.debezium.checks import RULES
+from connectors.debezium.settings import HEARTBEAT_DDL, LEFT_OUT, SETTINGS, Setting
+
+_HEAD = """# Debezium's Postgres connector, as we set it
+
+This page is generated (`python -m connectors.debezium.document docs/debezium.md`); change the settings in
+`connectors/debezium/settings.py` and the checks in `connectors/debezium/checks.py`.
+
+`headrace init --from postgresql://… --register --connect http://connect:8083` writes this configuration to
+`connectors/<source>.json` and registers it. `run` checks what is registered before it starts.
+
+## Settings, why, and what each costs
+
+Values in braces are filled in: `{prefix}` is the source's `topic_prefix`; `{poll_ms}` is 10 unless told otherwise,
+`{heartbeat_ms}` 1000, `{linger_ms}` 0, `{partitions}` and `{replication}` 1.
+
+| setting | value | why | what it costs |
+| --- | --- | --- | --- |
+"""
+
+_TRAPS = """
+## What goes wrong in silence without them
+
+Each was seen on Debezium 3.6.3 with Postgres 18; the checks refuse each.
+
+- **NULL becomes the column's DEFAULT.** Kafka's JSON converter writes a column's default where the row holds NULL,
+  with and without schemas. `value.converter.replace.null.with.default=false` ends it.
+- **A partitioned table captured by its root alone loses every change.** The snapshot comes, then nothing: changes are
+  named by their partition, which the list leaves out; the transaction's END counts no event. List the partitions, or
+  set `publish.via.partition.root=true`.
+- **A partitioned table captured by its root and its partitions comes twice** in the snapshot.
+- **With `publish.via.partition.root=true` a TRUNCATE of one partition is not published** by Postgres at all.
+- **A heartbeat alone moves nothing.** Its record carries no LSN, and with an action query on a table outside the
+  publication neither the slot nor the frontier moves. The heartbeat table must be captured.
+- **TRUNCATE is dropped by default** (`skipped.operations=t`).
+- **Timestamps of three digits or fewer come in milliseconds** under `time.precision.mode=adaptive`, the others in
+  microseconds; without schemas the reader must be told (`time_precision_mode` in headrace.yaml).
+
+## The heartbeat table
+
+```sql
+{heartbeat};
+```
+
+`headrace init` prints the SQL of a role with the least rights, its publication and this table. A role that does not
+own the tables needs `publication.autocreate.mode=disabled` and the publication made beforehand: Debezium alters an
+existing publication in `filtered` mode.
+
+## Checked before a run
+
+Refused findings stop what depends on the connector; the others are advice.
+
+| setting | Debezium's default | right | why | refused |
+| --- | --- | --- | --- | --- |
+"""
+
+_MORE = """
+Besides: transforms (any but a few harmless ones are refused), converters other than JSON, precise decimals without
+schemas, decimals as JSON numbers, compacted topics, a transaction topic of several partitions, snapshots that select
+a part of the rows, `message.key.columns`, tables of headrace.yaml that `table.include.list` misses or takes twice,
+and every mode in which headrace.yaml and the connector disagree.
+
+## Left out on purpose
+
+"""
+
+
+def document() -> str:
+    """The page's whole text."""
+    rows = "".join(_row(s) for s in SETTINGS)
+    rules = "".join(
+        f"| `{r.setting}` | {_code(r.default)} | {' or '.join(_code(v) for v in r.right)} | {r.why} | "
+        f"{'yes' if r.refused else 'no'} |\n"
+        for r in RULES
+    )
+    left = "".join(f"- `{name}`: {why}\n" for name, why in LEFT_OUT)
+    return _HEAD + rows + _TRAPS.replace("{heartbeat}", ";\n".join(HEARTBEAT_DDL)) + rules + _MORE + left
+
+
+def _row(s: Setting) -> str:
+    return f"| `{s.name}` | {_code(s.value)} | {_cell(s.why)} | {_cell(s.cost)} |\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text.startswith(("{", "io.", "org.")) or " " not in text else text
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page into the file named, or print it."""
+    if arguments:
+        Path(arguments[0]).write_text(document())
+    else:
+        sys.stdout.write(document())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Debezium's messages (Postgres connector, JSON converter, schemas on or off) → changes and marks.
+
+What a message is, its topic tells; which table it belongs to, its `source` block tells. Every operation,
+placeholder and mode that can be decoded exactly is; everything else is `Undecodable`, with its reason. Made by wiring,
+one a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from connectors.changes import Decoded, Mark, Messages, Undecodable
+from connectors.formats import marks
+from connectors.formats.envelope import EnvelopeDecoder
+from connectors.formats.rows import DATA_ERRORS
+from connectors.formats.shapes import Shapes
+from connectors.formats.tables import CannotDecode, Encodings, TableSpec
+from connectors.formats.topics import table_topic
+
+_Reader = Callable[[Mapping[str, Any], marks.Place], Mark | None]
+
+
+class DebeziumFormat:
+    """The format of one Debezium source.
+
+    topic_prefix: the connector's topic.prefix. tables: by name, those wanted; None where messages carry their schema
+    and every table is wanted. Topics other than a table's are named as the connector is configured to name them.
+    Raises ConfigurationRefused for a mode under which declared tables cannot be decoded, unless `carried`: the source
+    is known to send schemas.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        topic_prefix: str,
+        tables: Mapping[str, TableSpec] | None = None,
+        encodings: Encodings | None = None,
+        *,
+        notification_topic: str | None = None,
+        transaction_topic: str | None = None,
+        heartbeat_topic: str | None = None,
+        message_topic: str | None = None,
+        carried: bool = False,
+    ) -> None:
+        self.source = source
+        self.topic_prefix = topic_prefix
+        encodings = encodings or Encodings()
+        if not carried:
+            for spec in (tables or {}).values():
+                encodings.check(spec)
+        self._envelopes = EnvelopeDecoder(tables, encodings)
+        self._shapes = Shapes()
+        self.transaction_topic = transaction_topic or f"{topic_prefix}.transaction"
+        self.notification_topic = notification_topic
+        heartbeats = heartbeat_topic or f"__debezium-heartbeat.{topic_prefix}"
+        self._ignored = frozenset((topic_prefix, message_topic or f"{topic_prefix}.message"))
+        table_of = self._table_of
+        self._readers: dict[str, _Reader] = {
+            self.transaction_topic: lambda p, place: marks.transaction_mark(p, place, table_of),
+            heartbeats: marks.heartbeat,
+        }
+        if notification_topic:
+            self._readers[notification_topic] = lambda p, place: marks.snapshot_mark(p, place, table_of)
+        self._data = (
+            frozenset(table_topic(topic_prefix, t) for s in tables.values() for t in (s.name, *s.partitions))
+            if tables
+            else None
+        )
+
+    @property
+    def left_out(self) -> Mapping[str, Mapping[str, str]]:
+        """table → column → why a learnt table does not have it."""
+        return self._envelopes.left_out
+
+    def topics(self) -> Sequence[str] | None:
+        """None: a table without rows has no topic yet, so topics are found by `wants` as they appear."""
+        return None
+
+    def data_topics(self) -> Sequence[str] | None:
+        """The topics of the declared tables and their leaf tables, or None where tables are learnt."""
+        return None if self._data is None else sorted(self._data)
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic holds this source's changes or marks."""
+        if topic in self._readers:
+            return True
+        if topic in self._ignored:
+            return False
+        return topic in self._data if self._data is not None else topic.startswith(f"{self.topic_prefix}.")
+
+    def decode(self, messages: Messages) -> Decoded:
+        """The changes and marks in `messages`; logical messages and tables not wanted leave nothing."""
+        reader = self._readers.get(messages.topic)
+        if reader is not None:
+            return read_marks(messages, reader, self._shapes)
+        if messages.topic in self._ignored:
+            return Decoded()
+        return self._envelopes.decode(messages)
+
+    def _table_of(self, name: str) -> str:
+        """A table as Debezium names it, the database perhaps in front, folded into the table it is a leaf of."""
+        table = self._envelopes.table_of(name)
+        if table == name and name.count(".") == 2:
+            return self._envelopes.table_of(name.partition(".")[2])
+        return table
+
+
+def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
+    """Marks of a topic that holds no rows; a tombstone leaves nothing, a message that is none is undecodable."""
+    found: list[Mark] = []
+    undecodable: list[Undecodable] = []
+    for i, value in enumerate(messages.values):
+        place = marks.Place(messages.topic, messages.partition, int(messages.offsets[i]))
+        if value is None:
+            continue
+        try:
+            payload = shapes.split(value)[1]
+            mark = None if payload is None else reader(payload, place)
+        except DATA_ERRORS as error:
+            reason = error.reason if isinstance(error, CannotDecode) else "not a record of this topic"
+            if isinstance(error, orjson.JSONDecodeError):
+                reason = "not JSON"
+            hint = "nothing but the connector may write to this topic"
+            undecodable.append(Undecodable(None, place.topic, place.partition, place.offset, reason, hint))
+            continue
+        if mark is not None:
+            found.append(mark)
+    return Decoded(marks=found, undecodable=undecodable)

@@ -1,0 +1,293 @@
+"""The envelope decoder: messages of one data topic → changes by table, whatever is wrong with single ones.
+
+A run is decoded in chunks, each as columns; a chunk that cannot be is halved until the messages that are at fault stand
+alone, so that the good ones are never lost with them. What a table's own messages taught about its columns is kept from
+run to run; nothing else is. Owned by one format; its only writer is that format's `decode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any, Final
+
+import orjson
+
+from connectors.changes import Decoded, Messages, TableChanges, Undecodable
+from connectors.formats.columnar import MANY, Reader, read, reader
+from connectors.formats.plans import Plan, declared_plan, learnt_plan
+from connectors.formats.rows import DATA_ERRORS, Run, build, concat
+from connectors.formats.shapes import Shape, Shapes
+from connectors.formats.tables import CannotDecode, Encodings, TableSpec
+from engine.schema import Schema
+
+CHUNK: Final = 256
+"""Messages parsed at a time: few enough for their objects to stay in the cache until they are columns."""
+
+BLOCK: Final = 2048
+BLOCK_BYTES: Final = 8 << 20
+"""Messages, and their bytes, handed to the columnar reader at a time."""
+
+_SCHEMALESS_HINT: Final = "declare the table in headrace.yaml (headrace init writes it), or let messages carry schemas"
+
+_ENVELOPE: Final = frozenset(("op", "source", "after"))
+_NAME: Final = itemgetter("schema", "table")
+
+_Route = tuple[str, str, Shape | None, Shape | None]
+
+
+@dataclass
+class _Segment:
+    plan: Plan
+    positions: list[int]
+    docs: list[Mapping[str, Any]]
+
+
+@dataclass
+class _Found:
+    """What a run of messages has given so far, in offset order."""
+
+    pieces: list[tuple[Plan, TableChanges]] = field(default_factory=list)
+    undecodable: list[Undecodable] = field(default_factory=list)
+    schemas: dict[str, Schema] = field(default_factory=dict)
+
+
+class EnvelopeDecoder:
+    """Debezium's envelope, with or without schema; with `versions` it is our Spark publisher's.
+
+    tables: those declared, by name; None or empty where the messages' own schemas are to be learnt.
+    """
+
+    def __init__(self, tables: Mapping[str, TableSpec] | None, encodings: Encodings, versions: bool = False) -> None:
+        self._tables = dict(tables or {})
+        self._leaves = {leaf: spec for spec in self._tables.values() for leaf in (spec.name, *spec.partitions)}
+        self._encodings = encodings
+        self._versions = versions
+        self._values, self._keys = Shapes(), Shapes()
+        self._plans: dict[_Route, Plan | None] = {}
+        self._learnt: dict[str, Plan] = {}
+        self._readers: dict[Plan, Reader | None] = {}
+
+    @property
+    def left_out(self) -> Mapping[str, Mapping[str, str]]:
+        """table → column → why it is not among the learnt columns."""
+        return {table: plan.left_out for table, plan in self._learnt.items() if plan.left_out}
+
+    def table_of(self, name: str) -> str:
+        """The table that a leaf table's changes belong to; itself where it is no leaf."""
+        spec = self._leaves.get(name)
+        return name if spec is None else spec.name
+
+    def decode(self, messages: Messages) -> Decoded:
+        """Every change in `messages`, and every message that could not become one."""
+        found = _Found()
+        low = 0
+        while low < len(messages):
+            high = _block(messages, low)
+            if high - low < MANY or not self._columns(messages, low, high, found):
+                for at in range(low, high, CHUNK):
+                    self._narrow(messages, at, min(at + CHUNK, high), found)
+            low = high
+        return Decoded(_merged(found.pieces), [], found.undecodable, found.schemas)
+
+    def _columns(self, messages: Messages, low: int, high: int, found: _Found) -> bool:
+        """Decode a block by the columnar path; False, and nothing done, where the row path must decide."""
+        try:
+            positions = [i for i in range(low, high) if messages.values[i] is not None]
+            bare = self._values.bare([v for i in positions if (v := messages.values[i]) is not None])
+            if bare is None:
+                return False
+            shape, payloads = bare
+            doc = orjson.loads(payloads[0])
+            plan = self._one_plan(messages, positions, [doc], [shape])
+            if plan is None:
+                return False
+            if plan not in self._readers:
+                self._readers[plan] = reader(plan, self._versions)
+            made = self._readers[plan]
+            if made is None:
+                return False
+            route = _NAME(doc["source"])
+            changes = read(made, messages, positions, payloads, route)
+        except DATA_ERRORS:
+            return False
+        found.pieces.append((plan, changes))
+        self._note(plan, found)
+        return True
+
+    def _narrow(self, messages: Messages, low: int, high: int, found: _Found) -> None:
+        try:
+            pieces, refused = self._chunk(messages, low, high)
+        except DATA_ERRORS as error:
+            if high - low == 1:
+                found.undecodable.append(self._at_fault(messages, low, error))
+                return
+            middle = (low + high) // 2
+            self._narrow(messages, low, middle, found)
+            self._narrow(messages, middle, high, found)
+            return
+        found.undecodable.extend(refused)
+        for plan, changes in pieces:
+            found.pieces.append((plan, changes))
+            self._note(plan, found)
+
+    def _note(self, plan: Plan, found: _Found) -> None:
+        known = self._learnt.get(plan.table)
+        if not plan.learnt or plan is known or plan.provisional:
+            return
+        if known is None or known.schema != plan.schema:
+            found.schemas[plan.table] = plan.schema
+        self._learnt[plan.table] = plan
+
+    def _chunk(
+        self, messages: Messages, low: int, high: int
+    ) -> tuple[list[tuple[Plan, TableChanges]], list[Undecodable]]:
+        """All or nothing: raises when any message of the chunk is bad."""
+        positions = [i for i in range(low, high) if messages.values[i] is not None]
+        docs, shapes = self._values.payloads([v for i in positions if (v := messages.values[i]) is not None])
+        pieces: list[tuple[Plan, TableChanges]] = []
+        refused: list[Undecodable] = []
+
+        def key_of(position: int) -> Any:
+            key = messages.keys[position]
+            return None if key is None else self._keys.split(key)[1]
+
+        for segment in self._segments(messages, positions, docs, shapes):
+            plan = segment.plan
+            if plan.refusal is not None:
+                refused.extend(_undecodable(messages, i, plan.table, plan.refusal) for i in segment.positions)
+                continue
+            run = Run(messages, segment.positions, segment.docs, key_of)
+            pieces.append((plan, build(plan, run, self._versions)))
+        return pieces, refused
+
+    def _segments(
+        self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
+    ) -> list[_Segment]:
+        """Runs of one plan. Tables that share the topic are taken apart; each one's own order is kept."""
+        plan = self._one_plan(messages, positions, docs, shapes)
+        if plan is not None:
+            return [_Segment(plan, positions, docs)]
+        segments: list[_Segment] = []
+        open_: dict[str, _Segment] = {}
+        for i, doc in enumerate(docs):
+            if doc is None:
+                continue
+            plan = self._route(messages, positions[i], doc, None if shapes is None else shapes[i])
+            if plan is None:
+                continue
+            segment = open_.get(plan.table)
+            if segment is None or segment.plan is not plan:
+                segment = open_[plan.table] = _Segment(plan, [], [])
+                segments.append(segment)
+            segment.positions.append(positions[i])
+            segment.docs.append(doc)
+        return segments
+
+    def _one_plan(
+        self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
+    ) -> Plan | None:
+        """The plan of all messages, where they have but one, as nearly every run does; None where they may differ."""
+        if not docs or None in docs or not _ENVELOPE.issubset(docs[0]):
+            return None
+        names = set(map(_NAME, [doc["source"] for doc in docs]))
+        of_values = set(shapes or (None,))
+        if len(names) != 1 or len(of_values) != 1:
+            return None
+        schema, table = names.pop()
+        shape = of_values.pop()
+        if self._tables:
+            return self._plan((schema, table, shape, None))
+        keys = [messages.keys[i] for i in positions]
+        if shape is None or None in keys:
+            return None
+        of_keys = {self._keys.shape(key) for key in keys if key is not None}
+        return self._plan((schema, table, shape, of_keys.pop())) if len(of_keys) == 1 and None not in of_keys else None
+
+    def _route(self, messages: Messages, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
+        """The plan of one message; None where it is nobody's: a table not declared, a logical message."""
+        if doc.get("op") == "m":
+            return None
+        if "op" not in doc or "source" not in doc:
+            raise CannotDecode(
+                "not a Debezium envelope", "remove transforms such as ExtractNewRecordState from the connector"
+            )
+        source = doc["source"]
+        if self._tables:
+            return self._plan((source["schema"], source["table"], shape, None))
+        name = f"{source['schema']}.{source['table']}"
+        if shape is None:
+            raise CannotDecode(f"table {name} is not declared and its messages carry no schema", _SCHEMALESS_HINT)
+        key = messages.keys[position]
+        if key is None and doc["op"] == "t":
+            # a truncate has no key, which says nothing about the table's
+            known = self._learnt.get(name)
+            return known or replace(learnt_plan(name, self._encodings, shape, None), provisional=True)
+        key_shape = None if key is None else self._keys.split(key)[0]
+        if key is not None and key_shape is None:
+            raise CannotDecode("a value with schema and a key without", "set key.converter.schemas.enable=true too")
+        return self._plan((source["schema"], source["table"], shape, key_shape))
+
+    def _plan(self, route: _Route) -> Plan | None:
+        if route not in self._plans:
+            schema, table, shape, key_shape = route
+            name = f"{schema}.{table}"
+            spec = self._leaves.get(name)
+            if spec is not None:
+                # leaf tables share the plan of the table that they are leaves of
+                whole = (spec.name, "", shape, None)
+                if whole not in self._plans:
+                    self._plans[whole] = declared_plan(spec, self._encodings, shape)
+                self._plans[route] = self._plans[whole]
+            elif self._tables or shape is None:
+                self._plans[route] = None
+            else:
+                key = None if key_shape is None else tuple(key_shape.fields)
+                self._plans[route] = learnt_plan(name, self._encodings, shape, key)
+        return self._plans[route]
+
+    def _at_fault(self, messages: Messages, position: int, error: BaseException) -> Undecodable:
+        table = None
+        value = messages.values[position]
+        try:
+            doc = self._values.split(value or b"null")[1]
+            table = self.table_of(f"{doc['source']['schema']}.{doc['source']['table']}")
+        except DATA_ERRORS:
+            table = None
+        if isinstance(error, orjson.JSONDecodeError):
+            error = CannotDecode("not JSON", "use Kafka Connect's JsonConverter for keys and values")
+        if not isinstance(error, CannotDecode):
+            error = CannotDecode(f"not a well-formed change event ({type(error).__name__})", "remove transforms")
+        return _undecodable(messages, position, table, error)
+
+
+def _block(messages: Messages, low: int) -> int:
+    """Where the block that starts at `low` ends: after BLOCK messages, or fewer where they are large."""
+    high = min(low + BLOCK, len(messages))
+    while high - low > MANY and sum(map(len, filter(None, messages.values[low:high]))) > BLOCK_BYTES:
+        high = low + (high - low) // 2
+    return high
+
+
+def _undecodable(messages: Messages, position: int, table: str | None, error: CannotDecode) -> Undecodable:
+    offset = int(messages.offsets[position])
+    return Undecodable(table, messages.topic, messages.partition, offset, error.reason, error.hint)
+
+
+def _merged(pieces: list[tuple[Plan, TableChanges]]) -> list[TableChanges]:
+    return [concat(group) for group in _groups(pieces)]
+
+
+def _groups(pieces: list[tuple[Plan, TableChanges]]) -> Iterator[list[TableChanges]]:
+    """Pieces of a table under one plan together, as long as no other plan of that table comes between."""
+    groups: list[tuple[Plan, list[TableChanges]]] = []
+    last: dict[str, int] = {}
+    for plan, changes in pieces:
+        at = last.get(plan.table)
+        if at is not None and groups[at][0] is plan:
+            groups[at][1].append(changes)
+        else:
+            last[plan.table] = len(groups)
+            groups.append((plan, [changes]))
+    return (group for _, group in groups)

@@ -1,0 +1,74 @@
+"""Messages that are no changes: transaction boundaries, snapshot notifications, heartbeats → marks.
+
+Each takes one parsed payload and where it stood; raises what malformed data makes plain indexing raise. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connectors.changes import Heartbeat, Mark, SnapshotMark, TransactionMark
+from connectors.formats.tables import CannotDecode
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a message stood."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def _micros(payload: Mapping[str, Any], ms: str = "ts_ms") -> int:
+    if payload.get("ts_us") is not None:
+        return int(payload["ts_us"])
+    return int(payload.get(ms) or 0) * 1000
+
+
+def transaction_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[str], str]) -> TransactionMark:
+    """A BEGIN or END. `table_of` folds leaf tables into theirs; counts of tables that fold into one add up."""
+    status = payload["status"]
+    if status not in ("BEGIN", "END"):
+        raise CannotDecode("a transaction record that is neither BEGIN nor END")
+    transaction, _, lsn = str(payload["id"]).partition(":")
+    counts: dict[str, int] = {}
+    for collection in payload.get("data_collections") or ():
+        table = table_of(str(collection["data_collection"]))
+        counts[table] = counts.get(table, 0) + int(collection["event_count"])
+    return TransactionMark(
+        status, int(transaction), int(lsn) if lsn else -1, counts, _micros(payload),
+        place.topic, place.partition, place.offset,
+    )  # fmt: skip
+
+
+_STATUSES: Final = {"STARTED": "started", "COMPLETED": "completed", "ABORTED": "aborted", "SKIPPED": "skipped"}
+_WITHOUT_FAULT: Final = ("SUCCEEDED", "EMPTY", "", None)
+
+
+def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[str], str]) -> Mark | None:
+    """Progress of the initial snapshot; None for notifications that say nothing about whole tables."""
+    if payload.get("aggregate_type") != "Initial Snapshot":
+        return None
+    kind = payload["type"]
+    stamp = _micros(payload, "timestamp")
+    if kind in _STATUSES:
+        return SnapshotMark(_STATUSES[kind], None, None, stamp, place.topic, place.partition, place.offset)
+    if kind != "TABLE_SCAN_COMPLETED":
+        return None
+    data = payload.get("additional_data") or {}
+    table = table_of(str(data["scanned_collection"]))
+    status = "table" if data.get("status") in _WITHOUT_FAULT else "aborted"
+    rows = data.get("total_rows_scanned")
+    if rows is None and data.get("status") == "EMPTY":
+        rows = 0
+    return SnapshotMark(
+        status, table, None if rows is None else int(rows), stamp, place.topic, place.partition, place.offset
+    )
+
+
+def heartbeat(payload: Mapping[str, Any], place: Place) -> Heartbeat:
+    """A sign of life; Debezium's carries no position."""
+    return Heartbeat(-1, _micros(payload), place.topic, place.partition, place.offset)

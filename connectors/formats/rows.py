@@ -1,0 +1,262 @@
+"""Row building: payloads of one table, all of one plan, in offset order → `TableChanges`.
+
+Column by column: values are taken out of the parsed images by one C call a row and handed to Arrow as columns. Raises
+for the whole run when any value is bad; the envelope decoder narrows it down. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.changes import Messages, TableChanges, lanes
+from connectors.formats.plans import Images, Plan
+from connectors.formats.tables import CannotDecode
+from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Bools, Int64s, UInt8s
+
+DATA_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    CannotDecode,
+    pa.ArrowException,
+)
+"""What malformed data can make the parser, Arrow and plain indexing raise."""
+
+_FULL_HINT: Final = "a table without key needs ALTER TABLE … REPLICA IDENTITY FULL in the source"
+SNAPSHOTS: Final = {
+    None: 0, False: 0, "false": 0, "incremental": 2, True: 1, "true": 1, "first": 1,
+    "first_in_data_collection": 1, "last_in_data_collection": 1, "last": 1,
+}  # fmt: skip
+"""source.snapshot → the snapshot lane."""
+
+_PARTS: Final = itemgetter("op", "source", "after", "transaction")
+_SOURCE: Final = itemgetter("txId", "lsn", "ts_us", "snapshot")
+_UPSERTS: Final = frozenset(("c", "r", "u"))
+_INSERTS: Final = frozenset(("c", "r"))
+
+SMALL: Final = 16
+"""Up to so many rows, one call that makes all columns of Python values beats a call a column."""
+
+Afters = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Payloads of one plan: `docs[i]` is message `positions[i]`. `key_of`: the payload of a key, by position."""
+
+    messages: Messages
+    positions: Sequence[int]
+    docs: Sequence[Mapping[str, Any]]
+    key_of: Callable[[int], Any]
+
+
+def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
+    """The changes of a run. `versions`: the source numbers versions and attempts (Spark) and not transactions."""
+    try:
+        ops, sources, afters, blocks = zip(*map(_PARTS, run.docs), strict=True)
+    except KeyError:
+        parts = [(d["op"], d["source"], d.get("after"), d.get("transaction")) for d in run.docs]
+        ops, sources, afters, blocks = zip(*parts, strict=True)
+    make = _keyless if plan.schema.key is None else _keyed
+    images, kinds, rows_of = make(plan, run, ops, afters)
+    offsets = run.messages.offsets
+    if len(run.positions) != len(offsets) or run.positions[0] != 0:
+        offsets = offsets[np.array(run.positions, np.int64)]
+    if rows_of is not None:
+        sources, blocks = tuple(sources[i] for i in rows_of), tuple(blocks[i] for i in rows_of)
+        offsets = offsets[np.array(rows_of, np.int64)]
+    rows, unchanged = _rows(plan, images)
+    transactions, lsns, stamps, snapshot = _source_lanes(sources, versions)
+    orders, metadata = _order_lanes(blocks, transactions, versions)
+    attempts = np.array([s["attempt"] for s in sources], np.int64) if versions else np.zeros(len(sources), np.int64)
+    return TableChanges(
+        plan.table, run.messages.topic, run.messages.partition, rows, kinds, offsets,
+        transactions, orders, lsns, stamps, snapshot, metadata, attempts, unchanged,
+    )  # fmt: skip
+
+
+def _keyed(plan: Plan, run: Run, ops: Sequence[str], afters: Afters) -> tuple[Afters, UInt8s, None]:
+    if _UPSERTS.issuperset(ops) and None not in afters:
+        return afters, np.full(len(ops), UPSERT, np.uint8), None
+    key = plan.key or ()
+    blank = dict.fromkeys(plan.schema.names)
+    images: list[Mapping[str, Any]] = []
+    kinds = np.empty(len(ops), np.uint8)
+    for i, op in enumerate(ops):
+        if op in ("c", "r", "u"):
+            images.append(_present(afters[i], "after"))
+            kinds[i] = UPSERT
+        elif op == "d":
+            images.append({**blank, **_key_image(key, run, i)})
+            kinds[i] = DELETE
+        elif op == "t":
+            images.append(blank)
+            kinds[i] = TRUNCATE
+        else:
+            raise CannotDecode("an operation that is none of c, u, d, r, t", "remove transforms from the connector")
+    return images, kinds, None
+
+
+def _key_image(key: Sequence[str], run: Run, i: int) -> dict[str, Any]:
+    """The key of a deleted row: of `before`, which may hold the key alone, or of the message's key."""
+    before = run.docs[i].get("before") or {}
+    image = {name: before.get(name) for name in key}
+    if None in image.values():
+        payload = run.key_of(run.positions[i]) or {}
+        image = {name: payload.get(name) for name in key}
+    if None in image.values():
+        raise CannotDecode("a delete without its key", "the table needs a primary key or REPLICA IDENTITY FULL")
+    return image
+
+
+def _keyless(plan: Plan, run: Run, ops: Sequence[str], afters: Afters) -> tuple[Afters, UInt8s, list[int] | None]:
+    if _INSERTS.issuperset(ops) and None not in afters:
+        return afters, np.full(len(ops), INSERT, np.uint8), None
+    blank = dict.fromkeys(plan.schema.names)
+    images: list[Mapping[str, Any]] = []
+    kinds: list[int] = []
+    rows_of: list[int] = []
+    for i, op in enumerate(ops):
+        if op not in ("c", "r", "u", "d", "t"):
+            raise CannotDecode("an operation that is none of c, u, d, r, t", "remove transforms from the connector")
+        before = run.docs[i].get("before")
+        if op in ("u", "d"):
+            if before is None:
+                raise CannotDecode("a change of a keyless table without the row as it was", _FULL_HINT)
+            images.append(before)
+            kinds.append(RETRACT)
+        if op in ("c", "r", "u"):
+            after = _present(afters[i], "after")
+            images.append(after if before is None else _filled(plan, before, after))
+            kinds.append(INSERT)
+        if op == "t":
+            images.append(blank)
+            kinds.append(TRUNCATE)
+        rows_of.extend([i] * (len(images) - len(rows_of)))
+    return images, np.array(kinds, np.uint8), rows_of
+
+
+def _present(image: Mapping[str, Any] | None, which: str) -> Mapping[str, Any]:
+    if image is None:
+        raise CannotDecode(f"a change without {which}", "remove transforms from the connector")
+    return image
+
+
+def _filled(plan: Plan, before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A keyless row's unsent values stand in the same message: FULL identity sends the whole row as it was."""
+    gaps = {
+        name: before.get(name)
+        for name, unsent in zip(plan.schema.names, plan.unsent, strict=True)
+        if unsent and after.get(name) in unsent
+    }
+    return {**after, **gaps} if gaps else after
+
+
+def _rows(plan: Plan, images: Images) -> tuple[pa.RecordBatch, dict[int, Bools]]:
+    columns = plan.columns(images)
+    unchanged: dict[int, Bools] = {}
+    for at, unsent in plan.toastable:
+        values = columns[at]
+        for placeholder in unsent:
+            if placeholder in values:
+                mask = [v in unsent for v in values]
+                columns[at] = [None if missing else v for v, missing in zip(values, mask, strict=True)]
+                unchanged[at] = np.array(mask, np.bool_)
+                break
+    if plan.schema.key is None and unchanged:
+        raise CannotDecode("an unchanged TOASTed value in a keyless table", _FULL_HINT)
+    few = len(images) <= SMALL
+    made = [
+        _column(plan, at, decoder.values if few else decoder.array, columns[at])
+        for at, decoder in enumerate(plan.decoders)
+    ]
+    if not few:
+        return pa.RecordBatch.from_arrays(made, schema=plan.schema.arrow), unchanged
+    try:
+        struct = pa.array(list(zip(*made, strict=True)), plan.struct)
+    except DATA_ERRORS:
+        # which column it was, Arrow does not say
+        made = [_column(plan, at, partial(pa.array, type=plan.decoders[at].lane), v) for at, v in enumerate(made)]
+        return pa.RecordBatch.from_arrays(made, schema=plan.schema.arrow), unchanged
+    return pa.RecordBatch.from_struct_array(struct), unchanged
+
+
+def _column(plan: Plan, at: int, make: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:
+    try:
+        return make(values)
+    except CannotDecode as error:
+        raise CannotDecode(f"column {plan.schema.names[at]}: {error.reason}", error.hint) from None
+    except DATA_ERRORS:
+        # Arrow's own message would show the value
+        column = plan.schema.columns[at]
+        raise CannotDecode(
+            f"column {column.name}: a value that is no {column.type} as this source writes it",
+            "declare the column's type in the source and the connector's modes as they are",
+        ) from None
+
+
+def _source_lanes(sources: Sequence[Mapping[str, Any]], versions: bool) -> tuple[Int64s, Int64s, Int64s, UInt8s]:
+    """(transactions, lsns, timestamps in µs, snapshot) of the events' source blocks."""
+    try:
+        txids, lsns, stamps, snaps = zip(*map(_SOURCE, sources), strict=True)
+        lanes_ = [np.fromiter(lane, np.int64, len(sources)) for lane in (txids, lsns, stamps)]
+    except (KeyError, TypeError):
+        snaps = tuple(s.get("snapshot") for s in sources)
+        columns = (
+            [_or(s.get("txId"), -1) for s in sources],
+            [-1 if versions else _or(s.get("lsn"), -1) for s in sources],
+            [s["ts_us"] if s.get("ts_us") is not None else _or(s.get("ts_ms"), 0) * 1000 for s in sources],
+        )
+        lanes_ = [np.array(lane, np.int64) for lane in columns]
+    if set(snaps) == {"false"}:
+        snapshot: UInt8s = np.zeros(len(sources), np.uint8)
+    else:
+        snapshot = np.array([SNAPSHOTS[s] for s in snaps], np.uint8)
+    return lanes_[0], lanes_[1], lanes_[2], snapshot
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _order_lanes(blocks: Sequence[Any], transactions: Int64s, versions: bool) -> tuple[Int64s, Bools]:
+    """(total_order or -1, whether there is a transaction block); fills in a transaction that only the block names."""
+    if versions or not any(blocks):
+        return lanes(len(blocks), -1), np.zeros(len(blocks), np.bool_)
+    if transactions.min() < 0:
+        for i in np.flatnonzero(transactions < 0).tolist():
+            if blocks[i]:
+                transactions[i] = int(str(blocks[i]["id"]).partition(":")[0])
+    if None not in blocks:
+        return np.array([block["total_order"] for block in blocks], np.int64), np.ones(len(blocks), np.bool_)
+    orders = np.array([block["total_order"] if block else -1 for block in blocks], np.int64)
+    return orders, np.array([bool(block) for block in blocks], np.bool_)
+
+
+def concat(pieces: Sequence[TableChanges]) -> TableChanges:
+    """Consecutive pieces of one table and schema as one."""
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+
+    def joined(name: str) -> Any:
+        return np.concatenate([getattr(piece, name) for piece in pieces])
+
+    unchanged = {
+        at: np.concatenate([p.unchanged.get(at, np.zeros(len(p), np.bool_)) for p in pieces])
+        for at in sorted({at for p in pieces for at in p.unchanged})
+    }
+    return TableChanges(
+        first.table, first.topic, first.partition, pa.concat_batches([p.rows for p in pieces]),
+        joined("kinds"), joined("offsets"), joined("transactions"), joined("orders"), joined("lsns"),
+        joined("timestamps"), joined("snapshot"), joined("metadata"), joined("attempts"), unchanged,
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""Our Spark publisher's messages → changes and version marks.
+
+Its records are Debezium's envelope without schema, with a version where Debezium has a transaction, and the attempt
+that wrote them; each partition of a version ends with a marker. Made by wiring, one a source; the other side of the
+format is `connectors/spark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from connectors.changes import Decoded, Messages, VersionMark
+from connectors.formats.debezium import read_marks
+from connectors.formats.envelope import EnvelopeDecoder
+from connectors.formats.marks import Place
+from connectors.formats.shapes import Shapes
+from connectors.formats.tables import Encodings, TableSpec
+from connectors.formats.topics import table_topic
+
+END_KEY: Final = "headrace.end"
+"""The only field of an END marker's key; its value is the version."""
+
+ENCODINGS: Final = Encodings(time_precision_mode="microseconds", decimal_handling_mode="string")
+"""How the publisher writes values: microseconds, decimal strings, base64, ISO timestamps at UTC."""
+
+_END_PREFIX: Final = b'{"headrace.end"'
+
+
+class SparkFormat:
+    """The format of one Spark source: `tables` by name, all of them declared."""
+
+    def __init__(self, source: str, topic_prefix: str, tables: Mapping[str, TableSpec]) -> None:
+        self.source = source
+        self.topic_prefix = topic_prefix
+        self._envelopes = EnvelopeDecoder(tables, ENCODINGS, versions=True)
+        self._shapes = Shapes()
+        self._topics = tuple(table_topic(topic_prefix, name) for name in tables)
+
+    def topics(self) -> Sequence[str] | None:
+        """None: a table that was never published has no topic yet."""
+        return None
+
+    def data_topics(self) -> Sequence[str]:
+        """The topics of the tables."""
+        return self._topics
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is one of the tables'."""
+        return topic in self._topics
+
+    def decode(self, messages: Messages) -> Decoded:
+        """The changes in `messages` and the marks that end their versions."""
+        ends = [i for i, key in enumerate(messages.keys) if key is not None and key.startswith(_END_PREFIX)]
+        if not ends:
+            return self._envelopes.decode(messages)
+        marks = read_marks(_take(messages, ends), version_mark, self._shapes)
+        ended = frozenset(ends)
+        rest = self._envelopes.decode(_take(messages, [i for i in range(len(messages)) if i not in ended]))
+        undecodable = sorted([*rest.undecodable, *marks.undecodable], key=lambda record: record.offset)
+        return replace(rest, marks=marks.marks, undecodable=undecodable)
+
+
+def _take(messages: Messages, positions: Sequence[int]) -> Messages:
+    at = np.array(positions, np.int64)
+    headers = messages.headers
+    return Messages(
+        messages.topic, messages.partition, messages.offsets[at],
+        [messages.keys[i] for i in positions], [messages.values[i] for i in positions], messages.timestamps[at],
+        None if headers is None else [headers[i] for i in positions],
+    )  # fmt: skip
+
+
+def version_mark(payload: Mapping[str, Any], place: Place) -> VersionMark:
+    """An END marker. Its `partition` must be the one it stands in: nothing may have moved it."""
+    if payload["headrace"] != "end" or int(payload["partition"]) != place.partition:
+        raise ValueError("not an END marker of this partition")
+    return VersionMark(
+        str(payload["table"]), int(payload["version"]), int(payload["attempt"]), int(payload["count"]),
+        int(payload["partitions"]), tuple(str(t) for t in payload["tables"]), int(payload["ts_us"]),
+        place.topic, place.partition, place.offset,
+    )  # fmt: skip

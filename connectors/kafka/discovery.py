@@ -1,0 +1,133 @@
+"""A thread that watches which topics and partitions there are, so that the reading thread never waits for metadata.
+
+Always: what it finds is handed over by `take`, in order; it never touches the consumer. Single writer of its findings;
+started and stopped by the source.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+_SETTLING = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+"""What a broker says of a topic made a moment ago, or while a leader moves."""
+
+Partitions = Mapping[str, int]
+"""topic → how many partitions it has."""
+
+
+@dataclass
+class Findings:
+    """What changed since the last `take`: partitions with the offset they begin at, topics gone or made anew."""
+
+    begin: dict[tuple[str, int], int] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    recreated: list[str] = field(default_factory=list)
+
+
+def topics_there(admin: AdminClient, wants: Callable[[str], bool], timeout: float) -> dict[str, int]:
+    """The wanted topics and their partitions. Raises KafkaException when no broker answers in time."""
+    found = {}
+    for name, topic in admin.list_topics(timeout=timeout).topics.items():
+        if topic.error is None and wants(name):
+            found[name] = len(topic.partitions)
+    return found
+
+
+def offsets(
+    admin: AdminClient, partitions: Iterable[tuple[str, int]], end: bool, timeout: float, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """Beginnings (or ends, of what is committed) of partitions, in one request a broker. Raises KafkaException."""
+    spec = OffsetSpec.latest() if end else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    if not asked:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    deadline = time.monotonic() + timeout
+    while True:
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout)
+        try:
+            return {(tp.topic, tp.partition): answer.result().offset for tp, answer in answers.items()}
+        except KafkaException as failure:
+            if failure.args[0].code() not in _SETTLING or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+def topic_ids(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict[str, str]:
+    """The id that a topic was given when it was made; a broker without ids gives none. Raises KafkaException."""
+    asked = list(topics)
+    if not asked:
+        return {}
+    ids = {}
+    for name, answer in admin.describe_topics(TopicCollection(asked), request_timeout=timeout).items():
+        try:
+            ids[name] = str(answer.result().topic_id)
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return ids
+
+
+class Watcher(threading.Thread):
+    """Asks every `every` seconds. `silent_for`: seconds since a broker last answered."""
+
+    def __init__(
+        self, admin: AdminClient, wants: Callable[[str], bool], known: Partitions, ids: Mapping[str, str], every: float
+    ) -> None:
+        super().__init__(name="headrace-kafka-discovery", daemon=True)
+        self._admin, self._wants, self._every = admin, wants, every
+        self._known, self._ids = dict(known), dict(ids)
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._found = Findings()
+        self._answered = time.monotonic()
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since a broker last answered."""
+        return time.monotonic() - self._answered
+
+    def take(self) -> Findings | None:
+        """What was found since the last call."""
+        if not (self._found.begin or self._found.gone or self._found.recreated):
+            return None
+        with self._lock:
+            found, self._found = self._found, Findings()
+        return found
+
+    def run(self) -> None:
+        """Look until stopped; a broker that does not answer is asked again."""
+        while not self._over.wait(self._every):
+            try:
+                self._look()
+                self._answered = time.monotonic()
+            except KafkaException:
+                continue
+
+    def _look(self) -> None:
+        there = topics_there(self._admin, self._wants, timeout=5.0)
+        ids = topic_ids(self._admin, there, timeout=5.0)
+        fresh = [(t, p) for t, n in there.items() for p in range(self._known.get(t, 0), n)]
+        begin = offsets(self._admin, fresh, end=False, timeout=5.0)
+        with self._lock:
+            self._found.begin.update(begin)
+            self._found.gone += [t for t in self._known if t not in there]
+            self._found.recreated += [t for t, i in ids.items() if t in self._known and self._ids.get(t, i) != i]
+            self._known, self._ids = there, ids
+
+    def stop(self) -> None:
+        """End the thread; waits for a question under way."""
+        self._over.set()
+        if self.is_alive():
+            self.join(10.0)

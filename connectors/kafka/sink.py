@@ -1,0 +1,279 @@
+"""Kafka as a sink: one compacted topic a view, written in transactions that carry the frontier, fenced by the broker.
+
+Always: what a `read_committed` reader finds before the ends that a frontier record names is exactly that frontier's
+epochs; an ambiguous end is settled by a new producer that reads the frontier back. Single writer: the sidecar's loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from connectors.kafka import records as to_records
+from connectors.kafka import topics, transaction
+from connectors.kafka.client import Reasons, admin, merged
+from connectors.kafka.readback import Readback
+from connectors.kafka.records import Counts, Record
+from connectors.kafka.standing import Ends, Standing, decode, encode
+from connectors.kafka.transaction import Aborted, Ambiguous, Transactions
+from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+class KafkaSink:
+    """Writes views to `<topic_prefix><view>` and frontiers to `<topic_prefix>frontier`, keyed by the sink's name.
+
+    `config`: librdkafka's settings, untouched. `sidecar`: with `name` it makes the transactional.id, so it must be the
+    same after a restart and different between deployments. `partitions`, `replication`: of topics made here (-1: the
+    broker's default). `patience`: seconds within which the broker must answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        topic_prefix: str = "",
+        *,
+        sidecar: str = "headrace",
+        format: str = "json",
+        partitions: int = 1,
+        replication: int = -1,
+        patience: float = 30.0,
+        program: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        if format != "json":
+            raise self._error("this format is not known", hint="write json", format=format)
+        owned = {**transaction.OWNED, "transactional.id": f"headrace-{sidecar}-{name}"}
+        self._config = {"client.id": f"headrace-{sidecar}-{name}", **config}
+        self._settings = merged(self._config, owned, transaction.DEFAULTS, self._error)
+        self._prefix, self._partitions, self._replication = topic_prefix, partitions, replication
+        self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
+        self._frontier_topic = f"{topic_prefix}frontier"
+        self._reasons = Reasons()
+        self._views: dict[str, SinkView] = {}
+        self._counts: dict[str, Counts] = {}
+        self._sizes: dict[str, int] = {}
+        self._standing = Standing()
+        self._admin: AdminClient | None = None
+        self._producer: Transactions | None = None
+
+    def _error(self, what: str, *, hint: str = "", **where: object) -> SinkError:
+        return SinkError(what, hint=hint, sink=self.name, **where)
+
+    def _topic(self, view: str) -> str:
+        return f"{self._prefix}{view}"
+
+    def open(self, views: Sequence[SinkView]) -> SinkState:
+        """See `Sink.open`. Also refuses a topic that holds records not written by this sink, or is not compacted."""
+        self.close()
+        names = [self._topic(v.name) for v in views]
+        topics.check_names([*names, self._frontier_topic], self._error)
+        if self._frontier_topic in names:
+            raise self._error("this name is used by the sink itself", hint="rename the view", view="frontier")
+        self._views = {v.name: v for v in views}
+        self._admin = admin(self._config, self._error, self._reasons)
+        wanted: dict[str, Mapping[str, str]] = dict.fromkeys(names, topics.COMPACT)
+        wanted[self._frontier_topic] = topics.FRONTIER
+        partitions = {**dict.fromkeys(names, self._partitions), self._frontier_topic: 1}
+        try:
+            self._sizes = topics.ensure(
+                self._admin, wanted, partitions, self._replication, self._error, self._patience
+            )  # fmt: skip
+            self._producer = self._fenced()
+            before = self._read_standing() or Standing()
+            missing = self._missing(before)
+            self._load_counts(missing)
+            self._claim(before)
+        except KafkaException as failure:
+            self.close()
+            raise self._unreachable(failure) from failure
+        except SinkError:
+            self.close()
+            raise
+        return SinkState(self._standing.generation, self._standing.frontier, frozenset(missing))
+
+    def _fenced(self) -> Transactions:
+        producer = Transactions({**self._settings, "error_cb": self._reasons}, self._error, self._patience)
+        producer.fence()
+        return producer
+
+    def _claim(self, before: Standing) -> None:
+        """Take the next generation, durably, so that an older instance finds out even before our first write."""
+        ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
+        retired = {topic: None for topic in before.views if topic not in ours}
+        claimed = before.moved(generation=before.generation + 1, views={**retired, **ours})
+        assert self._producer is not None
+        try:
+            self._producer.commit([], lambda _: self._record(claimed))
+        except (Ambiguous, Aborted) as failure:
+            raise self._error(f"the sink cannot be claimed: {failure}", hint="start again") from failure
+        self._standing = claimed
+
+    def _record(self, standing: Standing) -> tuple[str, bytes, bytes]:
+        return self._frontier_topic, self.name.encode(), encode(self.name, standing, self._program)
+
+    def _read_standing(self, committed: bool = True) -> Standing | None:
+        found = self._reader().last(self._frontier_topic, self.name.encode(), committed)
+        return None if found is None else decode(found)
+
+    def _reader(self) -> Readback:
+        assert self._admin is not None
+        return Readback(self._config, self._admin, self._error, self._patience)
+
+    def _missing(self, before: Standing) -> set[str]:
+        missing = set()
+        for view in self._views.values():
+            topic = self._topic(view.name)
+            if topic not in before.views and self._reader().any_record(topic, self._sizes[topic]):
+                raise self._error(
+                    "the topic holds records that this sink did not write",
+                    hint="choose another topic_prefix, or delete the topic", topic=topic, view=view.name,
+                )  # fmt: skip
+            if before.views.get(topic) != view.fingerprint:
+                missing.add(view.name)
+        return missing
+
+    def _load_counts(self, missing: set[str]) -> None:
+        """How often each row of the keyless views is there, as their topics say; the rest are given whole."""
+        self._counts = {name: Counts() for name in self._views}
+        for view in self._views.values():
+            if view.key is None and view.name not in missing:
+                counts, topic = self._counts[view.name], self._topic(view.name)
+                held = self._reader().live(topic, self._sizes[topic], to_records.count_in)
+                for key, count in held.items():
+                    counts.add(to_records.digest(key), count)
+                counts.keep()
+
+    def write(
+        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+    ) -> None:
+        """See `Sink.write`. Every epoch's own records are sent, in order of epochs."""
+        if self._admin is None:
+            raise self._error("the sink is not open")
+        at = self._standing.frontier
+        if at is not None and frontier.epoch < at.epoch:
+            raise self._error("a frontier cannot go back", epoch=frontier.epoch, stands_at=at.epoch)
+        counts = {
+            name: Counts() if change.whole else self._counts.get(name, Counts()) for name, change in changes.items()
+        }
+        done = False
+        try:
+            sent = self._records(changes, frontier, stamps or {}, counts)
+            filled = {self._topic(n): self._views[n].fingerprint for n, c in changes.items() if c.whole}
+            after = self._standing.moved(frontier=frontier, views={**self._standing.views, **filled})
+            self._commit(sent, after)
+            done = True
+        except KafkaException as failure:
+            raise self._unreachable(failure) from failure
+        finally:
+            if not done:
+                for count in counts.values():
+                    count.forget()
+        for name, count in counts.items():
+            count.keep()
+            self._counts[name] = count
+
+    def _records(
+        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp],
+        counts: Mapping[str, Counts],
+    ) -> list[tuple[str, int, Record]]:  # fmt: skip
+        sent = []
+        for name in sorted(changes):
+            view = self._views.get(name)
+            if view is None:
+                raise self._error("the sink was not opened with this view", view=name)
+            change, topic = changes[name], self._topic(name)
+            if change.whole:
+                change = replace(change, epochs=change.epochs * 0 + frontier.epoch)
+            made = list(to_records.records(self.name, view, change, stamps, counts[name]))
+            if change.whole:
+                held = self._reader().live(topic, self._sizes[topic], to_records.digest)
+                made = to_records.replacing(made, held, frontier.epoch, stamps.get(frontier.epoch))
+            partition = 0 if self._sizes[topic] == 1 else -1
+            sent += [(topic, partition, record) for record in made]
+        return sent
+
+    def _commit(self, sent: Sequence[tuple[str, int, Record]], after: Standing) -> None:
+        """Commit until it is done: an aborted attempt is repeated, an ambiguous one settled first."""
+        deadline = self._now() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            producer = self._producer or self._settled()
+            self._producer = producer
+            if self._standing.writes == after.writes:
+                return
+            ended = after
+
+            def last(ends: Ends) -> tuple[str, bytes, bytes]:
+                nonlocal ended
+                known = self._standing.ends
+                ended = replace(after, ends={**known, **{t: {**known.get(t, {}), **e} for t, e in ends.items()}})
+                return self._record(ended)
+
+            try:
+                producer.commit(sent, last)
+                self._standing = ended
+                return
+            except Fenced as failure:
+                raise Fenced(failure.what, hint=failure.hint, sink=self.name) from failure
+            except Aborted as failure:
+                reason: Exception = failure
+            except Ambiguous as failure:
+                reason = failure
+                self._drop()
+            if self._now() > deadline:
+                raise self._error(
+                    f"the broker does not take the write: {reason}", hint="is Kafka in order?"
+                ) from reason
+            self._sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _settled(self) -> Transactions:
+        """A new producer after an ambiguous end; our standing is what the topic says, which may be one write on.
+
+        An instance that took over has written its generation first: it is looked for before we fence anybody.
+        """
+        self._check_owner(self._read_standing(committed=False))
+        producer = self._fenced()
+        found = self._read_standing()
+        self._check_owner(found)
+        if found is None or found.writes not in (self._standing.writes, self._standing.writes + 1):
+            raise self._error("the frontier topic was changed by something else than this sink", hint="restart")
+        self._standing = found
+        return producer
+
+    def _check_owner(self, found: Standing | None) -> None:
+        if found is not None and found.generation > self._standing.generation:
+            raise Fenced(
+                "another generation writes to this sink", sink=self.name, generation=self._standing.generation,
+                now=found.generation,
+            )  # fmt: skip
+
+    def _unreachable(self, failure: KafkaException) -> SinkError:
+        reason = self._reasons.describe() or f": {failure.args[0].str()}"
+        return self._error(
+            f"Kafka does not take it{reason}",
+            hint="start Kafka, or correct bootstrap.servers and the security settings; nothing is lost meanwhile",
+            brokers=self._config.get("bootstrap.servers", ""),
+        )
+
+    def _drop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaException):
+                producer.close()
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._drop()
+        self._admin = None

@@ -1,0 +1,284 @@
+"""Kafka as a source: every partition of the wanted topics, assigned by us, from positions that we keep.
+
+Always: only committed messages; per partition in offset order; a message is handed out once between two `open`s. What
+breaks continuity (a position out of range, a topic gone or made anew) is raised after all that came before it was
+handed out. Single user: the sidecar's intake.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from connectors.changes import Messages
+from connectors.kafka import discovery
+from connectors.kafka.client import Reasons, admin, client, merged
+from connectors.source import Positions, SourceError
+
+_OWNED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": False,
+}
+_DEFAULTS = {
+    "fetch.wait.max.ms": 100,  # also how long a partition found later may wait for a fetch under way
+    "fetch.min.bytes": 1,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.error.backoff.ms": 50,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "allow.auto.create.topics": False,
+    "check.crcs": True,
+}
+_GONE = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+_FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
+_CORRUPT = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
+_RESYNC = "resync the tables of this topic: messages that were not read are lost to us"
+
+
+class KafkaSource:
+    """Reads topics of one cluster. Give `topics` by name, or `wants` to choose among all there are and will be.
+
+    `config`: librdkafka's settings, untouched. `group`: where `commit` shows positions to lag tools (default
+    `headrace-<name>`). `wait_for_topics`: a topic of `topics` that is not there yet is awaited instead of refused.
+    `reach`: seconds within which a broker must answer at `open`; `patience`: the same while running. `discover`:
+    seconds between two looks for new topics. `batch`: most messages of one poll.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        wants: Callable[[str], bool] | None = None,
+        topics: Sequence[str] | None = None,
+        name: str = "kafka",
+        group: str | None = None,
+        wait_for_topics: bool = False,
+        reach: float = 10.0,
+        patience: float = 60.0,
+        discover: float = 1.0,
+        batch: int = 10_000,
+    ) -> None:
+        if (wants is None) == (topics is None):
+            raise ValueError("give either wants or topics")
+        self.name = name
+        self._topics = tuple(topics or ())
+        named = frozenset(self._topics)
+        self._wants: Callable[[str], bool] = wants if wants is not None else named.__contains__
+        self._wait_for_topics = wait_for_topics
+        self._reach, self._patience, self._discover, self._batch = reach, patience, discover, batch
+        defaults = {**_DEFAULTS, "client.id": f"headrace-{name}", "group.id": group or f"headrace-{name}"}
+        self._settings = merged(config, _OWNED, defaults, self._error)
+        self._reasons = Reasons()
+        self._consumer: Consumer | None = None
+        self._admin: AdminClient | None = None
+        self._watcher: discovery.Watcher | None = None
+        self._next: dict[tuple[str, int], int] = {}
+        self._failures: deque[SourceError] = deque()
+
+    def _error(self, what: str, *, hint: str = "", **where: object) -> SourceError:
+        return SourceError(what, hint=hint, source=self.name, **where)
+
+    def open(self, positions: Positions) -> None:
+        """See `Source.open`. A broker that is not there is known within `reach` seconds."""
+        self.close()
+        consumer = client(Consumer, {**self._settings, "error_cb": self._reasons}, self._error)
+        self._consumer = consumer
+        self._admin = admin(self._settings, self._error, self._reasons)
+        try:
+            there = discovery.topics_there(self._admin, self._wants, self._reach)
+            self._check_topics(there, positions)
+            every = [(topic, p) for topic, count in there.items() for p in range(count)]
+            low = discovery.offsets(self._admin, every, end=False, timeout=self._reach)
+            high = discovery.offsets(self._admin, every, end=True, timeout=self._reach)
+            ids = discovery.topic_ids(self._admin, there, self._reach)
+        except KafkaException as failure:
+            self.close()
+            raise self._unreachable(failure.args[0].str()) from failure
+        except SourceError:
+            self.close()
+            raise
+        self._next = self._starts(positions, low, high)
+        consumer.assign([TopicPartition(t, p, o) for (t, p), o in self._next.items()])
+        self._watcher = discovery.Watcher(self._admin, self._wants, there, ids, self._discover)
+        self._watcher.start()
+
+    def _check_topics(self, there: Mapping[str, int], positions: Positions) -> None:
+        for topic, by_partition in positions.items():
+            if self._wants(topic) and (topic not in there or max(by_partition, default=0) >= there[topic]):
+                raise self._error(
+                    "the topic, or a partition of it, that was read before is gone", hint=_RESYNC, topic=topic
+                )
+        missing = [t for t in self._topics if t not in there]
+        if missing and not self._wait_for_topics:
+            raise self._error(
+                "the topic is not there",
+                hint="create it, correct its name, or look whether the connector that fills it is running",
+                topic=", ".join(missing),
+            )
+
+    def _starts(
+        self, positions: Positions, low: Mapping[tuple[str, int], int], high: Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], int]:
+        starts = {}
+        for (topic, partition), first in low.items():
+            start = positions.get(topic, {}).get(partition, first)
+            if not first <= start <= high[topic, partition]:
+                error = self._out_of_range(topic, partition, start, first, high[topic, partition])
+                self.close()
+                raise error
+            starts[topic, partition] = start
+        return starts
+
+    def _out_of_range(self, topic: str, partition: int, offset: int, low: int | None, high: int | None) -> SourceError:
+        recreated = high is not None and offset > high
+        return self._error(
+            "the topic ends before the position: it was made anew or its log was cut"
+            if recreated
+            else "the next message is no longer there: retention removed it before it was read",
+            hint=_RESYNC, topic=topic, partition=partition, offset=offset, low=low, high=high,
+        )  # fmt: skip
+
+    def _unreachable(self, reason: str = "") -> SourceError:
+        return self._error(
+            f"no broker answers{self._reasons.describe() or (f': {reason}' if reason else '')}",
+            hint="start Kafka, or correct bootstrap.servers and the security settings",
+            brokers=self._settings["bootstrap.servers"],
+        )
+
+    def poll(self, timeout: float) -> Sequence[Messages]:
+        """See `Source.poll`. After a SourceError that names a topic, polling may go on for the other topics."""
+        consumer, watcher = self._consumer, self._watcher
+        if consumer is None or watcher is None:
+            raise self._error("the source is not open")
+        if self._failures:
+            raise self._failures.popleft()
+        found = watcher.take()
+        if found is not None:
+            self._adopt(found)
+        # consume(n, timeout) waits out its time unless n messages came: wait for one, then take what is there
+        messages = consumer.consume(1, timeout)
+        if messages:
+            messages += consumer.consume(self._batch - 1, 0)
+        elif watcher.silent_for > self._patience:
+            raise self._unreachable()
+        runs: dict[tuple[str, int], list[Any]] = {}
+        message: Any
+        for message in messages:
+            if message.error() is None:
+                runs.setdefault((message.topic(), message.partition()), []).append(message)
+            else:
+                self._fail(message)
+        if not runs and self._failures:
+            raise self._failures.popleft()
+        return [self._messages(topic, partition, run) for (topic, partition), run in runs.items()]
+
+    def _messages(self, topic: str, partition: int, run: Sequence[Any]) -> Messages:
+        offsets = np.array([m.offset() for m in run], np.int64)
+        self._next[topic, partition] = int(offsets[-1]) + 1
+        headers = [m.headers() for m in run]
+        return Messages(
+            topic,
+            partition,
+            offsets,
+            [m.key() for m in run],
+            [m.value() for m in run],
+            np.array([m.timestamp()[1] for m in run], np.int64),
+            [h or [] for h in headers] if any(headers) else None,
+        )
+
+    def _adopt(self, found: discovery.Findings) -> None:
+        """Read what is new from its beginning; complain of what is gone."""
+        fresh = {tp: offset for tp, offset in found.begin.items() if tp not in self._next}
+        if fresh and self._consumer is not None:
+            self._consumer.incremental_assign([TopicPartition(t, p, o) for (t, p), o in fresh.items()])
+            self._next.update(fresh)
+        for topic in found.gone:
+            self._failures.append(self._error("the topic was deleted while it was read", hint=_RESYNC, topic=topic))
+        for topic in found.recreated:
+            self._failures.append(self._error("the topic was deleted and made anew", hint=_RESYNC, topic=topic))
+
+    def _fail(self, message: Any) -> None:
+        """Keep what an error of one partition means; what mends itself (a leader moves) is left to librdkafka."""
+        error, topic, partition = message.error(), message.topic(), message.partition()
+        offset = self._next.get((topic, partition)) if topic is not None else None
+        where = {"topic": topic, "partition": partition, "offset": offset}
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._failures.append(self._out_of_range(topic, partition, offset or 0, None, None))
+        elif error.code() in _GONE:
+            self._failures.append(self._error("the topic is gone", hint=_RESYNC, **where))
+        elif error.code() in _FORBIDDEN:
+            self._failures.append(
+                self._error("Kafka forbids reading", hint="grant READ and DESCRIBE on topic and group", **where)
+            )
+        elif error.code() in _CORRUPT:
+            self._failures.append(self._error(f"a record is damaged: {error.str()}", hint=_RESYNC, **where))
+        elif error.fatal():
+            self._failures.append(self._error(f"Kafka's client gave up: {error.str()}", hint="restart", **where))
+        else:
+            self._reasons(error)
+
+    def positions(self) -> Positions:
+        """See `Source.positions`."""
+        if self._consumer is not None and self._next:
+            asked = [TopicPartition(t, p) for t, p in self._next]
+            for at in self._consumer.position(asked):
+                # before its first message a partition has no position of its own: it stands where it was put
+                if at.offset > self._next[at.topic, at.partition]:
+                    self._next[at.topic, at.partition] = at.offset
+        return _nested(self._next)
+
+    def high_watermarks(self) -> Positions:
+        """See `Source.high_watermarks`; a partition not fetched from yet is left out."""
+        ends = {}
+        if self._consumer is not None:
+            for topic, partition in self._next:
+                found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+                if found is not None and found[1] >= 0:
+                    ends[topic, partition] = found[1]
+        return _nested(ends)
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of every topic read, as given when it was made: kept beside positions it tells a recreated topic."""
+        return dict(self._watcher._ids) if self._watcher is not None else {}
+
+    def commit(self, positions: Positions) -> None:
+        """See `Source.commit`."""
+        told = [TopicPartition(t, p, o) for t, by_partition in positions.items() for p, o in by_partition.items()]
+        if self._consumer is not None and told:
+            try:
+                self._consumer.commit(offsets=told, asynchronous=True)
+            except KafkaException as failure:
+                self._reasons(failure.args[0])  # only lag tools read it: nothing depends on it
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.stop()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+        self._admin = None
+        self._next.clear()
+        self._failures.clear()
+
+
+def _nested(flat: Mapping[tuple[str, int], int]) -> Positions:
+    nested: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in flat.items():
+        nested.setdefault(topic, {})[partition] = offset
+    return nested

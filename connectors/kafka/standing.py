@@ -1,0 +1,72 @@
+"""The frontier record of a Kafka sink: where the group stands, and where in its topics a reader must stop for that.
+
+Always: written in the transaction of the rows it speaks of, under the sink's name as key. Pure; called by the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from connectors.sink import Frontier, SourceFrontier
+
+Ends = Mapping[str, Mapping[int, int]]
+"""topic → partition → the offset before which everything belongs to epochs up to the frontier's."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`writes`: transactions of the group so far. `views`: fingerprint by topic; None of a view not filled, or gone."""
+
+    generation: int = 0
+    writes: int = 0
+    frontier: Frontier | None = None
+    ends: Ends = field(default_factory=dict)
+    views: Mapping[str, str | None] = field(default_factory=dict)
+
+    def moved(self, **changes: Any) -> Standing:
+        """The standing after one more transaction."""
+        return replace(self, writes=self.writes + 1, **changes)
+
+
+def encode(sink: str, standing: Standing, program: str) -> bytes:
+    """The record's value."""
+    at = standing.frontier
+    return orjson.dumps(
+        {
+            "sink": sink,
+            "epoch": None if at is None else at.epoch,
+            "sources": {
+                name: {"lsn": s.lsn, "commit_us": s.commit_us, "positions": _texts(s.positions)}
+                for name, s in ({} if at is None else at.sources).items()
+            },
+            "ends": _texts(standing.ends),
+            "views": dict(standing.views),
+            "generation": standing.generation,
+            "writes": standing.writes,
+            "program": program,
+        }
+    )
+
+
+def decode(record: Mapping[str, Any]) -> Standing:
+    """The inverse of `encode`."""
+    frontier = None
+    if record["epoch"] is not None:
+        sources = {
+            name: SourceFrontier(_numbers(s["positions"]), s["lsn"], s["commit_us"])
+            for name, s in record["sources"].items()
+        }
+        frontier = Frontier(record["epoch"], sources)
+    return Standing(record["generation"], record["writes"], frontier, _numbers(record["ends"]), record["views"])
+
+
+def _texts(nested: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): o for p, o in sorted(ps.items())} for topic, ps in sorted(nested.items())}
+
+
+def _numbers(nested: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    return {topic: {int(p): o for p, o in ps.items()} for topic, ps in nested.items()}

@@ -1,0 +1,142 @@
+"""One transactional producer: what it sends becomes visible as a whole or not at all, and where it ended is known.
+
+Always: one transactional.id, so that the newest producer fences every older one; an end whose answer was lost is told
+as `Ambiguous` and the producer is not used again. Single user: the sink.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from connectors.kafka.client import Raise, client
+from connectors.kafka.readback import is_fenced
+from connectors.kafka.records import Record
+from connectors.kafka.standing import Ends
+from connectors.sink import Fenced
+
+OWNED = {"enable.idempotence": True, "acks": "all"}
+DEFAULTS = {
+    "linger.ms": 5,  # a flush does not wait for it
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "transaction.timeout.ms": 600_000,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+
+
+class Ambiguous(Exception):
+    """The transaction may or may not have been committed."""
+
+
+class Aborted(Exception):
+    """The transaction was aborted and may be tried again."""
+
+
+class Transactions:
+    """A producer and its transactions. Raises Fenced wherever the broker says that another one has taken over."""
+
+    def __init__(self, settings: Mapping[str, Any], error: Raise, patience: float) -> None:
+        self._producer: Any = client(Producer, settings, error)
+        self._patience = patience
+        self._ends: dict[str, dict[int, int]] = {}
+        self._failed: KafkaError | None = None
+
+    def fence(self) -> None:
+        """Take over: older producers are refused from now on, what they left open is settled. Raises KafkaException."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self._producer.init_transactions(max(deadline - time.monotonic(), 0.1))
+                return
+            except KafkaException as failure:
+                if is_fenced(failure.args[0]):
+                    raise Fenced("another instance took over at this moment", hint="only one may run") from failure
+                if not failure.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    def commit(
+        self, records: Sequence[tuple[str, int, Record]], last: Callable[[Ends], tuple[str, bytes, bytes]]
+    ) -> None:  # fmt: skip
+        """Send `records` (topic, partition or -1 for the key's own, record), then what `last` makes of where they
+        ended (topic, key, value), and commit. Raises Fenced, Aborted, Ambiguous.
+        """
+        self._ends, self._failed = {}, None
+        try:
+            self._producer.begin_transaction()
+            for topic, partition, record in records:
+                self._send(topic, partition, record.key, record.value, record.headers)
+            if records:
+                self._flush()
+            topic, key, value = last(self._ends)
+            self._send(topic, 0, key, value, [])
+        except (KafkaException, SystemError) as failure:
+            # the binding turns a fatal error into SystemError where a delivery callback runs at the same time
+            self._abort(failure)
+        self._end()
+
+    def _send(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, partition=partition, headers=headers, on_delivery=self._delivered
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failed = self._failed or error
+            return
+        ends = self._ends.setdefault(message.topic(), {})
+        ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
+
+    def _flush(self) -> None:
+        left = self._producer.flush(self._patience)
+        if self._failed is not None:
+            raise KafkaException(self._failed)
+        if left:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{left} messages were not acknowledged in time"))
+
+    def _abort(self, failure: KafkaException | SystemError) -> None:
+        """Nothing was committed: leave nothing behind."""
+        if isinstance(failure, KafkaException) and is_fenced(failure.args[0]):
+            raise Fenced("another generation writes to this sink") from failure
+        try:
+            self._producer.abort_transaction(self._patience)
+        except KafkaException as second:
+            if is_fenced(second.args[0]):
+                raise Fenced("another generation writes to this sink") from second
+            raise Ambiguous(second.args[0].str()) from second
+        raise Aborted(str(failure)) from failure
+
+    def _end(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self._producer.commit_transaction(max(deadline - time.monotonic(), 0.1))
+                return
+            except SystemError as failure:
+                raise Ambiguous(str(failure)) from failure
+            except KafkaException as failure:
+                error = failure.args[0]
+                if is_fenced(error):
+                    raise Fenced("another generation writes to this sink") from failure
+                if error.txn_requires_abort():
+                    self._abort(failure)
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise Ambiguous(error.str()) from failure
+
+    def close(self) -> None:
+        """Let go; what was not committed never becomes visible."""
+        self._producer.purge()
+        self._producer.poll(0)

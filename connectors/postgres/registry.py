@@ -1,0 +1,229 @@
+"""What stands in a sink's schema: who may write, up to where it is written, and which tables are ours.
+
+Always: the frontier row's lock is held from the first statement of `claim` or `advance` to the end of its transaction,
+so that one generation writes at a time and an older one finds out. Called by the sink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from connectors.postgres import ddl
+from connectors.postgres.ddl import Names, Table
+from connectors.postgres.session import Connection
+from connectors.sink import Fenced, Frontier, SinkError, SinkView, SourceFrontier
+from engine.schema import Kind
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What `claim` found: our generation, writes done so far, the frontier, views to be filled, tables to be remade."""
+
+    generation: int
+    writes: int
+    frontier: Frontier | None
+    tables: Mapping[str, Table]
+    missing: frozenset[str]
+    remake: frozenset[str]
+
+
+def claim(connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str) -> Claim:
+    """Make what is missing, take the next generation, and say where the sink stands, in the caller's transaction."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"headrace {names.schema}",))
+    _make_schema(connection, names)
+    connection.execute(names.fill("INSERT INTO {frontier} (sink) VALUES (%s) ON CONFLICT DO NOTHING"), (sink,))
+    row = connection.execute(
+        names.fill(
+            "UPDATE {frontier} SET generation = generation + 1, program = %s WHERE sink = %s "
+            "RETURNING generation, writes, epoch, sources"
+        ),
+        (program, sink),
+    ).fetchone()
+    if row is None:
+        raise SinkError("the frontier row was taken away", hint="restart", sink=sink)
+    frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]))
+    tables = {view.name: _table(connection, view) for view in views}
+    missing, remake = _settle_tables(connection, sink, names, tables)
+    return Claim(row[0], row[1], frontier, tables, frozenset(missing), frozenset(remake))
+
+
+def _make_schema(connection: Connection, names: Names) -> None:
+    """The schema and our own tables. A role without CREATE on the database may use a schema made for it."""
+    there = connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", (names.schema,)).fetchone()
+    if there is not None and not there[0]:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(names.schema)))
+    ours = connection.execute(
+        "SELECT to_regprocedure(%s) IS NOT NULL", (_wait_signature(connection, names),)
+    ).fetchone()
+    if ours is None or not ours[0]:
+        connection.execute(names.fill(ddl.TABLES))
+        connection.execute(names.fill(ddl.WAIT_FOR))
+
+
+def _wait_signature(connection: Connection, names: Names) -> str:
+    return names.of("wait_for").as_string(connection) + "(text, pg_lsn, interval)"
+
+
+def _table(connection: Connection, view: SinkView) -> Table:
+    """The view's table with the types this database knows; an enum or extension type it lacks is text here."""
+    types = []
+    for column in view.schema.columns:
+        spelled = column.type.sql()
+        if column.type.kind is Kind.OTHER:
+            known = connection.execute("SELECT to_regtype(%s) IS NOT NULL", (spelled,)).fetchone()
+            spelled = spelled if known is not None and known[0] else "text"
+        types.append(spelled)
+    return Table(view, tuple(types))
+
+
+def _settle_tables(
+    connection: Connection, sink: str, names: Names, tables: Mapping[str, Table]
+) -> tuple[set[str], set[str]]:
+    """Drop our tables of views that are gone, make those that are new; say which must be filled, and which remade."""
+    rows = connection.execute(names.fill("SELECT name, sink, fingerprint, shape FROM {view}")).fetchall()
+    registered = {name: (owner, fingerprint, shape) for name, owner, fingerprint, shape in rows}
+    for name, (owner, _, _) in registered.items():
+        if owner == sink and name not in tables:
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(names.of(name)))
+            connection.execute(names.fill("DELETE FROM {view} WHERE name = %s"), (name,))
+    missing, remake = set(), set()
+    for name, table in tables.items():
+        owner, fingerprint, shape = registered.get(name, (sink, None, None))
+        if owner != sink:
+            raise SinkError(
+                f"the sink {owner} writes a view of this name to this schema", hint="give each sink its own schema",
+                sink=sink, view=name, schema=names.schema,
+            )  # fmt: skip
+        exists = _exists(connection, names, name)
+        if shape is None and exists:
+            raise SinkError(
+                "a table of this name is there and was not made by this sink",
+                hint="rename the view, or move or drop the table", sink=sink, view=name, schema=names.schema,
+            )  # fmt: skip
+        if not exists:
+            make(connection, sink, names, table)
+            missing.add(name)
+        elif fingerprint != table.view.fingerprint or shape != table.shape:
+            missing.add(name)
+            if shape != table.shape:
+                remake.add(name)
+    return missing, remake
+
+
+def _exists(connection: Connection, names: Names, name: str) -> bool:
+    row = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_class WHERE relname = %s AND relnamespace = to_regnamespace(quote_ident(%s)))",
+        (name, names.schema),
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def make(connection: Connection, sink: str, names: Names, table: Table) -> None:
+    """Make the view's table, empty, and register it as not filled."""
+    for statement in ddl.create(names, table, connection.info.server_version):
+        connection.execute(statement)
+    key = list(table.key) if table.view.key is not None else None
+    connection.execute(
+        names.fill(
+            "INSERT INTO {view} (name, sink, fingerprint, shape, key, description) VALUES (%s, %s, NULL, %s, %s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET fingerprint = NULL, shape = excluded.shape, key = excluded.key, "
+            "description = excluded.description"
+        ),
+        (table.view.name, sink, table.shape, key, table.view.description),
+    )
+
+
+def filled(connection: Connection, names: Names, table: Table, epoch: int) -> None:
+    """Register that the view's table now holds the whole view."""
+    connection.execute(
+        names.fill("UPDATE {view} SET fingerprint = %s, filled_at = %s WHERE name = %s"),
+        (table.view.fingerprint, epoch, table.view.name),
+    )
+
+
+def advance(connection: Connection, statement: bytes, mine: tuple[str, int, int], frontier: Frontier) -> Any:
+    """Send the update that moves the frontier and holds its row; its cursor must say that one row was touched."""
+    return connection.execute(statement, (frontier.epoch, _encode(frontier), *mine), prepare=True)
+
+
+def advance_statement(names: Names) -> bytes:
+    """The statement of `advance`: the fence is its condition."""
+    return names.fill(
+        "UPDATE {frontier} SET epoch = %s, sources = %s::jsonb, writes = writes + 1, updated_at = clock_timestamp() "
+        "WHERE sink = %s AND generation = %s AND writes = %s"
+    ).as_bytes(None)
+
+
+def written(connection: Connection, names: Names, mine: tuple[str, int, int]) -> bool:
+    """Whether the write after `mine` (sink, generation, writes) went through, read under the row's lock.
+
+    A COMMIT that is still under way holds that lock, so the answer is final. Raises Fenced, or SinkError where the row
+    is at neither place.
+    """
+    sink, generation, writes = mine
+    try:
+        row = connection.execute(
+            names.fill("SELECT generation, writes FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
+        ).fetchone()
+    finally:
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.UNKNOWN:
+            connection.rollback()
+    if row is not None and row[0] != generation:
+        raise Fenced("another generation writes to this sink", sink=sink, generation=generation, now=row[0])
+    if row is None or row[1] not in (writes, writes + 1):
+        raise SinkError(
+            "the frontier row was changed by something else than this sink",
+            hint="was the database restored? restart: the views are then compared and mended", sink=sink,
+        )  # fmt: skip
+    return bool(row[1] == writes + 1)
+
+
+def _encode(frontier: Frontier) -> str:
+    sources = {
+        name: {
+            "lsn": lsn_text(source.lsn),
+            "commit_us": source.commit_us,
+            "commit_time": _moment(source.commit_us),
+            "positions": {t: {str(p): o for p, o in sorted(ps.items())} for t, ps in sorted(source.positions.items())},
+        }
+        for name, source in frontier.sources.items()
+    }
+    return json.dumps(sources)
+
+
+def _sources(stored: Mapping[str, Any]) -> dict[str, SourceFrontier]:
+    return {
+        name: SourceFrontier(
+            {topic: {int(p): o for p, o in ps.items()} for topic, ps in at["positions"].items()},
+            lsn_number(at["lsn"]),
+            at["commit_us"],
+        )
+        for name, at in stored.items()
+    }
+
+
+def lsn_text(lsn: int) -> str | None:
+    """An LSN as pg_lsn spells it; None where there is none (negative)."""
+    return None if lsn < 0 else f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_number(text: str | None) -> int:
+    """The inverse of `lsn_text`."""
+    if text is None:
+        return -1
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def _moment(micros: int) -> str | None:
+    """µs since 1970 as a timestamptz; None where the time is unknown (not positive)."""
+    if micros <= 0:
+        return None
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()

@@ -1,0 +1,101 @@
+"""Arranged: one collection indexed once, and the handles by which its readers hold it.
+
+Always: the spine's since is the meet of its handles' since, so that no reader loses what it may still ask; with no
+handle left it stands still until the registry drops it. Called by dataflows and the registry.
+"""
+
+from __future__ import annotations
+
+from engine.batch.layout import Layout
+from engine.errors import InvariantBroken
+from engine.lattice import CLOSED, Frontier
+from engine.trace.spine import Spine
+
+
+class TraceHandle:
+    """A reader's hold on an arrangement. Single writer: the reader that took it."""
+
+    def __init__(self, arranged: Arranged, reader: str, since: Frontier) -> None:
+        self.arranged = arranged
+        self.reader = reader
+        self._since = since
+        self._held = True
+
+    @property
+    def since(self) -> Frontier:
+        """The times at which this reader still asks: those ≥ it."""
+        return self._since
+
+    @property
+    def held(self) -> bool:
+        """False once released."""
+        return self._held
+
+    def advance(self, since: Frontier) -> None:
+        """Give up the times that are not ≥ `since`; an earlier frontier changes nothing. Raises after `release`."""
+        if not self._held:
+            raise InvariantBroken("a released handle was used", reader=self.reader, arrangement=self.arranged.name)
+        joined = CLOSED if since.closed else self._since.join(since)
+        if joined != self._since:
+            self._since = joined
+            self.arranged.settle()
+
+    def release(self) -> None:
+        """Let go; further calls change nothing."""
+        if self._held:
+            self._held = False
+            self.arranged.forget(self)
+
+
+class Arranged:
+    """An arrangement: its `layout`, its trace `spine`, and a `name` that is stable over restarts."""
+
+    def __init__(self, layout: Layout, spine: Spine, name: str) -> None:
+        self.layout = layout
+        self.spine = spine
+        self.name = name
+        self._handles: list[TraceHandle] = []
+
+    @property
+    def handles(self) -> tuple[TraceHandle, ...]:
+        """The live handles, oldest first."""
+        return tuple(self._handles)
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """Who holds it."""
+        return tuple(h.reader for h in self._handles)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        return self.spine.nbytes
+
+    def __len__(self) -> int:
+        return len(self.spine)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def hold(self, reader: str, since: Frontier | None = None) -> TraceHandle:
+        """A new handle at the trace's since, or at the later `since`. Raises InvariantBroken for an earlier one."""
+        at = self.spine.since if since is None else since
+        if not self.spine.since.before(at):
+            raise InvariantBroken("the past was compacted", arrangement=self.name, asked=at, since=self.spine.since)
+        handle = TraceHandle(self, reader, at)
+        self._handles.append(handle)
+        return handle
+
+    def settle(self) -> None:
+        """Advance the spine to the meet of the handles' since."""
+        if not self._handles:
+            return
+        meet = self._handles[0].since
+        for handle in self._handles[1:]:
+            meet = meet.meet(handle.since)
+        self.spine.advance(meet)
+
+    def forget(self, handle: TraceHandle) -> None:
+        """Called by a handle's release."""
+        self._handles.remove(handle)
+        self.settle()

@@ -1,0 +1,116 @@
+"""Batches as bytes: one Arrow IPC file of two record batches' worth of columns, readable where it lies.
+
+Always: `decode(encode(batch))` equals the batch, whatever its position in memory; nothing is copied when decoding, so
+that a mapped file stays on disk until it is read; bytes of another format version or layout are refused. Checksums are
+the caller's. Called by the host's checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.batch import Batch, Facts
+from engine.batch.description import Description
+from engine.batch.layout import Ids, Layout, stretched
+from engine.batch.payload import conformed, without_columns
+from engine.errors import HeadraceError
+from engine.lattice import Frontier, Time
+
+FORMAT = 1
+"""Raised by every change of what the bytes mean."""
+
+_LANES = ("hash", "check", "order", "high", "low", "time", "diff", "position")
+_META = b"headrace.batch"
+
+
+class UnreadableBatch(HeadraceError):
+    """Bytes that are no batch, or one of another format or layout."""
+
+    code = "batch"
+
+
+def encode(batch: Batch) -> list[pa.Buffer]:
+    """The batch as an Arrow IPC file; the buffers are to be written one after the other.
+
+    Lanes of one value are written as one value. The payload goes first, then the lanes: both are record batches of one
+    stream of columns, told apart by name.
+    """
+    lanes = dict(zip(_LANES, (*batch.ids, *batch.facts), strict=True))
+    constant = {name: int(lane[0]) for name, lane in lanes.items() if len(lane) and lane.strides[0] == 0}
+    meta = {
+        "format": FORMAT,
+        "layout": batch.layout.fingerprint,
+        "updates": len(batch),
+        "rows": batch.payload.num_rows,
+        "distinct": batch.distinct,
+        "constant": constant,
+        "description": [_frontier_out(f) for f in _frontiers(batch.description)],
+    }
+    written = {name: lane for name, lane in lanes.items() if name not in constant}
+    lists = [_as_list(pa.array(np.ascontiguousarray(lane))) for lane in written.values()]
+    lists += [_as_list(column) for column in batch.payload.columns]
+    names = [*written, *(str(k) for k in range(batch.payload.num_columns))]
+    schema = pa.schema(
+        [pa.field(name, column.type) for name, column in zip(names, lists, strict=True)],
+        metadata={_META: json.dumps(meta, sort_keys=True).encode()},
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(lists, schema=schema))
+    return [sink.getvalue()]
+
+
+def decode(buffer: pa.Buffer | bytes | memoryview, layout: Layout) -> Batch:
+    """The batch in `buffer`, which stays alive as long as the batch does. Raises UnreadableBatch."""
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(buffer) if not isinstance(buffer, pa.Buffer) else buffer)
+        meta = json.loads((reader.schema.metadata or {})[_META])
+        whole = reader.get_batch(0)
+    except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+        raise UnreadableBatch("not a batch", hint="the file is damaged or of something else", cause=error) from error
+    if meta["format"] != FORMAT:
+        raise UnreadableBatch("a batch of another format", found=meta["format"], known=FORMAT)
+    if meta["layout"] != layout.fingerprint:
+        raise UnreadableBatch("a batch of another layout", found=meta["layout"], wanted=layout.fingerprint)
+    columns = {name: whole.column(k).values for k, name in enumerate(whole.schema.names)}
+    size = int(meta["updates"])
+    h, c, o, high, low = (_lane(name, columns, meta["constant"], size, np.uint64) for name in _LANES[:5])
+    time, diff, position = (_lane(name, columns, meta["constant"], size, np.int64) for name in _LANES[5:])
+    ids: Ids = (h, c, o, high, low)
+    facts: Facts = (time, diff, position)
+    lower, upper, since = (_frontier_in(f) for f in meta["description"])
+    if layout.schema.columns:
+        payload = pa.RecordBatch.from_arrays(
+            [columns[str(k)] for k in range(len(layout.schema.columns))], schema=layout.arrow
+        )
+    else:
+        payload = without_columns(layout.arrow, int(meta["rows"]))
+    payload = conformed(payload, layout.arrow)
+    return Batch(layout, Description(lower, upper, since), ids, facts, payload, int(meta["distinct"]))
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    """`column` as one list: lanes and payload differ in length, and the columns of an IPC record batch may not."""
+    offsets = pa.array([0, len(column)], pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, column)
+
+
+def _lane(name: str, columns: dict[str, pa.Array], constant: dict[str, int], size: int, kind: type):  # type: ignore[no-untyped-def]
+    if name in constant:
+        return stretched(np.array([constant[name]], kind), size)
+    return columns[name].to_numpy(zero_copy_only=True) if size else np.empty(0, kind)
+
+
+def _frontiers(description: Description) -> tuple[Frontier, Frontier, Frontier]:
+    return description.lower, description.upper, description.since
+
+
+def _frontier_out(frontier: Frontier) -> list[list[int]]:
+    return [list(time.coordinates) for time in frontier]
+
+
+def _frontier_in(coordinates: list[list[int]]) -> Frontier:
+    return Frontier.of(Time.at(tuple(c)) for c in coordinates)

@@ -1,0 +1,204 @@
+"""Collections: plans as values, and the outputs through which a view leaves.
+
+Always: a collection is a pair (rows, errors), both retractable; building the same plan twice gives the same nodes;
+renaming columns makes no node. Called by `views.render` and the sidecar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.batch.consolidation import consolidate
+from engine.batch.updates import Updates
+from engine.dataflow.graph import Graph
+from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, NegateNode, Node, ProjectNode, fingerprint_of
+from engine.dataflow.stateful import JoinNode, RecomputeNode, SumsNode, TableNode
+from engine.operators.aggregates import is_summable, slots_of
+from engine.operators.delta import ERRORS, Delta, concat, rows_of
+from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
+from engine.operators.ranks import has_images
+from engine.operators.reduce import Shape
+from engine.schema import BIGINT, BOOLEAN, Column, Schema
+
+COUNT_ROWS = Aggregate("count", None, BIGINT)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A plan in a dataflow. `schema` names and types the columns; `flow` is the graph it runs in."""
+
+    flow: Graph
+    node: Node
+    schema: Schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the plan, whatever its columns are called."""
+        return self.node.fingerprint
+
+    def project(self, exprs: Sequence[Expr], schema: Schema) -> Collection:
+        """Each row replaced by the values of `exprs`; a row that fails becomes an error."""
+        columns = self.schema.columns
+        if len(exprs) == len(columns) and all(
+            isinstance(e, ColumnRef) and e.index == i and e.type == columns[i].type for i, e in enumerate(exprs)
+        ):
+            return Collection(self.flow, self.node, schema)
+        fingerprint = fingerprint_of("project", self.fingerprint, *exprs)
+        node = self.flow.intern(fingerprint, lambda: ProjectNode(fingerprint, self.node, exprs, schema))
+        return Collection(self.flow, node, schema)
+
+    def filter(self, predicate: Expr) -> Collection:
+        """The rows for which `predicate` is TRUE; a row on which it fails becomes an error."""
+        fingerprint = fingerprint_of("filter", self.fingerprint, predicate)
+        node = self.flow.intern(fingerprint, lambda: FilterNode(fingerprint, self.node, predicate))
+        return Collection(self.flow, node, self.schema)
+
+    def concat(self, *others: Collection) -> Collection:
+        """All rows of all (multiplicities add up); the schema is this one's, and the lanes must be equal."""
+        inputs = [self.node, *(o.node for o in others)]
+        fingerprint = fingerprint_of("concat", *(n.fingerprint for n in inputs))
+        schema = Schema(self.schema.columns)
+        node = self.flow.intern(fingerprint, lambda: ConcatNode(fingerprint, schema, inputs))
+        return Collection(self.flow, node, schema)
+
+    def negate(self) -> Collection:
+        """Every multiplicity with its sign changed; errors stay."""
+        fingerprint = fingerprint_of("negate", self.fingerprint)
+        schema = Schema(self.schema.columns)
+        node = self.flow.intern(fingerprint, lambda: NegateNode(fingerprint, schema, [self.node]))
+        return Collection(self.flow, node, schema)
+
+    def join(
+        self, other: Collection, left_key: Sequence[int], right_key: Sequence[int], residual: Expr | None = None
+    ) -> Collection:
+        """Inner join where the keys are equal (both sides of one type each; NULL meets nothing) and `residual` is TRUE.
+
+        Rows are left columns ++ right columns; the residual is over that row.
+        """
+        pairs = _ordered(list(zip(left_key, right_key, strict=True)), self.node, other.node)
+        left = self.flow.arrange(self.node, tuple(one for one, _ in pairs))
+        right = self.flow.arrange(other.node, tuple(two for _, two in pairs))
+        schema = Schema((*self.schema.columns, *other.schema.columns))
+        fingerprint = fingerprint_of("join", left.fingerprint, right.fingerprint, residual)
+        node = self.flow.intern(fingerprint, lambda: JoinNode(fingerprint, left, right, schema, residual))
+        return Collection(self.flow, node, schema)
+
+    def reduce(self, key: Sequence[int], aggregates: Sequence[Aggregate], schema: Schema) -> Collection:
+        """One row a group: key columns ++ one column an aggregate. Without a key: exactly one row, even when empty."""
+        prepared, arguments = self._prepare(key, aggregates)
+        types = tuple(c.type for c in prepared.schema.columns)
+        shape = Shape(len(key), types, tuple(slots_of(aggregates, arguments, types)), schema)
+        summable = all(is_summable(s.aggregate, s.arg) for s in shape.slots)
+        plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
+        fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain)
+        if summable and not any(has_images(kind) for kind in shape.key_types):
+            registry = self.flow.registry
+            node: Node = self.flow.intern(fingerprint, lambda: SumsNode(fingerprint, registry, prepared.node, shape))
+        else:
+            arranged = self.flow.arrange(prepared.node, tuple(range(len(key))))
+            node = self.flow.intern(fingerprint, lambda: RecomputeNode(fingerprint, arranged, shape))
+        return Collection(self.flow, node, schema)
+
+    def _prepare(self, key: Sequence[int], aggregates: Sequence[Aggregate]) -> tuple[Collection, list[int | None]]:
+        """Key columns ++ the distinct arguments, filters folded in; and each aggregate's argument column."""
+        exprs: list[Expr] = [ColumnRef(k, self.schema.columns[k].type) for k in key]
+        arguments: list[int | None] = []
+        for aggregate in aggregates:
+            expr = _argument(aggregate)
+            if expr is None:
+                arguments.append(None)
+                continue
+            if expr not in exprs:
+                exprs.append(expr)
+            arguments.append(exprs.index(expr))
+        if not exprs:
+            exprs.append(Literal(True, BOOLEAN))
+        columns = [
+            self.schema.columns[e.index] if isinstance(e, ColumnRef) else Column(f"argument{i}", e.type)
+            for i, e in enumerate(exprs)
+        ]
+        return self.project(exprs, Schema(tuple(columns))), arguments
+
+    def distinct(self) -> Collection:
+        """Each row once, while its multiplicity is above zero."""
+        schema = Schema(self.schema.columns)
+        return self.reduce(range(len(schema.columns)), (), schema)
+
+    def check_key(self, key: Sequence[int], view: str) -> Collection:
+        """The same rows, with an error for each key that has more than one live row."""
+        names = [self.schema.columns[k].name for k in key]
+        columns = [*(self.schema.columns[k] for k in key), Column("count", BIGINT, nullable=False)]
+        counts = self.reduce(key, [COUNT_ROWS], Schema(tuple(columns)))
+        fingerprint = fingerprint_of("check_key", self.fingerprint, tuple(key), view, names)
+        node = self.flow.intern(fingerprint, lambda: KeyCheckNode(fingerprint, self.node, counts.node, view, names))
+        return Collection(self.flow, node, self.schema)
+
+    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
+        """(rows, errors) at `as_of`, consolidated, all times `as_of`. Raises NotFaithful."""
+        return canonical(self.flow.content(self.node, as_of), self.schema)
+
+    def output(self, name: str) -> Output:
+        """The door through which this collection's changes leave."""
+        return self.flow.add_output(Output(name, self))  # type: ignore[attr-defined, no-any-return]
+
+
+class Output:
+    """What a collection emitted and nobody took yet. Single writer: the dataflow; single reader: its owner."""
+
+    def __init__(self, name: str, collection: Collection) -> None:
+        self.name = name
+        self.collection = collection
+        self._pending: list[Delta] = []
+
+    @property
+    def schema(self) -> Schema:
+        """The rows' columns."""
+        return self.collection.schema
+
+    def receive(self, delta: Delta) -> None:
+        """Called by the dataflow at the end of a step."""
+        self._pending.append(delta)
+
+    def take(self) -> tuple[Updates, Updates]:
+        """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows."""
+        pending, self._pending = self._pending, []
+        both = Delta(concat([d.rows for d in pending]), concat([d.errors for d in pending]))
+        return canonical(both, self.schema)
+
+    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
+        """The collection at `as_of`."""
+        return self.collection.snapshot(as_of)
+
+
+def canonical(delta: Delta, schema: Schema) -> tuple[Updates, Updates]:
+    """Both sides consolidated, the rows under the names of `schema`."""
+    return _canonical(delta.rows, schema), _canonical(delta.errors, ERRORS)
+
+
+def _canonical(updates: Updates | None, schema: Schema) -> Updates:
+    if updates is None:
+        none = np.empty(0, np.int64)
+        return Updates(schema.empty(), none, none)
+    found = consolidate(updates)
+    return Updates(rows_of(found.rows.columns, schema.arrow, len(found)), found.times, found.diffs)
+
+
+def _argument(aggregate: Aggregate) -> Expr | None:
+    """The aggregate's argument, NULL where its filter is not TRUE; None for a plain count(*)."""
+    if aggregate.filter is None:
+        return aggregate.arg
+    arg = Literal(True, BOOLEAN) if aggregate.arg is None else aggregate.arg
+    return Case(((aggregate.filter, arg),), Literal(None, arg.type), arg.type)
+
+
+def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
+    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves."""
+    for side, node in ((0, left), (1, right)):
+        if isinstance(node, TableNode):
+            columns = [pair[side] for pair in pairs]
+            if len(set(columns)) == len(columns) and set(columns) == set(node.key):
+                return sorted(pairs, key=lambda pair: node.key.index(pair[side]))
+    return sorted(pairs)

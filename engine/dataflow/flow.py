@@ -1,0 +1,113 @@
+"""The dataflow: tables in, views out, in lock step over epochs.
+
+Always: after `step(upper)` every epoch before `upper` is complete everywhere, and what each epoch changed does not
+depend on how epochs were cut into steps. Nothing that depends on data raises out of `step`. Called by views.render and
+the sidecar's runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.arrangement import Arranged
+from engine.batch.batch import Batch
+from engine.batch.updates import Upserts
+from engine.dataflow.collection import Collection, Output
+from engine.dataflow.graph import Graph, reachable
+from engine.dataflow.nodes import fingerprint_of
+from engine.dataflow.stateful import TableNode
+from engine.errors import InvariantBroken
+from engine.operators.delta import QUIET
+from engine.schema import Schema
+
+
+class Dataflow(Graph):
+    """An acyclic dataflow at depth 0. Single writer: the loop that owns it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables: dict[str, TableNode] = {}
+        self._outputs: list[Output] = []
+
+    def table(self, name: str, schema: Schema) -> Collection:
+        """The input of a table; with a key, upserts meet its own arrangement; without one it is a multiset.
+
+        The same name again gives the same collection; with another schema it raises InvariantBroken.
+        """
+        columns = [(c.name, c.type) for c in schema.columns]
+        fingerprint = fingerprint_of("table", name, columns, schema.key)
+        known = self._tables.get(name)
+        if known is not None and known.fingerprint != fingerprint:
+            raise InvariantBroken("a table was declared twice, differently", table=name)
+        node = self.intern(fingerprint, lambda: TableNode(fingerprint, self.registry, name, schema))
+        self._tables[name] = node
+        return Collection(self, node, node.schema)
+
+    def push(self, table: str, upserts: Upserts) -> None:
+        """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError, InvariantBroken."""
+        self._tables[table].push(upserts, self.frontier)
+
+    def step(self, upper: int) -> None:
+        """Take every change of the epochs before `upper` through all nodes, once each; then they are complete."""
+        lower = self.frontier
+        if upper < lower:
+            raise InvariantBroken("a frontier went back", frontier=lower, upper=upper)
+        if upper == lower:
+            return
+        self.hydrate()
+        self.forget_restored()
+        for node in self._nodes:
+            node.step(lower, upper)
+        self.frontier = upper
+        for output in self._outputs:
+            delta = output.collection.node.delta
+            if delta is not QUIET:
+                output.receive(delta)
+
+    def exert(self, fuel: int) -> None:
+        """Spend about `fuel` updates of merging on each arrangement while there is nothing else to do."""
+        for arranged in self.registry:
+            arranged.spine.exert(fuel)
+
+    def advance_since(self, epoch: int) -> None:
+        """Give up questions about times before `epoch` (at most the last complete epoch)."""
+        since = min(epoch, self.frontier - 1)
+        for node in self._nodes:
+            for trace in node.traces():
+                trace.advance(since)
+
+    def arrangements(self) -> Mapping[str, Arranged]:
+        """Every arrangement by its stable name, complete up to the frontier: for checkpoints and status."""
+        self.hydrate()
+        for node in self._nodes:
+            for trace in node.traces():
+                trace.catch_up(self.frontier)
+        return self.registry.arrangements()
+
+    def arrangements_of(self, output: Output) -> frozenset[str]:
+        """The names of the arrangements that `output` is made from."""
+        return frozenset(t.name for node in reachable([output.collection.node]) for t in node.traces())
+
+    def restore(self, frontier: int, batches: Mapping[str, Sequence[Batch]]) -> None:
+        """Continue a checkpoint: call before the first step, before or after building.
+
+        Arrangements named in `batches` resume; others are hydrated from their input's content at frontier - 1; a table
+        that is not named begins empty. Raises InvariantBroken once something was stepped.
+        """
+        if self.frontier != 0:
+            raise InvariantBroken("a dataflow that has run cannot be restored", frontier=self.frontier)
+        self.resume(frontier, batches)
+
+    def add_output(self, output: Output) -> Output:
+        """Called by `Collection.output`."""
+        self._outputs.append(output)
+        return output
+
+    def drop(self, output: Output) -> None:
+        """A view goes; nodes and arrangements that no other output and no table needs go with it."""
+        self._outputs.remove(output)
+        roots = [o.collection.node for o in self._outputs]
+        self.drop_unread([output.collection.node], [*roots, *self._tables.values()])
+
+
+__all__ = ["Collection", "Dataflow", "Output"]

@@ -1,0 +1,184 @@
+"""The nodes of a dataflow: each turns the deltas of its inputs into its own, once a step, in topological order.
+
+Always: a node whose inputs are quiet does nothing; what it sends lies in [lower, upper) of the step; the errors of its
+inputs pass through it, beside its own. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from engine.batch.updates import Updates
+from engine.dataflow.trace import Trace, times_within
+from engine.errors import InvariantBroken
+from engine.operators.delta import QUIET, Delta, concat, negated
+from engine.operators.expressions.ir import Expr
+from engine.operators.keycheck import repeated_keys
+from engine.operators.linear import filter_rows, project
+from engine.schema import Schema
+
+Memo = dict["Node", Delta]
+"""Content of nodes at one epoch, while a question is answered."""
+
+
+def fingerprint_of(*parts: object) -> str:
+    """A stable name for a plan: 40 hex digits of what makes it."""
+    return hashlib.sha256("\n".join(str(p) for p in parts).encode()).hexdigest()[:40]
+
+
+def merged(own: Delta, *upstream: Delta) -> Delta:
+    """A node's own delta with the errors of its inputs."""
+    errors = own.errors
+    for delta in upstream:
+        if delta.errors is not None:
+            errors = delta.errors if errors is None else concat([delta.errors, errors])
+    if own.rows is None and errors is None:
+        return QUIET
+    return own if errors is own.errors else Delta(own.rows, errors)
+
+
+class Node:
+    """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people."""
+
+    label = "node"
+
+    def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
+        self.fingerprint = fingerprint
+        self.schema = schema
+        self.inputs = tuple(inputs)
+        self.delta: Delta = QUIET
+
+    def step(self, lower: int, upper: int) -> None:
+        """Take the inputs' deltas of [lower, upper) and leave one's own in `delta`."""
+        for node in self.inputs:
+            if node.delta is not QUIET:
+                break
+        else:
+            if not self.is_eager(lower):
+                self.delta = QUIET
+                return
+        self.delta = delta = self.run(lower, upper)
+        if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
+            raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """True if the node has something to say at `lower` though its inputs are quiet."""
+        return False
+
+    def run(self, lower: int, upper: int) -> Delta:
+        """The delta of this step."""
+        raise NotImplementedError
+
+    def content(self, as_of: int, memo: Memo) -> Delta:
+        """Rows and errors at `as_of`, not consolidated, all times `as_of`. Raises NotFaithful before since."""
+        found = memo.get(self)
+        if found is None:
+            rows, errors = self.compute(as_of, memo)
+            found = Delta(
+                rows if rows is not None and len(rows) else None, errors if errors is not None and len(errors) else None
+            )
+            memo[self] = found
+        return found
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """What `content` answers, from the inputs' content or from the node's own trace."""
+        raise NotImplementedError
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Bring one's own traces to `frontier`, from the inputs' content; the inputs are hydrated already."""
+
+    def traces(self) -> Sequence[Trace]:
+        """The arrangements that this node writes."""
+        return ()
+
+    def release(self) -> None:
+        """Let go of everything that is shared."""
+
+
+class StatelessNode(Node):
+    """A node whose content is its delta function applied to its inputs' content."""
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The function of the inputs' deltas."""
+        return self.of([node.delta for node in self.inputs])
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The function of the inputs' content."""
+        return self.of([node.content(as_of, memo) for node in self.inputs])
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The delta that these deltas make; linear."""
+        raise NotImplementedError
+
+
+class ProjectNode(StatelessNode):
+    """Each row replaced by expressions over it."""
+
+    label = "project"
+
+    def __init__(self, fingerprint: str, source: Node, exprs: Sequence[Expr], schema: Schema) -> None:
+        super().__init__(fingerprint, schema, [source])
+        self._exprs = tuple(exprs)
+        self._arrow: pa.Schema = schema.arrow
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The projected rows, and errors of rows that fail."""
+        rows = deltas[0].rows
+        return merged(QUIET if rows is None else project(rows, self._exprs, self._arrow), deltas[0])
+
+
+class FilterNode(StatelessNode):
+    """The rows for which a predicate is TRUE."""
+
+    label = "filter"
+
+    def __init__(self, fingerprint: str, source: Node, predicate: Expr) -> None:
+        super().__init__(fingerprint, source.schema, [source])
+        self._predicate = predicate
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows kept, and errors of rows that fail."""
+        rows = deltas[0].rows
+        return merged(QUIET if rows is None else filter_rows(rows, self._predicate), deltas[0])
+
+
+class ConcatNode(StatelessNode):
+    """All rows of several collections of the same lanes."""
+
+    label = "concat"
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """One delta after the other."""
+        return merged(Delta(concat([d.rows for d in deltas]), None), *deltas)
+
+
+class NegateNode(StatelessNode):
+    """The collection with every multiplicity's sign changed; its errors stay errors."""
+
+    label = "negate"
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows negated."""
+        return merged(Delta(negated(deltas[0].rows), None), deltas[0])
+
+
+class KeyCheckNode(StatelessNode):
+    """A collection in error for each key with more than one live row. Inputs: it, and its rows counted by key."""
+
+    label = "check_key"
+
+    def __init__(self, fingerprint: str, source: Node, counts: Node, view: str, names: Sequence[str]) -> None:
+        super().__init__(fingerprint, source.schema, [source, counts])
+        self._view = view
+        self._names = tuple(names)
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows as they are, and an error for each count above one."""
+        rows, counts = deltas
+        return merged(Delta(rows.rows, self._repeated(counts.rows)), Delta(None, rows.errors))
+
+    def _repeated(self, counts: Updates | None) -> Updates | None:
+        return None if counts is None else repeated_keys(counts, self._view, self._names)

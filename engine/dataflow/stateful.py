@@ -1,0 +1,257 @@
+"""The nodes that keep arrangements: tables, arrangements for readers, joins and both forms of reduce.
+
+Always: a trace holds its collection up to the end of the step before its readers run, and a restored or hydrated trace
+holds exactly what the steps would have left. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.arrangement import Registry
+from engine.batch.keys import Keys
+from engine.batch.updates import Int64s, Updates, Upserts
+from engine.dataflow.intake import Intake
+from engine.dataflow.nodes import Memo, Node, merged
+from engine.dataflow.trace import Trace
+from engine.operators.delta import ERRORS, QUIET, Delta, concat
+from engine.operators.expressions.ir import Expr
+from engine.operators.join import Joined, Span, join_trace, without_nulls
+from engine.operators.multiset import count_rows
+from engine.operators.recompute import recompute
+from engine.operators.reduce import Shape, reduce_sums, results_from
+from engine.operators.upsert import upsert
+from engine.schema import Schema
+
+
+class TableNode(Node):
+    """A table's intake and its own arrangement: by primary key, or by all columns where it has none."""
+
+    def __init__(self, fingerprint: str, registry: Registry, name: str, schema: Schema) -> None:
+        super().__init__(fingerprint, schema, ())
+        self.name = name
+        self.label = name
+        self._keyed = bool(schema.key)
+        self.key = schema.key if schema.key else tuple(range(len(schema.columns)))
+        self.trace = Trace(registry, name, fingerprint, schema, self.key)
+        self._errors = Trace(registry, f"{name}-errors", f"{fingerprint}-errors", ERRORS, ())
+        self._intake = Intake(name)
+
+    def push(self, upserts: Upserts, frontier: int) -> None:
+        """Changes for later steps."""
+        self._intake.push(upserts, frontier)
+
+    def step(self, lower: int, upper: int) -> None:
+        """Turn the upserts of the step into updates, and insert those into the table's trace."""
+        waiting = self._intake.take(upper)
+        if waiting is None:
+            self.delta = QUIET
+            return
+        make = upsert if self._keyed else count_rows
+        self.trace.catch_up(lower)
+        delta = make(self.name, self.schema, self.trace.spine, waiting, lower - 1)
+        if delta.rows is not None:
+            self.trace.insert(delta.rows, upper)
+        if delta.errors is not None:
+            self._errors.insert(delta.errors, upper)
+        self.delta = merged(delta)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
+        """The table at `as_of`, from its trace."""
+        return Delta(self.trace.snapshot(as_of), self._errors.snapshot(as_of))
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:  # noqa: ARG002
+        """A table that no checkpoint knows begins empty."""
+        for trace in self.traces():
+            if not trace.loaded:
+                trace.fill(None, frontier)
+
+    def traces(self) -> Sequence[Trace]:
+        """Rows and errors."""
+        return (self.trace, self._errors)
+
+    def release(self) -> None:
+        """Drop both arrangements."""
+        for trace in self.traces():
+            trace.release()
+
+
+class ArrangeNode(Node):
+    """A collection indexed by a key for its readers; a table's own arrangement is taken as it is."""
+
+    label = "arrange"
+
+    def __init__(self, fingerprint: str, registry: Registry, source: Node, key: tuple[int, ...]) -> None:
+        super().__init__(fingerprint, source.schema, [source])
+        self.source = source
+        self.key = key
+        self._own = not (isinstance(source, TableNode) and source.key == key)
+        if isinstance(source, TableNode) and not self._own:
+            self.trace = source.trace
+        else:
+            self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key)
+        self._keys: tuple[Updates, Keys, Int64s | None] | None = None
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """Insert the step's updates; they pass on as they are."""
+        delta = self.source.delta
+        if self._own and delta.rows is not None:
+            self.trace.insert(delta.rows, upper)
+        return delta
+
+    def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
+        """The key identities of `rows`, and the positions of those without NULL (None: all)."""
+        if self._keys is None or self._keys[0] is not rows:
+            self._keys = (rows, self.trace.arranged.layout.keys(rows.rows), without_nulls(rows.rows, self.key))
+        return self._keys[1], self._keys[2]
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The source's content."""
+        return self.source.content(as_of, memo)
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Import the source's content at frontier - 1."""
+        if self._own and not self.trace.loaded:
+            self.trace.fill(self.source.content(frontier - 1, memo).rows, frontier)
+
+    def traces(self) -> Sequence[Trace]:
+        """The trace, unless it is the table's."""
+        return (self.trace,) if self._own else ()
+
+    def release(self) -> None:
+        """Drop the arrangement, unless it is the table's."""
+        if self._own:
+            self.trace.release()
+
+
+class JoinNode(Node):
+    """Inner equi-join of two arrangements."""
+
+    label = "join"
+
+    def __init__(
+        self, fingerprint: str, left: ArrangeNode, right: ArrangeNode, schema: Schema, residual: Expr | None
+    ) -> None:
+        super().__init__(fingerprint, schema, [left, right])
+        self._left = left
+        self._right = right
+        self._joined = Joined(schema.arrow, residual)
+        reader = f"{self.label}-{fingerprint[:12]}"
+        self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """New left with all of the right, old left with new right: each pair once."""
+        left, right = self._left.delta, self._right.delta
+        one = self._half(left.rows, self._left, self._right, Span(lower - 1, None), left=True)
+        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower), left=False)
+        return merged(_both(one, two), left, right)
+
+    def _half(self, probes: Updates | None, mine: ArrangeNode, other: ArrangeNode, span: Span, *, left: bool) -> Delta:
+        if probes is None or not len(probes):
+            return QUIET
+        keys, nulls = mine.keys(probes)
+        return join_trace(probes, keys, nulls, other.trace.spine, span, self._joined, left=left)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The left side's content joined with the right trace at `as_of`."""
+        left, right = self._left.content(as_of, memo), self._right.content(as_of, memo)
+        self._right.trace.check_faithful(as_of)
+        pairs = self._half(left.rows, self._left, self._right, Span(as_of, as_of + 1), left=True)
+        return merged(pairs, left, right)
+
+    def release(self) -> None:
+        """Stop reading both arrangements."""
+        for reader in self._readers:
+            reader.release()
+
+
+def _both(one: Delta, two: Delta) -> Delta:
+    if two is QUIET:
+        return one
+    if one is QUIET:
+        return two
+    return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))
+
+
+class SumsNode(Node):
+    """Reduce over sums of lanes, with its state in an arrangement of its output."""
+
+    label = "reduce"
+
+    def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape) -> None:
+        super().__init__(fingerprint, shape.schema, [source])
+        self._source = source
+        self._shape = shape
+        self._accumulators = shape.accumulator_schema()
+        self._trace = Trace(
+            registry, "accumulators", f"{fingerprint}-accumulators", self._accumulators, tuple(range(shape.key))
+        )
+
+    def is_eager(self, lower: int) -> bool:
+        """The group without a key has its row from the first step on."""
+        return lower == 0 and self._shape.key == 0
+
+    def run(self, lower: int, upper: int) -> Delta:
+        """The corrections of the groups that change."""
+        source = self._source.delta
+        kept, delta = reduce_sums(
+            self._shape, self._accumulators, self._trace.spine, source.rows, lower, initial=lower == 0
+        )
+        if kept is not None:
+            self._trace.insert(kept, upper)
+        return merged(delta, source)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The results of the groups in the trace."""
+        upstream = self._source.content(as_of, memo)
+        kept = self._trace.snapshot(as_of)
+        return merged(results_from(self._shape, kept), Delta(None, upstream.errors))
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Sum up the source's content at frontier - 1."""
+        if not self._trace.loaded:
+            rows = self._source.content(frontier - 1, memo).rows
+            kept, _ = reduce_sums(self._shape, self._accumulators, None, rows, frontier - 1, initial=True)
+            self._trace.fill(kept, frontier)
+
+    def traces(self) -> Sequence[Trace]:
+        """The accumulators."""
+        return (self._trace,)
+
+    def release(self) -> None:
+        """Drop the accumulators."""
+        self._trace.release()
+
+
+class RecomputeNode(Node):
+    """Reduce over any aggregates, from its input arranged by the group key."""
+
+    label = "reduce"
+
+    def __init__(self, fingerprint: str, source: ArrangeNode, shape: Shape) -> None:
+        super().__init__(fingerprint, shape.schema, [source])
+        self._source = source
+        self._shape = shape
+        self._reader = source.trace.read_by(f"{self.label}-{fingerprint[:12]}")
+
+    def is_eager(self, lower: int) -> bool:
+        """The group without a key has its row from the first step on."""
+        return lower == 0 and self._shape.key == 0
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The corrections of the groups that change."""
+        source = self._source.delta
+        spine = self._source.trace.spine
+        span = Span(lower - 1, None)
+        return merged(recompute(self._shape, spine, source.rows, lower, span, initial=lower == 0), source)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The results of every group at `as_of`, computed from the trace."""
+        source = self._source.content(as_of, memo)
+        self._source.trace.check_faithful(as_of)
+        spine, span = self._source.trace.spine, Span(as_of, as_of + 1)
+        return merged(recompute(self._shape, spine, source.rows, as_of, span, initial=True), Delta(None, source.errors))
+
+    def release(self) -> None:
+        """Stop reading the input."""
+        self._reader.release()

@@ -1,0 +1,110 @@
+"""A node's own hold on an arrangement: filling it step by step, from a checkpoint, or from a collection's content.
+
+Always: what is inserted is described by whole runs of epochs, and a quiet step inserts nothing (the trace catches up
+when it is asked). Called by the dataflow's nodes that keep state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.arrangement import Arranged, Registry
+from engine.batch.batch import Batch
+from engine.batch.description import Description
+from engine.batch.layout import Layout
+from engine.batch.updates import Updates
+from engine.errors import InvariantBroken
+from engine.kernels.reduce import all_within
+from engine.lattice import CLOSED, Frontier
+from engine.schema import Schema
+from engine.trace.spine import Spine
+
+
+class Trace:
+    """One arrangement, written by one node. `loaded`: its content is that of the dataflow's frontier."""
+
+    def __init__(self, registry: Registry, label: str, collection: str, schema: Schema, key: tuple[int, ...]) -> None:
+        self._registry = registry
+        self._layout = Layout(schema, key)
+        by = ".".join(str(k) for k in key)
+        self.arranged: Arranged = registry.add(collection, self._layout, f"{label}-{collection[:20]}@{by}")
+        self._handle = self.arranged.hold("self")
+        self.spine: Spine = self.arranged.spine
+        self.loaded = False
+
+    @property
+    def name(self) -> str:
+        """The stable name of the arrangement."""
+        return self.arranged.name
+
+    def insert(self, updates: Updates, upper: int) -> None:
+        """Append the updates of the epochs before `upper` that were not yet inserted."""
+        upon = Description(self.spine.upper, Frontier.at(upper))
+        self.spine.insert(Batch.seal(self._layout, updates, upon))
+
+    def catch_up(self, upper: int) -> None:
+        """Say that nothing else happened before `upper`."""
+        if self.spine.upper.epoch < upper:
+            self.spine.insert(Batch.empty(self._layout, Description(self.spine.upper, Frontier.at(upper))))
+
+    def load(self, batches: Sequence[Batch], frontier: int) -> None:
+        """Resume from a checkpoint's batches, complete up to `frontier`. Raises InvariantBroken for any other."""
+        for batch in batches:
+            self.spine.insert(batch)
+            self._handle.advance(batch.description.since)
+        if self.spine.upper.epoch > frontier:
+            raise InvariantBroken("an arrangement is ahead of its checkpoint", arrangement=self.name, frontier=frontier)
+        self.catch_up(frontier)
+        self.loaded = True
+
+    def fill(self, content: Updates | None, frontier: int) -> None:
+        """Start from a collection's content at frontier - 1."""
+        as_of = frontier - 1
+        description = Description.epochs(0, frontier, as_of)
+        if content is None or not len(content):
+            self.spine.insert(Batch.empty(self._layout, description))
+        else:
+            self.spine.insert(Batch.seal(self._layout, content, description))
+        self._handle.advance(Frontier.at(as_of))
+        self.loaded = True
+
+    def snapshot(self, as_of: int) -> Updates:
+        """The content at `as_of`, an epoch that is complete. Raises NotFaithful before since."""
+        self.catch_up(as_of + 1)
+        return self.spine.snapshot(as_of)
+
+    def check_faithful(self, as_of: int) -> None:
+        """Raises NotFaithful if `as_of` lies before since."""
+        if as_of < self.spine.since.epoch:
+            self.spine.snapshot(as_of)
+
+    def advance(self, since: int) -> None:
+        """Give up the times before `since`, as far as the trace itself has come."""
+        epoch = min(since, self.spine.upper.epoch - 1)
+        if epoch > self._handle.since.epoch:
+            self._handle.advance(Frontier.at(epoch))
+
+    def read_by(self, reader: str) -> Reader:
+        """Name a reader; it never asks for the past, so it holds no since."""
+        return Reader(self._registry, self.arranged, reader)
+
+    def release(self) -> None:
+        """Let go of the arrangement, which is dropped with its last reader."""
+        self._registry.release(self._handle)
+
+
+class Reader:
+    """A node that reads another's arrangement in the step in which it is written."""
+
+    def __init__(self, registry: Registry, arranged: Arranged, reader: str) -> None:
+        self._registry = registry
+        self._handle = arranged.hold(reader, CLOSED)
+
+    def release(self) -> None:
+        """Stop reading."""
+        self._registry.release(self._handle)
+
+
+def times_within(updates: Updates | None, lower: int, upper: int) -> bool:
+    """True if every time t has lower ≤ t < upper."""
+    return updates is None or bool(all_within(updates.times, lower, upper))

@@ -1,0 +1,225 @@
+"""Dates and timestamps: arithmetic with days and intervals, date_trunc; the session's zone is UTC.
+
+Always: infinite values are the extreme integers of their lane and stay infinite; a result out of range fails its row.
+An interval is its text image, read once per distinct value. Registered in the catalogue at import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import calendar_text as text
+from engine.operators.expressions import columns as col
+from engine.operators.expressions import fallback
+from engine.operators.expressions.calendar_fields import (
+    FIELDS,
+    extract,
+    infinite_days,
+    infinite_stamps,
+    month_start,
+    months_of,
+)
+from engine.operators.expressions.casts import date_to_stamp
+from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry, refused
+from engine.schema import DataType, Kind
+
+Params = tuple[DataType, ...]
+DAY = text.DAY
+DATE_RANGE, STAMP_RANGE = "date out of range", "timestamp out of range"
+
+
+def _shift_days(sign: int, date_at: int) -> Maker:
+    def make(_params: Params, result: DataType) -> Kernel:
+        def kernel(*values: Values) -> Outcome:
+            days = col.operand(values[date_at]).astype(np.int64)
+            out = days + sign * col.operand(values[1 - date_at]).astype(np.int64)
+            infinite, there = infinite_days(days), col.all_valid(*values)
+            lost = there & ~infinite & ((out < text.MIN_DAY) | (out >= text.MAX_DAY))
+            out = np.where(infinite, days, np.where(lost, 0, out)).astype(np.int32)
+            return col.failing(col.build(out, result.arrow, ~there), (lost, DATE_RANGE))
+
+        return kernel
+
+    return make
+
+
+def _days_between(_params: Params, result: DataType) -> Kernel:
+    def kernel(left: Values, right: Values) -> Outcome:
+        a, b = col.operand(left).astype(np.int64), col.operand(right).astype(np.int64)
+        there = col.all_valid(left, right)
+        infinite = there & (infinite_days(a) | infinite_days(b))
+        out = np.where(infinite, 0, a - b).astype(np.int32)
+        return col.failing(col.build(out, result.arrow, ~there), (infinite, "cannot subtract infinite dates"))
+
+    return kernel
+
+
+def _interval_parts(value: Values) -> tuple[tuple[Any, Any, Any], Any]:
+    """((months, days, micros) as numpy or integers, messages) of intervals."""
+    if isinstance(value, pa.Scalar):
+        return text.read_interval(value.as_py()), None
+    parts = []
+    errors = None
+    for i in range(3):
+        out, errors = fallback.map_values(lambda s, i=i: text.read_interval(s)[i], pa.int64(), [value])
+        parts.append(pc.fill_null(out, 0).to_numpy(zero_copy_only=False))
+    return (parts[0], parts[1], parts[2]), errors
+
+
+def _add_months(days: Any, months: Any) -> Any:
+    """Day numbers moved by months; a day that the month has not becomes its last."""
+    own = months_of(days)
+    target = own + months
+    of_month = days - month_start(own)
+    last = month_start(target + 1) - month_start(target) - 1
+    return month_start(target) + np.minimum(of_month, last)
+
+
+def _shift_stamp(sign: int, stamp_at: int) -> Maker:
+    def make(params: Params, result: DataType) -> Kernel:
+        from_date = params[stamp_at].kind is Kind.DATE
+
+        def kernel(*values: Values) -> Outcome:
+            stamp, too_far = values[stamp_at], None
+            if from_date:
+                stamp, too_far = date_to_stamp(stamp, pa.timestamp("us"))
+            there = col.all_valid(stamp, values[1 - stamp_at])
+            try:
+                (months, days, micros), fault = _interval_parts(values[1 - stamp_at])
+            except RowError as error:
+                rows = col.length(*values)
+                return pa.nulls(rows, result.arrow), col.messages(there & np.ones(rows, bool), str(error), rows)
+            raw = col.operand(stamp).astype(np.int64)
+            infinite = infinite_stamps(raw)
+            day, rest = np.divmod(np.where(infinite, 0, raw), DAY)
+            if np.any(months):
+                day = _add_months(day, sign * months)
+            day = day + sign * days
+            extra, rest = np.divmod(rest + sign * micros, DAY)
+            day = day + extra
+            lost = there & ~infinite & ((day < text.MIN_DAY) | (day > text.STAMP_INFINITY // DAY - 1))
+            out = np.where(infinite, raw, np.where(lost, 0, day) * DAY + rest)
+            values_out, own = col.failing(col.build(out, result.arrow, ~there), (lost, STAMP_RANGE))
+            return values_out, col.first_error(too_far, fault, own)
+
+        return kernel
+
+    return make
+
+
+_UNIT_MICROS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+}
+
+
+def _truncate(field: str, micros: Any) -> Any:
+    if field in _UNIT_MICROS:
+        return micros // _UNIT_MICROS[field] * _UNIT_MICROS[field]
+    days = micros // DAY
+    if field == "day":
+        return days * DAY
+    if field == "week":
+        return (days - (days + 3) % 7) * DAY
+    months = months_of(days)
+    if field == "month":
+        return month_start(months) * DAY
+    if field == "quarter":
+        return month_start(months // 3 * 3) * DAY
+    years = months // 12 + 1970
+    if field == "decade":
+        years = years // 10 * 10
+    elif field in ("century", "millennium"):
+        size = 100 if field == "century" else 1000
+        years = (years - 1) // size * size + 1
+    return month_start((years - 1970) * 12) * DAY
+
+
+_TRUNCATED = (*_UNIT_MICROS, "day", "week", "month", "quarter", "year", "decade", "century", "millennium")
+
+
+def _date_trunc(params: Params, result: DataType) -> Kernel:
+    name = params[1].kind.value
+
+    def kernel(field: Values, value: Values) -> Outcome:
+        rows, there = col.length(field, value), col.all_valid(field, value)
+        raw = np.broadcast_to(col.operand(value), (rows,))
+        out, errors = np.zeros(rows, np.int64), None
+        infinite = infinite_stamps(raw)
+        spellings = [field.as_py()] if isinstance(field, pa.Scalar) else pc.unique(field).drop_null().to_pylist()
+        for spelled in spellings:
+            chosen = np.True_ if isinstance(field, pa.Scalar) else pc.fill_null(pc.equal(field, spelled), False)
+            mask = np.broadcast_to(np.asarray(chosen), (rows,)) & there
+            unit = FIELDS.get(spelled.lower())
+            if unit not in _TRUNCATED:
+                verb = "supported" if (unit or "").startswith("timezone") else "recognized"
+                message = f'unit "{spelled.lower()}" not {verb} for type {name}'
+                errors = col.first_error(errors, col.messages(mask, message, rows))
+                continue
+            out = np.where(mask & ~infinite, _truncate(unit, np.where(infinite, 0, raw)), out)
+        out = np.where(infinite, raw, out)
+        lost = there & ~infinite & (out // DAY < text.MIN_DAY)
+        values, own = col.failing(col.build(out, result.arrow, ~there), (lost, STAMP_RANGE))
+        if errors is not None:
+            values = pc.if_else(errors.is_valid(), pa.scalar(None, values.type), values)
+        return values, col.first_error(errors, own)
+
+    return kernel
+
+
+def _make_date(year: int, month: int, day: int) -> int:
+    astronomical = year + 1 if -(2**31) < year < 0 else year
+    if year in (0, -(2**31)) or not 1 <= month <= 12 or not 1 <= day <= text.month_days(astronomical, month):
+        raise RowError(f"date field value out of range: {astronomical}-{month:02d}-{day:02d}")
+    days = text.day_number(astronomical, month, day)
+    if not text.MIN_DAY <= days < text.MAX_DAY:
+        raise RowError(f"date out of range: {astronomical}-{month:02d}-{day:02d}")
+    return days
+
+
+def _made_date(_params: Params, result: DataType) -> Kernel:
+    def kernel(*values: Values) -> Outcome:
+        out, errors = fallback.map_values(_make_date, pa.int32(), values)
+        return col.retyped(out, result.arrow), errors
+
+    return kernel
+
+
+def _register() -> None:
+    date, number, interval = Kind.DATE, Kind.INTEGER, Kind.OTHER
+    stamp, zoned, clock = Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME
+    entry("+", (date, number), date, _shift_days(1, 0))
+    entry("+", (number, date), date, _shift_days(1, 1))
+    entry("-", (date, number), date, _shift_days(-1, 0))
+    entry("-", (date, date), number, _days_between)
+    for kind, result in ((date, stamp), (stamp, stamp), (zoned, zoned)):
+        entry("+", (kind, interval), result, _shift_stamp(1, 0))
+        entry("+", (interval, kind), result, _shift_stamp(1, 1))
+        entry("-", (kind, interval), result, _shift_stamp(-1, 0))
+    for kinds in ((stamp, stamp), (zoned, zoned), (clock, clock), (clock, interval), (interval, interval)):
+        refused("-", *kinds)
+    for kinds in ((date, clock), (clock, date), (clock, interval), (interval, clock), (interval, interval)):
+        refused("+", *kinds)
+    for kind in (date, stamp, zoned, clock):
+        entry("extract", (Kind.TEXT, kind), Kind.NUMERIC, extract(False), fallback=True)
+        entry("date_part", (Kind.TEXT, kind), Kind.DOUBLE, extract(True), fallback=True)
+    entry("date_trunc", (Kind.TEXT, stamp), stamp, _date_trunc)
+    entry("date_trunc", (Kind.TEXT, zoned), zoned, _date_trunc)
+    refused("date_trunc", Kind.TEXT, interval)
+    refused("date_part", Kind.TEXT, interval)
+    refused("extract", Kind.TEXT, interval)
+    refused("*", Kind.DOUBLE, interval)
+    refused("*", interval, Kind.DOUBLE)
+    refused("/", interval, Kind.DOUBLE)
+    entry("make_date", (number, number, number), date, _made_date, fallback=True)
+
+
+_register()

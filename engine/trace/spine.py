@@ -1,0 +1,234 @@
+"""Spine: a collection's history as batches of geometrically growing size, merged a little at each insert.
+
+Always: the batches tile [minimum, upper) without gap or overlap; answers are faithful at times ≥ `since`; the work of
+an insert is bounded by its size times the logarithm of the whole. Small batches are merged at once, several together;
+large ones two by two with fuel. Single writer: the dataflow that owns the arrangement.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.batch import Batch
+from engine.batch.keys import Keys
+from engine.batch.layout import Layout
+from engine.batch.merger import Merger
+from engine.batch.updates import Int64s, Updates
+from engine.errors import HeadraceError, InvariantBroken
+from engine.kernels import seek
+from engine.lattice import CLOSED, MINIMUM, Frontier
+from engine.trace.lookup import EARLIEST, LATEST, Matches, content, gather
+from engine.trace.small import merge_small
+
+SMALL = 512
+"""Batches of fewer updates than this are merged at once, several together."""
+
+_FAN = 5
+"""So many small neighbours of one magnitude become one."""
+
+_TINY = 32
+"""Below this size, sizes do not count: the overhead of a merge does."""
+
+_FUEL_AN_UPDATE = 8
+"""Updates merged for each one inserted, for each merge under way; 4 would just keep up with the levels' growth."""
+
+_FUEL_AN_INSERT = 256
+
+_LOPSIDED = 8
+"""`exert` leaves a batch alone beside one so many times its size."""
+
+
+class NotFaithful(HeadraceError):
+    """A question about a time before `since`, or one not yet complete."""
+
+    code = "since"
+
+
+class Spine:
+    """The trace of one arrangement, sorted by `layout`."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._batches: list[Batch] = []
+        self._mergers: dict[int, Merger] = {}
+        self._since = MINIMUM
+        self._physical = CLOSED
+        self._upper = MINIMUM
+        self._empty = layout.schema.empty()
+        self._view: tuple[Int64s, tuple[pa.RecordBatch, ...]] | None = None
+
+    @property
+    def upper(self) -> Frontier:
+        """The times not yet inserted."""
+        return self._upper
+
+    @property
+    def since(self) -> Frontier:
+        """Questions are answered faithfully at times ≥ this."""
+        return self._since
+
+    @property
+    def merging(self) -> int:
+        """How many merges are under way."""
+        return len(self._mergers)
+
+    def __len__(self) -> int:
+        return sum(len(b) for b in self._batches)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all batches, in bytes; room of merges under way apart."""
+        return sum(b.nbytes for b in self._batches)
+
+    def batches(self) -> tuple[Batch, ...]:
+        """The immutable batches that tile [minimum, upper), earliest first; merges under way appear as their inputs."""
+        return tuple(self._batches)
+
+    def insert(self, batch: Batch) -> None:
+        """Append the batch that begins where the last one ended, and do a share of the merging.
+
+        Raises InvariantBroken for a gap or another layout. An empty batch only moves `upper`.
+        """
+        if batch.layout is not self.layout and batch.layout != self.layout:
+            raise InvariantBroken("a batch of another layout", batch=batch.layout.key, spine=self.layout.key)
+        if batch.description.lower != self._upper:
+            raise InvariantBroken("batches do not meet", upper=self._upper, lower=batch.description.lower)
+        self._upper = batch.description.upper
+        last = len(self._batches) - 1
+        if not len(batch) and last >= 0:
+            # Merging with nothing is a matter of the description alone; a merge under way keeps its own.
+            self._widen(last, batch.description.upper)
+            return
+        if len(batch) >= SMALL:
+            self._merge_small(at_least=2)
+        self._batches.append(batch)
+        self._view = None
+        self._merge_small(at_least=_FAN)
+        self._work(len(batch) * _FUEL_AN_UPDATE + _FUEL_AN_INSERT)
+
+    def exert(self, fuel: int) -> int:
+        """Merge for about `fuel` updates, beyond what inserts do; returns the fuel left.
+
+        It stops where merging would cost more than it saves: at batches an eighth of the one before or smaller.
+        """
+        fuel -= self._work(fuel)
+        while fuel > 0 and not self._mergers:
+            at = len(self._batches) - 2
+            while at >= 0 and len(self._batches[at]) >= _LOPSIDED * len(self._batches[at + 1]):
+                at -= 1
+            if at < 0 or not self._begin(at):
+                break
+            fuel -= self._work(fuel)
+        return fuel
+
+    def advance(self, since: Frontier, physical: Frontier | None = None) -> None:
+        """Allow times to be advanced to `since` at later merges, and merges of batches whose upper is ≤ `physical`.
+
+        Frontiers never go back: an earlier one changes nothing. Without `physical` all batches may be merged.
+        """
+        self._since = self._since.join(since) if not since.closed else CLOSED
+        if physical is not None:
+            self._physical = physical
+
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+        """All updates of the keys, which may repeat and need no order.
+
+        `since`: times are advanced to it, and rows that cancel by then are gone; `until`: updates at epochs ≥ it are
+        left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow.
+        """
+        table, payloads = self._view or self._look()
+        return gather(table, payloads, keys, EARLIEST if since is None else since, LATEST if until is None else until)
+
+    def snapshot(self, as_of: int) -> Updates:
+        """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.
+
+        Raises NotFaithful before `since` and at epochs that are not complete.
+        """
+        if self._since.closed or as_of < self._since.epoch:
+            raise NotFaithful("the past was compacted", as_of=as_of, since=self._since, hint="ask at since or later")
+        if not self._upper.closed and as_of >= self._upper.epoch:
+            raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
+        return content(self.layout, self._batches, as_of)
+
+    def _look(self) -> tuple[Int64s, tuple[pa.RecordBatch, ...]]:
+        if self._batches:
+            table = np.array([b.addresses for b in self._batches])
+            self._view = (table, tuple(b.payload for b in self._batches))
+        else:
+            self._view = (np.empty((0, seek.COLUMNS), np.int64), (self._empty,))
+        return self._view
+
+    def _widen(self, at: int, upper: Frontier) -> None:
+        batch = self._batches[at]
+        described = type(batch.description)(batch.description.lower, upper, batch.description.since)
+        self._batches[at] = batch.described(described)
+        merger = self._mergers.get(at - 1)
+        if merger is not None:
+            merger.widen(upper)
+
+    def _merge_small(self, at_least: int) -> None:
+        """Merge at once the last small batches, if they are so many.
+
+        Going back from the end, a batch joins while it is not over twice the sum of those after it.
+        """
+        batches = self._batches
+        free = max(self._mergers, default=-2) + 2
+        start = stop = len(batches)
+        size = 0
+        while start > free:
+            mine = len(batches[start - 1])
+            if mine >= SMALL or (size and mine > 2 * max(size, _TINY)) or not self._may_merge(start - 1):
+                break
+            size += mine
+            start -= 1
+        if stop - start >= at_least:
+            self._batches[start:stop] = [merge_small(self.layout, batches[start:stop], self._since)]
+            self._view = None
+
+    def _work(self, fuel: int) -> int:
+        """Begin the merges that sizes call for and give each one under way `fuel`; returns what all of them spent."""
+        spent = 0
+        worked: dict[int, int] = {}
+        while True:
+            self._begin_due()
+            finished = False
+            for at in sorted(self._mergers, reverse=True):
+                merger = self._mergers[at]
+                left = worked.get(id(merger), fuel)
+                if left > 0:
+                    worked[id(merger)] = merger.work(left)
+                    spent += left - worked[id(merger)]
+                if merger.done:
+                    self._finish(at, merger)
+                    finished = True
+            if not finished:
+                return spent
+
+    def _finish(self, at: int, merger: Merger) -> None:
+        del self._mergers[at]
+        self._batches[at : at + 2] = [merger.result()]
+        self._mergers = {k if k < at else k - 1: m for k, m in self._mergers.items()}
+        self._view = None
+
+    def _begin_due(self) -> None:
+        """Begin merges of neighbours of which the earlier one is not twice the later one, and that one is not small."""
+        at = 0
+        while at + 1 < len(self._batches):
+            earlier, later = len(self._batches[at]), len(self._batches[at + 1])
+            if earlier < 2 * later and later >= SMALL and self._begin(at):
+                at += 1
+            at += 1
+
+    def _begin(self, at: int) -> bool:
+        busy = any(k in self._mergers for k in (at - 1, at, at + 1))
+        if busy or not self._may_merge(at) or not self._may_merge(at + 1):
+            return False
+        self._mergers[at] = Merger(self._batches[at], self._batches[at + 1], self._since)
+        return True
+
+    def _may_merge(self, at: int) -> bool:
+        return self._physical.closed or self._batches[at].description.upper.before(self._physical)

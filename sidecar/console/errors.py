@@ -1,0 +1,67 @@
+"""Errors on the terminal: one line for people or one JSON object, and the exit code that goes with each kind.
+
+Always: an error meant for people never shows a traceback. The codes are part of the interface (docs/cli.md).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from rich.console import Console
+
+from engine.errors import HeadraceError
+
+EXIT_CODES: dict[str, int] = {
+    "error": 1,
+    "internal": 1,
+    "config": 3,
+    "view": 4,
+    "type": 4,
+    "source": 5,
+    "sink": 5,
+    "connect": 5,
+    "http": 5,
+    "devstack": 5,
+    "state": 6,
+    "checkpoint": 6,
+    "reclock": 6,
+    "fenced": 7,
+    "undecodable": 8,
+    "continuity": 8,
+}
+"""Exit code by the kind of error; 0 is success, 2 a wrong command line, 130 Ctrl-C."""
+
+
+def exit_code(error: HeadraceError) -> int:
+    """The exit code of an error."""
+    return EXIT_CODES.get(error.code, 1)
+
+
+def fail(error: HeadraceError, *, as_json: bool) -> NoReturn:
+    """Print an error and leave with its exit code."""
+    others = list(getattr(error, "others", ()))
+    if as_json:
+        body = {"error": error.as_json(), "others": [e.as_json() for e in others]}
+        sys.stdout.write(json.dumps(body, default=str) + "\n")
+    else:
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        for each in (error, *others):
+            console.print(f"[bold red]error[/] {_escape(str(each))}")
+    raise SystemExit(exit_code(error))
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn our errors into messages and exit codes."""
+    try:
+        yield
+    except HeadraceError as error:
+        fail(error, as_json=as_json)

@@ -1,0 +1,46 @@
+"""`headrace init`: prints what was written, what was found wrong, and the least-privilege SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sidecar.console import show
+from sidecar.init import init
+
+
+def run_init(
+    *,
+    url: str,
+    folder: Path,
+    name: str,
+    topic_prefix: str,
+    tables: list[str] | None,
+    kafka: str,
+    connect: str | None,
+    register: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Reflect, write, register if asked, and print the report."""
+    report = init(
+        url, source_name=name, topic_prefix=topic_prefix, folder=folder, tables=tables, connect_url=connect,
+        register=register, kafka_bootstrap=kafka, force=force, create_heartbeat=register,
+    )  # fmt: skip
+    out = [
+        show.table(
+            f"{len(report.tables)} tables",
+            ("table", "key", "columns"),
+            [(t.name, ", ".join(t.key or ()) or "(none)", len(t.columns)) for t in report.tables],
+        ),
+        show.table("Written", ("file",), [(f,) for f in report.files]),
+    ]
+    if report.warnings:
+        rows = [(w.table or "", w.what, w.remedy) for w in report.warnings]
+        out.append(show.table("Warnings", ("table", "what", "remedy"), rows))
+    if report.findings:
+        wrong = [(f.setting, f.value, f.wanted, f.why) for f in report.findings]
+        out.append(show.table("Connector settings to change", ("setting", "is", "should be", "why"), wrong))
+    if report.registered:
+        out.append(show.table("Registered with Kafka Connect", ("connector",), [(report.registered,)]))
+    out.append(show.table("Least-privilege SQL for the source", ("run as the tables' owner",), [(report.sql,)]))
+    show.emit(report.as_json(), as_json=as_json, tables=out)

@@ -1,0 +1,56 @@
+"""The shop's traffic as a process of its own: `python -m sidecar.demo.writer URL RATE SEED`.
+
+Always: each transaction is whole and committed before the next; the rate is kept by a schedule, so that a late one is made
+up for. Ends at SIGTERM with the number of transactions on standard output.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+
+import psycopg
+
+from sidecar.demo.shop import Book
+
+
+def main(url: str, rate: float, seed: int) -> int:
+    """Write `rate` transactions a second until SIGTERM; returns how many."""
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    done = 0
+    with psycopg.connect(url) as db:
+        book = open_book(db, seed)
+        begin = time.monotonic()
+        while not stopping:
+            with db.transaction(), db.cursor() as cursor:
+                book.transact(cursor)
+            done += 1
+            ahead = begin + done / rate - time.monotonic()
+            if ahead > 0:
+                time.sleep(ahead)
+            elif ahead < -5:
+                begin = time.monotonic() - done / rate
+    sys.stdout.write(f"{done}\n")
+    return done
+
+
+def open_book(db: psycopg.Connection, seed: int) -> Book:
+    """A book that goes on where the shop's tables are."""
+    with db.transaction():
+        found = db.execute(
+            "select (select count(*) from customers), (select count(*) from products),"
+            " (select coalesce(max(id), 0) from orders)"
+        ).fetchone()
+        assert found is not None, "an aggregate gives one row"
+        customers, products, last = found
+        book = Book(random.Random(seed), customers, products, last + 1)  # noqa: S311 (a demo's data)
+        book.settled = [r[0] for r in db.execute("select id from orders where status = 'paid' order by id limit 5000")]
+    return book
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

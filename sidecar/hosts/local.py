@@ -1,0 +1,129 @@
+"""One process on one machine: builds the runtime, opens the HTTP door, turns the loop until a signal, drains, closes.
+
+Always: SIGTERM and SIGINT drain and leave with 0; a second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from engine.kernels import warm
+from sidecar.config import Settings
+from sidecar.health import Door
+from sidecar.metrics import memory
+from sidecar.runtime import Runtime
+from sidecar.wiring import Running, build, understand
+
+
+def serve(settings: Settings, *, as_json: bool = False) -> None:
+    """Run until told to stop. Raises HeadraceError when a part fails; exits 0 after a drain."""
+    warm()
+    running = build(understand(settings))
+    runtime = running.runtime
+    door = _open_door(settings, running)
+    stop_on_signals(runtime)
+    gc.freeze()
+    try:
+        _say(as_json, event="running", name=settings.config.name, http=door.address if door else None,
+             epoch=runtime.epoch, generation=runtime.parts.generation)  # fmt: skip
+        runtime.run()
+        _say(as_json, event="stopped", epoch=runtime.epoch)
+    finally:
+        if door is not None:
+            door.close()
+        running.close()
+
+
+def stop_on_signals(runtime: Runtime) -> None:
+    """SIGTERM and SIGINT ask the loop to stop; a second one is taken as it is by default."""
+
+    def stop(number: int, _frame: object) -> None:
+        runtime.stopping = True
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _open_door(settings: Settings, running: Running) -> Door | None:
+    if settings.config.http is None:
+        return None
+    door = Door(
+        settings.config.http,
+        health=lambda: (True, ""),
+        ready=lambda: running.runtime.ready,
+        metrics=running.metrics.render,
+        status=lambda: status(running),
+    )
+    door.start()
+    return door
+
+
+def status(running: Running) -> Mapping[str, Any]:
+    """What `headrace status` shows; read while the loop turns, so figures may be a turn apart."""
+    runtime, parts = running.runtime, running.runtime.parts
+    views_of = {v.view.name: v for v in parts.views}
+    return {
+        "name": parts.name,
+        "program": parts.program,
+        "generation": parts.generation,
+        "epoch": runtime.epoch,
+        "transactions": runtime.transactions,
+        "ready": runtime.ready[0],
+        "uptime_seconds": round(parts.wall() - runtime.started, 1),
+        "memory": memory(),
+        "sources": [_source(runtime, i) for i in range(len(parts.intakes))],
+        "views": [
+            {
+                "name": name,
+                "epoch": state.frontier,
+                "sinks": list(state.sinks),
+                "errors": sum(state.errors.values()),
+                "error": next(iter(state.errors), None),
+                "key": None if state.view.key is None else [state.view.schema.columns[k].name for k in state.view.key],
+            }
+            for name, state in views_of.items()
+        ],
+        "arrangements": [
+            {
+                "name": name,
+                "rows": len(arranged),
+                "bytes": arranged.nbytes,
+                "readers": len(arranged.readers) - 1,
+                "views": [s.view.name for s in parts.views if name in parts.flow.arrangements_of(s.output)],
+            }
+            for name, arranged in sorted(parts.flow.arrangements().items())
+        ],
+        "sinks": [{"name": g.name, "epoch": g.epoch, "behind": runtime.epoch - g.epoch} for g in parts.groups],
+        "legs_ms": running.metrics.quantiles(),
+    }
+
+
+def _source(runtime: Runtime, index: int) -> dict[str, Any]:
+    intake = runtime.parts.intakes[index]
+    frontier = runtime.sources.get(intake.name)
+    here = intake.source.positions()
+    ends = intake.source.high_watermarks()
+    waiting = intake.assembler.waiting()
+    return {
+        "name": intake.name,
+        "type": intake.kind,
+        "events": intake.counts.events,
+        "decode_seconds": round(intake.counts.decode_seconds, 3),
+        "lsn": None if frontier is None else frontier.lsn,
+        "commit_us": None if frontier is None else frontier.commit_us,
+        "positions": here,
+        "lag": sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items()),
+        "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
+    }
+
+
+def _say(as_json: bool, **fact: object) -> None:
+    text = json.dumps(fact) if as_json else " ".join(f"{k}={v}" for k, v in fact.items())
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

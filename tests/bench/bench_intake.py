@@ -1,0 +1,190 @@
+"""Intake: events a second from bytes to columns, against a bare `orjson.loads` of the same messages.
+
+Rounds alternate between ours and the peer and their medians are reported, so that a busy machine slows both alike. One
+core: nothing here starts a thread. Run as `python -m tests.bench.bench_intake`; writes build/bench/intake.json.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from connectors.changes import Messages
+from connectors.formats.debezium import DebeziumFormat
+from connectors.formats.tables import TableSpec
+from engine.schema import Column, DataType, Schema
+
+EVENTS = 20_000
+ROUNDS = 9
+TOPIC = "shop.public.orders"
+
+COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "id": ("bigint", {"type": "int64"}),
+    "customer_id": ("integer", {"type": "int32"}),
+    "status": ("text", {"type": "string"}),
+    "total": ("numeric(12,2)", {"type": "string"}),
+    "currency": ("character(3)", {"type": "string"}),
+    "placed_at": ("timestamp", {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}),
+    "updated_at": ("timestamptz", {"type": "string", "name": "io.debezium.time.ZonedTimestamp"}),
+    "due": ("date", {"type": "int32", "name": "io.debezium.time.Date"}),
+    "note": ("text", {"type": "string"}),
+    "reference": ("bigint", {"type": "int64"}),
+    "address": ("text", {"type": "string"}),
+    "weight": ("double precision", {"type": "double"}),
+    "express": ("boolean", {"type": "boolean"}),
+}
+
+
+def spec() -> TableSpec:
+    """The orders table, declared."""
+    columns = [Column(name, DataType.parse(kind)) for name, (kind, _) in COLUMNS.items()]
+    return TableSpec("public.orders", Schema.of(columns, ["id"]))
+
+
+def event(i: int) -> dict[str, Any]:
+    """One insert of about 800 bytes."""
+    stamp = 1_795_233_883_419_450 + i
+    return {
+        "before": None,
+        "after": {
+            "id": i, "customer_id": i * 7919 % 100_003, "status": ("new", "paid", "shipped")[i % 3],
+            "total": f"{i * 31 % 10**7 / 100:.2f}", "currency": "EUR", "placed_at": stamp,
+            "updated_at": f"2026-11-21T10:11:{i % 60:02d}.{i % 10**6:06d}Z", "due": 20213 + i % 100,
+            "note": f"some free text that describes the order {i}", "reference": i * 104_729,
+            "address": f"Street {i}, 1010 City", "weight": i * 0.25, "express": i % 2 == 0,
+        },
+        "source": {
+            "version": "3.6.3.Final", "connector": "postgresql", "name": "shop", "ts_ms": stamp // 1000,
+            "snapshot": "false", "db": "shop", "sequence": f'["{stamp}","{stamp}"]', "ts_us": stamp,
+            "ts_ns": stamp * 1000, "schema": "public", "table": "orders", "txId": 1739 + i // 7, "lsn": 63407168 + i,
+            "xmin": None, "origin": None, "origin_lsn": None,
+        },
+        "transaction": {"id": f"{1739 + i // 7}:63407168", "total_order": i % 7 + 1, "data_collection_order": 1},
+        "op": "c", "ts_ms": stamp // 1000, "ts_us": stamp, "ts_ns": stamp * 1000,
+    }  # fmt: skip
+
+
+def connect_schema() -> dict[str, Any]:
+    """The Connect schema that the JSON converter would put before each event."""
+
+    def struct(name: str, fields: list[dict[str, Any]], field: str) -> dict[str, Any]:
+        return {"type": "struct", "fields": fields, "optional": True, "name": name, "field": field}
+
+    row = [{**described, "optional": True, "field": name} for name, (_, described) in COLUMNS.items()]
+    texts = ("version", "connector", "name", "snapshot", "db", "sequence", "schema", "table", "origin")
+    numbers = ("ts_ms", "ts_us", "ts_ns", "txId", "lsn", "xmin", "origin_lsn")
+    source = [{"type": "string", "optional": True, "field": name} for name in texts]
+    source += [{"type": "int64", "optional": True, "field": name} for name in numbers]
+    fields = [
+        struct("shop.public.orders.Value", row, "before"),
+        struct("shop.public.orders.Value", row, "after"),
+        struct("io.debezium.connector.postgresql.Source", source, "source"),
+        {"type": "string", "optional": False, "field": "op"},
+    ]
+    return {"type": "struct", "fields": fields, "optional": False, "name": "shop.public.orders.Envelope"}
+
+
+def messages(count: int, with_schema: bool) -> Messages:
+    """`count` inserts as one run of one partition."""
+    schema = connect_schema()
+    key_schema = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}]}
+    values, keys = [], []
+    for i in range(count):
+        key, value = {"id": i}, event(i)
+        values.append(orjson.dumps({"schema": schema, "payload": value} if with_schema else value))
+        keys.append(orjson.dumps({"schema": key_schema, "payload": key} if with_schema else key))
+    return Messages(TOPIC, 0, np.arange(count, dtype=np.int64), keys, values, np.zeros(count, np.int64))
+
+
+def alternate(ours: Callable[[], object], peer: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Median CPU seconds of each, in alternating rounds after one to warm up."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 1):
+        for run, times in zip((ours, peer), taken, strict=True):
+            start = time.process_time()
+            run()
+            if number:
+                times.append(time.process_time() - start)
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def rate(name: str, batch: Messages, form: DebeziumFormat, goal: float | None) -> dict[str, Any]:
+    """Events a second of one run of messages."""
+
+    def ours() -> None:
+        decoded = form.decode(batch)
+        assert sum(map(len, decoded.changes)) == len(batch)
+        assert not decoded.undecodable
+
+    def peer() -> None:
+        for value in batch.values:
+            orjson.loads(value)  # type: ignore[arg-type]
+
+    mine, theirs = alternate(ours, peer, ROUNDS)
+    return line(name, "events/s", len(batch) / mine, len(batch) / theirs, goal, more_is_better=True)
+
+
+def latency(batch: Messages, form: DebeziumFormat, goal: float) -> dict[str, Any]:
+    """Microseconds for a run of a few messages."""
+    repeats = 400
+
+    def ours() -> None:
+        for _ in range(repeats):
+            form.decode(batch)
+
+    def peer() -> None:
+        for _ in range(repeats):
+            for value in batch.values:
+                orjson.loads(value)  # type: ignore[arg-type]
+
+    mine, theirs = alternate(ours, peer, ROUNDS)
+    name = f"a run of {len(batch)} messages"
+    return line(name, "µs", mine / repeats * 1e6, theirs / repeats * 1e6, goal, more_is_better=False)
+
+
+def line(name: str, unit: str, ours: float, peer: float, goal: float | None, *, more_is_better: bool) -> dict[str, Any]:
+    """One line of the report. `ratio` is ours over the peer's, in the unit given."""
+    met = None if goal is None else (ours >= goal if more_is_better else ours <= goal)
+    return {
+        "name": name, "unit": unit, "ours": round(ours, 1), "peer": "orjson.loads", "peer_value": round(peer, 1),
+        "ratio": round(ours / peer, 3), "goal": goal, "met": met,
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Measure, print, write."""
+    declared = {"public.orders": spec()}
+    plain, carrying = messages(EVENTS, False), messages(EVENTS // 4, True)
+    report = [
+        rate(f"{len(plain.values[0] or b'')}-byte envelope, no schema", plain, fresh(declared), 100_000.0),
+        rate(f"{len(carrying.values[0] or b'')}-byte envelope, with schema", carrying, fresh(None), None),
+        latency(messages(2, False), fresh(declared), 150.0),
+    ]
+    path = Path("build/bench/intake.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    out = sys.stdout.write
+    out(f"intake on one core of {platform.machine()}, Python {platform.python_version()}\n")
+    for row in report:
+        goal = "" if row["goal"] is None else f"  goal {row['goal']:,.0f} {'met' if row['met'] else 'MISSED'}"
+        out(f"{row['name']:<34}{row['ours']:>12,.0f} {row['unit']:<9} orjson.loads {row['peer_value']:>10,.0f}"
+            f"  ratio {row['ratio']:.2f}{goal}\n")  # fmt: skip
+    return 0
+
+
+def fresh(tables: dict[str, TableSpec] | None) -> DebeziumFormat:
+    """A format that has seen nothing yet."""
+    return DebeziumFormat("shop", "shop", tables)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

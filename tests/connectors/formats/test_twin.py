@@ -1,0 +1,175 @@
+"""The decoder against its naive twin, over random runs with every operation and every kind of damage."""
+
+from __future__ import annotations
+
+import base64
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.changes import Messages
+from connectors.formats import envelope as envelope_module
+from connectors.formats.envelope import EnvelopeDecoder
+from connectors.formats.tables import Encodings
+from connectors.formats.temporal import civil
+from tests.connectors.formats.events import envelope, messages, source, table
+from tests.reference import debezium as twin
+
+COLUMNS = {
+    "id": "bigint", "n": "integer", "t": "text", "f": "double precision", "num": "numeric(12,2)", "free": "numeric",
+    "d": "date", "ts": "timestamp", "tz": "timestamptz", "b": "bytea", "flag": "boolean", "j": "jsonb",
+}  # fmt: skip
+FLAT = table("public.t", COLUMNS, partitions=("public.leaf",))
+NESTED = table("public.t", {**COLUMNS, "a": "integer[]"})
+KEYLESS = table("public.t", COLUMNS, None)
+
+_TEXT = st.text(max_size=12) | st.sampled_from(["\x00", "😀", '"\\\n\t', "x" * 8500, ',"source":{'])
+_MICROS = st.integers(-62135596800 * 10**6, 253402300799 * 10**6)
+
+
+def _stamp(micros: int) -> str:
+    seconds, fraction = divmod(micros, 10**6)
+    day, clock = divmod(seconds, 86400)
+    year, month, of_month = civil(day)
+    return (
+        f"{year:04d}-{month:02d}-{of_month:02d}T{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}"
+        f".{fraction:06d}Z"
+    )
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "n": st.integers(-(2**31), 2**31 - 1),
+    "t": _TEXT,
+    "f": st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["NaN", "Infinity", "-Infinity"]),
+    "num": st.decimals(-(10**10), 10**10, places=2).map(lambda d: f"{d:.2f}"),
+    "free": st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20).map(
+        lambda d: format(d, "f")
+    ),
+    "d": st.integers(-700_000, 2_900_000),
+    "ts": _MICROS,
+    "tz": _MICROS.map(_stamp),
+    "b": st.binary(max_size=20).map(lambda b: base64.b64encode(b).decode()),
+    "flag": st.booleans(),
+    "j": _TEXT.map(json.dumps),
+    "a": st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), max_size=3),
+}
+WRONG = ["x", 1.5, 2**70, [], True, {"a": 1}, "12.345", -(2**63) - 1]
+JUNK = [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"op":"c"}', b"3", b'{"a":1}\n{"b":2}']
+
+
+@st.composite
+def rows(draw: st.DrawFn, names: list[str]) -> dict[str, Any]:
+    made = {"id": draw(st.integers(-(2**63), 2**63 - 1))}
+    made |= {n: draw(st.none() | VALUES[n]) if draw(st.booleans()) else None for n in names if n != "id"}
+    damage = draw(st.integers(0, 120))
+    name = draw(st.sampled_from([n for n in names if n != "id"]))
+    if damage == 0:
+        made[name] = draw(st.sampled_from(WRONG))
+    elif damage == 1:
+        del made[name]
+    elif damage < 5:
+        made[draw(st.sampled_from(["t", "j", "b"]))] = twin.PLACEHOLDER
+    elif damage == 5:
+        made["added"] = 1
+    return made
+
+
+@st.composite
+def runs(draw: st.DrawFn, names: list[str], ops: str) -> Messages:
+    pool = draw(st.lists(rows(names), min_size=1, max_size=5))
+    count = draw(st.sampled_from([1, 2, 20, 64, 90]))
+    pick = Random(draw(st.integers(0, 2**32)))
+    values: list[Any] = []
+    keys: list[Any] = []
+    for _ in range(count):
+        image, other, op = pick.choice(pool), pick.choice(pool), pick.choice(ops)
+        of = pick.choice(["public.t"] * 30 + ["public.leaf", "public.other"])
+        value: Any = envelope(op, None, image, of)
+        if op in "UD":
+            value = envelope(op.lower(), other, image if op == "U" else None, of)
+        elif op == "d":
+            value = envelope("d", pick.choice([{"id": 5, "t": None}, None]), None, of)
+        elif op == "t":
+            value = envelope("t", None, None, of)
+        elif op == "m":
+            value = {
+                "op": "m",
+                "source": source("."),
+                "transaction": None,
+                "message": {"prefix": "p", "content": "AA=="},
+            }
+        elif op == "0":
+            value = None
+        elif op == "!":
+            value = pick.choice(JUNK)
+        values.append(value)
+        keys.append({"id": 6} if op == "d" else None)
+    return messages(values, keys)
+
+
+def check(spec: Any, run: Messages) -> None:
+    expected, bad = twin.decode(spec, run)
+
+    def decoded() -> Any:
+        return EnvelopeDecoder({spec.name: spec}, Encodings()).decode(run)
+
+    whole = decoded()
+    assert twin.plain(whole.changes) == expected
+    assert [u.offset for u in whole.undecodable] == bad
+    assert all(u.reason and u.topic == run.topic and u.partition == 3 for u in whole.undecodable)
+
+
+COMMON = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@COMMON
+@given(runs(list(COLUMNS), "c" * 30 + "r" * 10 + "u" * 20 + "ddd0"))
+def test_a_flat_table_as_the_columnar_path_sees_it(run: Messages) -> None:
+    check(FLAT, run)
+
+
+@COMMON
+@given(runs([*COLUMNS, "a"], "c" * 30 + "uuuuudddt0!m"))
+def test_a_nested_table_and_damage(run: Messages) -> None:
+    check(NESTED, run)
+
+
+@COMMON
+@given(runs(list(COLUMNS), "c" * 20 + "UUUUDDDut0!"))
+def test_a_keyless_table(run: Messages) -> None:
+    check(KEYLESS, run)
+
+
+@COMMON
+@given(runs(list(COLUMNS), "c" * 40 + "u" * 20 + "dd0"))
+def test_any_cut_of_a_run_decodes_to_the_same(run: Messages) -> None:
+    """Both row paths and the columnar path agree: one message at a time is the same as all at once."""
+    decoder = EnvelopeDecoder({FLAT.name: FLAT}, Encodings())
+    whole = decoder.decode(run)
+    single = [decoder.decode(_slice(run, i, i + 1)) for i in range(len(run))]
+    assert twin.plain(whole.changes) == twin.plain([c for d in single for c in d.changes])
+    assert whole.undecodable == [u for d in single for u in d.undecodable]
+
+
+def _slice(run: Messages, low: int, high: int) -> Messages:
+    return Messages(
+        run.topic, run.partition, run.offsets[low:high], run.keys[low:high], run.values[low:high],
+        run.timestamps[low:high],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [64, 100])
+def test_the_columnar_path_is_taken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain runs never build a Python object a row: the row path may not even be asked."""
+    monkeypatch.setattr(envelope_module, "build", None)
+    row = {
+        "id": 1, "n": 2, "t": "x", "f": 1.5, "num": "1.25", "free": "3.10", "d": 5, "ts": 7,
+        "tz": "2024-01-01T00:00:00Z", "b": "AQ==", "flag": True, "j": None,
+    }  # fmt: skip
+    values = [envelope("c", None, row)] * (count - 2) + [envelope("d", {"id": 1}), None]
+    decoded = EnvelopeDecoder({FLAT.name: FLAT}, Encodings()).decode(messages(values))
+    assert [len(c) for c in decoded.changes] == [count - 1]

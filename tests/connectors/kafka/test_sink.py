@@ -1,0 +1,174 @@
+"""What only the Kafka sink promises: records per epoch with their headers, ends for readers, policies, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal as D
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.cimpl import NewTopic, Producer
+
+from connectors.kafka.sink import KafkaSink
+from connectors.sink import Fenced, SinkError
+from tests.contracts.sink import LINES, ORDERS, changes, frontier, stamps, texts, view_of, whole
+from tests.contracts.test_kafka_sink import KafkaHarness, read_committed
+
+
+@pytest.fixture
+def harness(kafka: str, unique: str) -> Iterator[KafkaHarness]:
+    made = KafkaHarness(kafka, f"{unique}.")
+    yield made
+    made.close()
+
+
+def sent(harness: KafkaHarness, view: str) -> list[tuple[Any, Any, dict[str, bytes]]]:
+    records = read_committed(harness.bootstrap, f"{harness.prefix}{view}")
+    return [
+        (orjson.loads(m.key()), None if m.value() is None else orjson.loads(m.value()), dict(m.headers() or []))
+        for m in records
+    ]
+
+
+def test_each_epoch_sends_one_record_a_key_with_its_stamp(harness: KafkaHarness) -> None:
+    sink = harness.make()
+    sink.open([ORDERS])
+    sink.write({ORDERS.name: whole(ORDERS, 1, (1, D("1.00"), "a"))}, frontier(1), stamps(1))
+    flow = changes(
+        ORDERS,
+        ((1, D("1.00"), "a"), 2, -1), ((1, D("1.50"), "a"), 2, 1), ((2, None, None), 2, 1),
+        ((1, D("1.50"), "a"), 3, -1), ((2, None, None), 3, -1), ((2, None, None), 3, 1),
+    )  # fmt: skip
+    sink.write({ORDERS.name: flow}, frontier(3), stamps(2, 3))
+    records = sent(harness, ORDERS.name)
+    assert [(key, value, int(headers["epoch"])) for key, value, headers in records] == [
+        ({"customer": 1}, {"customer": 1, "total": "1.00", "note": "a"}, 1),
+        ({"customer": 1}, {"customer": 1, "total": "1.50", "note": "a"}, 2),
+        ({"customer": 2}, {"customer": 2, "total": None, "note": None}, 2),
+        ({"customer": 1}, None, 3),
+    ]
+    assert records[1][2] == {"epoch": b"2", "source": b"shop", "lsn": b"200", "commit_us": b"%d" % (10**15 + 2)}
+
+
+def test_a_keyless_record_is_the_row_and_how_often_it_is_there(harness: KafkaHarness) -> None:
+    sink = harness.make()
+    sink.open([LINES])
+    sink.write({LINES.name: changes(LINES, (("a", 1), 1, 2), whole=True)}, frontier(1))
+    sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1), (("a", 1), 3, -3))}, frontier(3))
+    row = {"product": "a", "quantity": 1}
+    assert [(key, value) for key, value, _ in sent(harness, LINES.name)] == [
+        (row, {"row": row, "count": 2}),
+        (row, {"row": row, "count": 3}),
+        (row, None),
+    ]
+    with pytest.raises(SinkError, match="less than zero"):
+        sink.write({LINES.name: changes(LINES, (("a", 1), 4, -1))}, frontier(4))
+    sink.write({LINES.name: changes(LINES, (("a", 1), 5, 1))}, frontier(5))
+    assert sent(harness, LINES.name)[-1][1] == {"row": row, "count": 1}
+
+
+def test_the_frontier_names_the_end_of_each_output_partition(harness: KafkaHarness) -> None:
+    sink = harness.make()
+    sink.open([ORDERS, LINES])
+    sink.write(
+        {ORDERS.name: whole(ORDERS, 1, (1, None, None), (2, None, None)), LINES.name: whole(LINES, 1)}, frontier(1)
+    )
+    first = harness.frontier()
+    assert first["ends"] == {f"{harness.prefix}{ORDERS.name}": {"0": 2}}
+    sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1))}, frontier(2))
+    second = harness.frontier()
+    assert second["ends"] == {f"{harness.prefix}{ORDERS.name}": {"0": 2}, f"{harness.prefix}{LINES.name}": {"0": 1}}
+    assert (second["epoch"], second["generation"], second["sources"]["shop"]["lsn"]) == (2, 1, 2 << 32 | 255)
+    sink.write({ORDERS.name: changes(ORDERS, ((1, None, None), 3, -1))}, frontier(3))
+    assert harness.frontier()["ends"][f"{harness.prefix}{ORDERS.name}"] == {"0": 4}, "a marker stands between"
+
+
+def test_several_partitions_keep_each_key_in_one(harness: KafkaHarness, kafka: str) -> None:
+    config = {"bootstrap.servers": kafka}
+    sink = KafkaSink("group", config, harness.prefix, sidecar=harness.prefix, replication=1, partitions=3)
+    sink.open([ORDERS])
+    rows = [(i, None, str(i)) for i in range(30)]
+    sink.write({ORDERS.name: whole(ORDERS, 1, *rows)}, frontier(1))
+    sink.write({ORDERS.name: changes(ORDERS, *[(row, 2, -1) for row in rows])}, frontier(2))
+    ends = harness.frontier()["ends"][f"{harness.prefix}{ORDERS.name}"]
+    assert len(ends) == 3
+    left = set()
+    for partition, end in ends.items():
+        for message in read_committed(kafka, f"{harness.prefix}{ORDERS.name}", end, int(partition)):
+            (left.discard if message.value() is None else left.add)((partition, message.key()))
+    assert left == set()
+    sink.close()
+
+
+def test_values_that_json_numbers_would_round_are_texts(harness: KafkaHarness) -> None:
+    exact = view_of(
+        "exact", ["k"], k="bigint!", n="numeric", d="double precision", j="jsonb", t="timestamptz", b="bytea"
+    )
+    sink = harness.make()
+    sink.open([exact])
+    row = (2**63 - 1, "1.50", 0.1, '{"a": 1.10}', 0, b"\x00\xff")
+    sink.write({exact.name: whole(exact, 1, row, (1, "NaN", float("nan"), None, None, None))}, frontier(1))
+    values = [m.value() for m in read_committed(harness.bootstrap, f"{harness.prefix}exact")]
+    assert values[0] == (
+        b'{"k":9223372036854775807,"n":"1.50","d":0.1,"j":{"a": 1.10},"t":"1970-01-01T00:00:00+00:00","b":"\\\\x00ff"}'
+    )
+    assert values[1] == b'{"k":1,"n":"NaN","d":"NaN","j":null,"t":null,"b":null}'
+
+
+def test_topics_are_compacted_and_a_strangers_topic_is_refused(harness: KafkaHarness, kafka: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    harness.make().open([ORDERS])
+    for topic in (ORDERS.name, "frontier"):
+        resource = ConfigResource(ConfigResource.Type.TOPIC, f"{harness.prefix}{topic}")
+        assert admin.describe_configs([resource])[resource].result()["cleanup.policy"].value == "compact"
+    taken = f"{harness.prefix}{LINES.name}"
+    admin.create_topics([NewTopic(taken, 1, 1, config={"cleanup.policy": "delete"})])[taken].result()
+    with pytest.raises(SinkError, match="would lose rows"):
+        harness.make().open([ORDERS, LINES])
+    full = f"{harness.prefix}full"
+    admin.create_topics([NewTopic(full, 1, 1, config={"cleanup.policy": "compact"})])[full].result()
+    producer = Producer({"bootstrap.servers": kafka})
+    producer.produce(full, b"theirs", b"k")
+    producer.flush(10)
+    with pytest.raises(SinkError, match="did not write"):
+        harness.make().open([view_of("full", ["id"], id="bigint!")])
+
+
+def test_an_instance_that_lost_an_answer_does_not_fence_its_successor(harness: KafkaHarness) -> None:
+    old = harness.make()
+    old.open([ORDERS])
+    old.write({ORDERS.name: whole(ORDERS, 1)}, frontier(1))
+    new = harness.make()
+    new.open([ORDERS])
+    old._drop()  # as after an ambiguous end: the next write must settle first
+    with pytest.raises(Fenced):
+        old.write({ORDERS.name: changes(ORDERS, ((1, None, None), 2, 1))}, frontier(2))
+    new.write({ORDERS.name: changes(ORDERS, ((2, None, None), 2, 1))}, frontier(2))
+    assert harness.content(ORDERS) == texts(ORDERS, (2, None, None))
+
+
+def test_a_failed_write_leaves_the_counts_as_they_were(harness: KafkaHarness) -> None:
+    sink = harness.make()
+    sink.open([LINES, ORDERS])
+    sink.write({LINES.name: whole(LINES, 1, ("a", 1)), ORDERS.name: whole(ORDERS, 1)}, frontier(1))
+    bad = changes(ORDERS, ((1, None, "a"), 2, 1), ((1, None, "b"), 2, 1))
+    with pytest.raises(SinkError):
+        sink.write({LINES.name: changes(LINES, (("a", 1), 2, 5)), ORDERS.name: bad}, frontier(2))
+    sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1))}, frontier(2))
+    assert sent(harness, LINES.name)[-1][1]["count"] == 2
+
+
+def test_a_broker_that_is_not_there_is_told(unique: str) -> None:
+    with pytest.raises(SinkError, match="start Kafka"):
+        KafkaSink("group", {"bootstrap.servers": "127.0.0.1:1"}, unique, patience=1.0).open([ORDERS])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"bootstrap.servers": "x:1", "no.such.key": "1"}, {"bootstrap.servers": "x:1", "acks": "1"}, {}],
+)
+def test_settings_that_cannot_be_are_named(config: dict[str, str]) -> None:
+    with pytest.raises(SinkError, match=r"no\.such\.key|acks|bootstrap\.servers"):
+        KafkaSink("group", config).open([])

@@ -1,0 +1,130 @@
+"""What only the Kafka source promises: settings that pass through, headers, losses at run time, committed offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from connectors.kafka.source import KafkaSource
+from connectors.source import SourceError
+from tests.contracts.source import gather
+from tests.contracts.test_kafka_source import KafkaSourceHarness
+
+
+@pytest.fixture
+def harness(kafka: str, unique: str) -> Iterator[KafkaSourceHarness]:
+    made = KafkaSourceHarness(kafka, f"{unique}.")
+    yield made
+    made.close()
+
+
+def poll_until_error(source: KafkaSource, timeout: float = 10.0) -> SourceError:
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        try:
+            source.poll(0.1)
+        except SourceError as error:
+            return error
+    raise AssertionError("no error came")
+
+
+def test_a_key_of_ours_is_refused_when_it_says_otherwise() -> None:
+    with pytest.raises(SourceError, match=r"setting=isolation\.level"):
+        KafkaSource({"bootstrap.servers": "x:1", "isolation.level": "read_uncommitted"}, wants=lambda _: True)
+    KafkaSource({"bootstrap.servers": "x:1", "enable.auto.commit": "false"}, wants=lambda _: True)
+
+
+def test_an_unknown_key_is_named_and_a_bad_value_is_not_shown() -> None:
+    source = KafkaSource({"bootstrap.servers": "x:1", "no.such": "1"}, wants=lambda _: True)
+    with pytest.raises(SourceError, match=r"no\.such"):
+        source.open({})
+    secret = KafkaSource({"bootstrap.servers": "x:1", "fetch.min.bytes": "hunter2"}, wants=lambda _: True)
+    with pytest.raises(SourceError, match=r"setting=fetch\.min\.bytes") as told:
+        secret.open({})
+    assert "hunter2" not in str(told.value)
+
+
+def test_headers_come_only_where_there_are_any(harness: KafkaSourceHarness) -> None:
+    bare, headed = f"{harness.prefix}bare", f"{harness.prefix}headed"
+    for topic in (bare, headed):
+        harness.create(topic)
+    harness.append(bare, b"1", key=b"k")
+    producer = Producer(harness.config)
+    producer.produce(headed, b"1", headers=[("a", b"1"), ("a", None)], timestamp=1234)
+    producer.produce(headed, b"2")
+    producer.flush(10)
+    source = harness.make()
+    source.open({})
+    found = {}
+    end = time.monotonic() + 10
+    while len(found) < 2 and time.monotonic() < end:
+        found.update({m.topic: m for m in source.poll(0.1)})
+    assert found[bare].headers is None
+    assert found[bare].keys == [b"k"]
+    assert found[headed].headers == [[("a", b"1"), ("a", None)], []]
+    assert found[headed].timestamps[0] == 1234
+
+
+def test_a_message_lost_while_running_is_named_and_other_topics_go_on(harness: KafkaSourceHarness) -> None:
+    topic, other = f"{harness.prefix}a", f"{harness.prefix}b"
+    harness.create(topic)
+    harness.create(other)
+    source = harness.make()
+    source.open({})
+    source.poll(0.2)
+    harness.admin.delete_topics([topic])[topic].result()
+    error = poll_until_error(source)
+    assert error.where["topic"] == topic
+    assert "resync" in error.hint
+    harness.append(other, b"still")
+    end = time.monotonic() + 10
+    found = []
+    while not found and time.monotonic() < end:
+        try:
+            found = [m.values for m in source.poll(0.1)]
+        except SourceError:
+            continue
+    assert found == [[b"still"]]
+
+
+def test_committed_offsets_are_there_for_lag_tools(harness: KafkaSourceHarness) -> None:
+    topic = f"{harness.prefix}a"
+    harness.create(topic)
+    harness.append(topic, b"1", b"2")
+    source = harness.make()
+    source.open({})
+    gather(source, 2)
+    source.commit(source.positions())
+    reader = Consumer({**harness.config, "group.id": f"headrace-{harness.prefix}"})
+    end = time.monotonic() + 10
+    offset = -1
+    while offset != 2 and time.monotonic() < end:
+        source.poll(0.05)
+        [at] = reader.committed([TopicPartition(topic, 0)], timeout=5)
+        offset = at.offset
+    reader.close()
+    assert offset == 2
+
+
+def test_an_open_transaction_holds_its_messages_back(harness: KafkaSourceHarness) -> None:
+    topic = f"{harness.prefix}a"
+    harness.create(topic)
+    producer = Producer({**harness.config, "transactional.id": harness.prefix})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, b"1")
+    producer.flush(10)
+    source = harness.make()
+    source.open({})
+    assert not gather(source, 1, timeout=0.5)
+    assert source.positions() == {topic: {0: 0}}
+    producer.commit_transaction(10)
+    assert gather(source, 1) == {(topic, 0): [b"1"]}
+
+
+def test_give_topics_or_wants() -> None:
+    with pytest.raises(ValueError, match="either"):
+        KafkaSource({}, wants=None, topics=None)

@@ -1,0 +1,208 @@
+"""Sealing, consolidating, merging and coding batches, against dictionaries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.batch import Batch, Description, DiffOverflow, Layout, Updates, consolidate
+from engine.batch import batch as module
+from engine.batch.codec import UnreadableBatch, decode, encode
+from engine.batch.merger import Merger
+from engine.errors import InvariantBroken
+from engine.kernels.compiler import JIT_OFF
+from engine.lattice import Frontier
+from tests.engine.strategies import rows_of, schema_of, some_types, some_updates
+from tests.reference.updates import counted, entries, total
+
+
+@st.composite
+def _cases(draw: st.DrawFn) -> tuple[Layout, Updates, Updates]:
+    types = draw(some_types())
+    key = tuple(draw(st.lists(st.integers(0, len(types) - 1), max_size=2, unique=True)))
+    order = draw(st.sampled_from([(), (0,)]))
+    mask = draw(st.sampled_from([2**64 - 1, 1, 0]))
+    layout = Layout(schema_of(types), key, order, mask)
+    return layout, draw(some_updates(types, 0, 4)), draw(some_updates(types, 4, 8))
+
+
+@given(_cases())
+@settings(max_examples=60)
+def test_seal_sorts_and_consolidates(case: tuple[Layout, Updates, Updates]) -> None:
+    layout, updates, _ = case
+    batch = Batch.seal(layout, updates, Description.epochs(0, 4))
+    batch.check_order()
+    assert total(batch.updates()) == total(updates)
+    assert len(batch) == len(total(updates))
+    assert batch.distinct == len({row for row, _ in total(updates)})
+    assert batch.distinct == len(set(batch.positions.tolist()))
+    assert len(batch) == 0 or batch.distinct * 2 > batch.payload.num_rows or batch.payload.num_rows == 1
+    keys = layout.keys(batch.updates().rows)
+    assert np.array_equal(keys.hash, batch.keys.hash)
+    assert np.array_equal(keys.check, batch.keys.check)
+
+
+@given(_cases(), st.integers(0, 9), st.integers(1, 9))
+@settings(max_examples=60)
+def test_merge_in_small_steps_equals_the_sum(case: tuple[Layout, Updates, Updates], since: int, fuel: int) -> None:
+    layout, first, second = case
+    a, b = Batch.seal(layout, first, Description.epochs(0, 4)), Batch.seal(layout, second, Description.epochs(4, 8))
+    merger = Merger(a, b, Frontier.at(since))
+    steps = 0
+    while not merger.done:
+        merger.work(fuel)
+        steps += 1
+        assert steps <= len(a) + len(b) + len(layout.schema.columns) + 1
+    merged = merger.result()
+    merged.check_order()
+    everything = entries(first) + entries(second)
+    expected = counted((row, max(time, since), diff) for row, time, diff in everything)
+    assert total(merged.updates()) == expected
+    assert len(merged) == len(expected)
+    assert merged.distinct == len({row for row, _ in expected})
+    assert merged.description == Description(Frontier.at(0), Frontier.at(8), Frontier.at(since))
+    assert total(a.updates()) == total(first), "the inputs stay as they are"
+
+
+@given(_cases(), st.randoms(use_true_random=False))
+@settings(max_examples=40)
+def test_consolidate_is_canonical(case: tuple[Layout, Updates, Updates], random: object) -> None:
+    _, updates, _ = case
+    once = consolidate(updates)
+    assert total(once) == total(updates)
+    assert len(once) == len(total(updates))
+    assert once.times.tolist() == sorted(once.times.tolist())
+    order = list(range(len(updates)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    mixed = Updates(updates.rows.take(pa.array(order, pa.int64())), updates.times[order], updates.diffs[order])
+    assert entries(consolidate(mixed)) == entries(once)
+
+
+@given(_cases(), st.integers(0, 3))
+@settings(max_examples=40)
+def test_codec_round_trip_without_a_copy(case: tuple[Layout, Updates, Updates], since: int) -> None:
+    layout, updates, _ = case
+    description = Description(Frontier.at(0), Frontier.at(4), Frontier.at(since))
+    batch = Batch.seal(layout, updates, description)
+    data = b"".join(bytes(part) for part in encode(batch))
+    buffer = pa.py_buffer(data)
+    back = decode(buffer, layout)
+    back.check_order()
+    assert back.description == description
+    assert back.distinct == batch.distinct
+    assert entries(back.updates()) == entries(batch.updates())
+    lanes = [lane for lane in (*back.ids, *back.facts) if len(lane) and lane.strides[0]]
+    for lane in lanes:
+        assert buffer.address <= lane.ctypes.data < buffer.address + buffer.size
+    merger = Merger(back, Batch.empty(layout, Description.epochs(4, 5)), Frontier.at(0))
+    while not merger.done:
+        merger.work(100)
+    advanced = counted((row, max(time, since), diff) for row, time, diff in entries(updates))
+    assert total(merger.result().updates()) == advanced
+
+
+def _batch(size: int, diff: int = 1, types: tuple[str, ...] = ("bigint", "text")) -> tuple[Layout, Updates]:
+    layout = Layout(schema_of(types), (0,))
+    rows = rows_of(types, [(k * 7919 % size, f"row {k}") for k in range(size)])
+    return layout, Updates(rows, np.zeros(size, np.int64), np.full(size, diff))
+
+
+def test_large_batches_go_another_way_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Plain Python is slow, and reads the kernel's constants anew: it takes the same way with smaller parts.
+    if JIT_OFF:
+        monkeypatch.setattr("engine.kernels.consolidate._PART", 64)
+    size = 600 if JIT_OFF else 36_000
+    random = np.random.default_rng(3)
+    schema = schema_of(("bigint", "integer"))
+    columns = [pa.array(random.integers(0, size // 5, size)), pa.array(random.integers(0, 3, size), pa.int32())]
+    updates = Updates(
+        pa.RecordBatch.from_arrays(columns, schema=schema.arrow),
+        random.integers(0, 2, size),
+        random.choice([-1, 1], size),
+    )
+    expected = total(updates)
+    for layout in (Layout(schema, (0,)), Layout(schema, (), hash_mask=0), Layout(schema, (1,), (0,))):
+        batch = Batch.seal(layout, updates, Description.epochs(0, 2))
+        batch.check_order()
+        assert total(batch.updates()) == expected
+        assert batch.distinct == len({row for row, _ in expected})
+
+
+def test_lanes_of_one_value_take_no_memory() -> None:
+    layout, updates = _batch(2000)
+    batch = Batch.seal(layout, updates, Description.epochs(0, 1))
+    assert [lane.strides[0] for lane in (*batch.ids, *batch.facts)] == [8, 0, 0, 8, 8, 0, 0, 8]
+    assert batch.nbytes < 2000 * 32 + batch.payload.nbytes + 1000
+    assert decode(encode(batch)[0], layout).times.strides[0] == 0
+
+
+def test_rows_inserted_and_retracted_share_payload_and_garbage_goes() -> None:
+    layout = Layout(schema_of(("bigint",)), (0,))
+    rows = rows_of(("bigint",), [(k // 4,) for k in range(40)])
+    updates = Updates(rows, np.arange(40) % 4, np.ones(40, np.int64))
+    batch = Batch.seal(layout, updates, Description.epochs(0, 4))
+    assert (len(batch), batch.payload.num_rows) == (40, 10)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_overflow_is_an_error(sign: int) -> None:
+    types = ("bigint",)
+    layout = Layout(schema_of(types), (0,))
+    huge = Updates(rows_of(types, [(1,), (1,)]), np.zeros(2, np.int64), np.full(2, sign * (2**62 + 2**61)))
+    with pytest.raises(DiffOverflow):
+        Batch.seal(layout, huge, Description.epochs(0, 1))
+    with pytest.raises(DiffOverflow):
+        consolidate(huge)
+    one = Updates(huge.rows.slice(1), huge.times[1:], huge.diffs[1:])
+    a = Batch.seal(layout, one, Description.epochs(0, 1))
+    merger = Merger(a, a.described(Description.epochs(1, 2)), Frontier.at(2))
+    with pytest.raises(DiffOverflow):
+        merger.work(100)
+
+
+def test_wrong_births_are_refused() -> None:
+    layout, updates = _batch(10)
+    with pytest.raises(InvariantBroken, match="outside of their batch"):
+        Batch.seal(layout, updates, Description.epochs(1, 2))
+    with pytest.raises(InvariantBroken, match="lanes of their layout"):
+        Batch.seal(Layout(schema_of(("bigint", "date")), (0,)), updates, Description.epochs(0, 1))
+    with pytest.raises(InvariantBroken, match="ends before it begins"):
+        Description.epochs(2, 1)
+    batch = Batch.seal(layout, updates, Description.epochs(0, 1))
+    with pytest.raises(InvariantBroken, match="do not meet"):
+        Merger(batch, batch, Frontier.at(0))
+    broken = Batch(layout, batch.description, tuple(i[::-1] for i in batch.ids), batch.facts, batch.payload, 10)
+    with pytest.raises(InvariantBroken, match="not sorted"):
+        broken.check_order()
+
+
+def test_rows_under_other_names_take_the_layouts() -> None:
+    layout, updates = _batch(3)
+    renamed = updates.rows.rename_columns(["x", "y"])
+    batch = Batch.seal(layout, Updates(renamed, updates.times, updates.diffs), Description.epochs(0, 1))
+    assert batch.payload.schema.names == ["c0", "c1"]
+
+
+def test_rows_of_no_columns() -> None:
+    layout = Layout(schema_of(()), ())
+    rows = module.take_rows(layout.schema.empty(), np.zeros(5, np.int64))
+    assert rows.num_rows == 5
+    batch = Batch.seal(layout, Updates(rows, np.zeros(5, np.int64), np.ones(5, np.int64)), Description.epochs(0, 1))
+    assert batch.diffs.tolist() == [5]
+    assert decode(encode(batch)[0], layout).updates().rows.num_rows == 1
+
+
+def test_unreadable_bytes_are_named() -> None:
+    layout, updates = _batch(10)
+    data = bytes(encode(Batch.seal(layout, updates, Description.epochs(0, 1)))[0])
+    with pytest.raises(UnreadableBatch, match="not a batch"):
+        decode(b"nonsense", layout)
+    with pytest.raises(UnreadableBatch, match="not a batch"):
+        decode(data[:-100], layout)
+    with pytest.raises(UnreadableBatch, match="another layout"):
+        decode(data, Layout(layout.schema, (1,)))
+    with pytest.raises(UnreadableBatch, match="another format"):
+        decode(data.replace(b'"format": 1', b'"format": 9'), layout)

@@ -1,0 +1,194 @@
+"""Whole transactions in commit order, out of any interleaving."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.assembler import ContinuityError, Transaction, TransactionAssembler, VersionAssembler
+from tests.sidecar.streams import changes, decoded, end, notified, version_end
+
+TABLES = {"s.a": "s.a", "s.b": "s.b"}
+
+
+def streaming() -> TransactionAssembler:
+    assembler = TransactionAssembler(TABLES)
+    assembler.accept(decoded(notified("skipped")))
+    assert assembler.complete() == []
+    return assembler
+
+
+def ids(transactions: list[Transaction]) -> list[int]:
+    return [t.id for t in transactions]
+
+
+def rows(transaction: Transaction) -> list[tuple[str, int, int]]:
+    out = []
+    for s in transaction.slices:
+        batch = s.changes.rows.slice(s.start, s.stop - s.start)
+        keys = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        out += [(s.changes.table, k, v) for k, v in keys]
+    return sorted(out)
+
+
+def test_nothing_of_a_transaction_shows_before_its_last_event() -> None:
+    a = streaming()
+    a.accept(decoded(changes("s.a", [(1, 10)], txid=7, orders=[1], lsn=90), end(7, 100, {"s.a": 1, "s.b": 2})))
+    a.accept(decoded(changes("s.b", [(1, 11)], txid=7, orders=[2], lsn=91)))
+    assert a.complete() == []
+    waiting = a.waiting()
+    assert waiting is not None
+    assert waiting.missing == {"s.b": 1}
+    a.accept(decoded(changes("s.b", [(2, 12)], txid=7, orders=[3], lsn=92, offset=1)))
+    (whole,) = a.complete()
+    assert rows(whole) == [("s.a", 1, 10), ("s.b", 1, 11), ("s.b", 2, 12)]
+    assert whole.lsn == 100
+    assert a.waiting() is None
+
+
+def test_commit_order_is_the_order_of_the_ends() -> None:
+    a = streaming()
+    a.accept(
+        decoded(changes("s.a", [(1, 1)], txid=9, orders=[1], lsn=10), end(5, 50, {"s.a": 1}), end(9, 60, {"s.a": 1}))
+    )
+    assert a.complete() == []
+    a.accept(decoded(changes("s.a", [(2, 2)], txid=5, orders=[1], lsn=20, offset=1)))
+    assert ids(a.complete()) == [5, 9]
+
+
+def test_counts_of_tables_not_subscribed_are_not_waited_for() -> None:
+    a = streaming()
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=5, orders=[2], lsn=1), end(5, 9, {"s.a": 1, "s.other": 4})))
+    assert ids(a.complete()) == [5]
+
+
+def test_repetitions_change_nothing() -> None:
+    a = streaming()
+    event = changes("s.a", [(1, 1), (2, 2)], txid=5, orders=[1, 2], lsn=3)
+    again = changes("s.a", [(1, 1), (2, 2)], txid=5, orders=[1, 2], lsn=3, offset=2)
+    a.accept(decoded(event, again, end(5, 9, {"s.a": 3})))
+    assert a.complete() == []
+    a.accept(decoded(changes("s.a", [(3, 3)], txid=5, orders=[3], lsn=4, offset=4)))
+    (whole,) = a.complete()
+    assert rows(whole) == [("s.a", 1, 1), ("s.a", 2, 2), ("s.a", 3, 3)]
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=5, orders=[1], lsn=3, offset=5), end(5, 9, {"s.a": 3}, 1)))
+    assert a.complete() == []
+    assert a.pending_positions() == {}
+
+
+def test_a_wrapped_transaction_id_is_a_new_transaction() -> None:
+    a = streaming()
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=5, orders=[1], lsn=3), end(5, 9, {"s.a": 1})))
+    assert ids(a.complete()) == [5]
+    a.accept(decoded(changes("s.a", [(1, 2)], txid=5, orders=[1], lsn=30, offset=1), end(5, 39, {"s.a": 1}, 1)))
+    assert ids(a.complete()) == [5]
+
+
+def test_positions_hold_back_what_is_not_whole() -> None:
+    a = streaming()
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=5, orders=[1], lsn=3, offset=7), end(5, 9, {"s.a": 2}, 4)))
+    a.complete()
+    assert a.pending_positions() == {("p.s.a", 0): 7, ("p.transaction", 0): 4}
+
+
+def test_the_snapshot_is_one_epoch_and_waits_for_every_row() -> None:
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True)))
+    a.accept(
+        decoded(notified("started"), notified("table", "s.a", 2), notified("table", "s.b", 0), notified("completed"))
+    )
+    a.accept(decoded(changes("s.a", [(9, 9)], txid=8, orders=[1], lsn=6, offset=2), end(8, 10, {"s.a": 1})))
+    assert a.complete() == []
+    a.accept(decoded(changes("s.a", [(2, 2)], txid=3, lsn=5, snapshot=True, offset=1)))
+    snapshot, first = a.complete()
+    assert (snapshot.kind, rows(snapshot)) == ("snapshot", [("s.a", 1, 1), ("s.a", 2, 2)])
+    assert first.id == 8
+
+
+def test_a_snapshot_begun_again_counts_alone() -> None:
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(notified("started"), changes("s.a", [(1, 1), (2, 2)], txid=3, lsn=5, snapshot=True)))
+    a.accept(
+        decoded(notified("started"), notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed"))
+    )
+    a.accept(decoded(changes("s.a", [(1, 7)], txid=4, lsn=15, snapshot=True, offset=2)))
+    (snapshot,) = a.complete()
+    assert rows(snapshot) == [("s.a", 1, 7)]
+
+
+def test_a_second_snapshot_is_refused_by_name() -> None:
+    a = streaming()
+    with pytest.raises(ContinuityError, match="second snapshot"):
+        a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True)))
+
+
+def test_without_metadata_a_poll_is_a_cut() -> None:
+    a = streaming()
+    loose = changes("s.a", [(1, 1), (2, 2)], txid=3)
+    a.accept(decoded(loose))
+    (cut,) = a.complete()
+    assert (cut.kind, len(rows(cut))) == ("cut", 2)
+
+
+def test_in_order_of_emission_a_run_of_one_id_is_a_transaction() -> None:
+    a = TransactionAssembler(TABLES, in_order=True)
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=3, offset=0), changes("s.b", [(1, 2)], txid=3, offset=1)))
+    a.accept(decoded(changes("s.a", [(2, 1)], txid=4, offset=2)))
+    first = a.complete()
+    assert ids(first) == [3]
+    assert len(rows(first[0])) == 2
+    a.finish()
+    assert ids(a.complete()) == [4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_any_interleaving_gives_the_same_transactions(seed: int) -> None:
+    draw = random.Random(seed)
+    streams: dict[str, list[object]] = {"s.a": [], "s.b": [], "tx": []}
+    expected = []
+    for k in range(6):
+        counts = {"s.a": draw.randrange(0, 3), "s.b": draw.randrange(0, 3)}
+        order, content = 0, []
+        for table, n in counts.items():
+            for i in range(n):
+                order += 1
+                row = (k * 10 + i, draw.randrange(99))
+                offset = len(streams[table])
+                streams[table].append(
+                    changes(table, [row], txid=100 + k, orders=[order], lsn=k * 10 + order, offset=offset)
+                )
+                content.append((table, *row))
+        streams["tx"].append(end(100 + k, k * 10 + 9, {t: n for t, n in counts.items() if n}, k))
+        expected.append((100 + k, sorted(content)))
+    a, given_ = streaming(), []
+    while any(streams.values()):
+        name = draw.choice([n for n, s in streams.items() if s])
+        a.accept(decoded(streams[name].pop(0)))
+        given_ += a.complete()
+    assert [(t.id, rows(t)) for t in given_] == expected
+
+
+def test_a_version_waits_for_every_partition_of_every_table() -> None:
+    v = VersionAssembler({"s.a": (0,), "s.b": (0,)})
+    tables = ("s.a", "s.b")
+    v.accept(decoded(changes("s.a", [(1, 1)], txid=1, attempt=1), version_end("s.a", 1, 1, tables=tables)))
+    assert v.complete() == []
+    v.accept(decoded(version_end("s.b", 1, 0, tables=tables)))
+    assert ids(v.complete()) == [1]
+
+
+def test_repeated_tasks_and_failed_attempts_change_nothing() -> None:
+    v = VersionAssembler({"s.a": (0,)})
+    v.accept(decoded(changes("s.a", [(1, 1)], txid=1, attempt=1)))
+    v.accept(
+        decoded(changes("s.a", [(1, 5), (1, 5)], txid=1, attempt=2, offset=1), version_end("s.a", 1, 2, attempt=2))
+    )
+    assert v.complete() == []
+    v.accept(decoded(changes("s.a", [(2, 6)], txid=1, attempt=2, offset=3)))
+    (whole,) = v.complete()
+    assert set(rows(whole)) == {("s.a", 1, 5), ("s.a", 2, 6)}
+    assert v.pending_positions() == {}

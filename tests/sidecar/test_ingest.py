@@ -1,0 +1,49 @@
+"""Rows of bound transactions, table by table, epoch by epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.batch.updates import DELETE, TRUNCATE, UPSERT
+from sidecar.assembler import Slice, Transaction
+from sidecar.ingest import upserts
+from tests.sidecar.streams import SCHEMA, changes
+
+
+def whole(*parts: object) -> Transaction:
+    return Transaction("transaction", 1, 1, 1, tuple(Slice(c, 0, len(c)) for c in parts))  # type: ignore[arg-type]
+
+
+def test_rows_stand_by_epoch_then_by_order_in_the_transaction() -> None:
+    one = changes("a", [(3, 30), (1, 10)], orders=[4, 2])
+    two = changes("a", [(2, 20)], orders=[1], partition=1)
+    found = upserts([(5, whole(one, two)), (6, whole(changes("a", [(9, 90)], orders=[1])))], {"a": SCHEMA})["a"]
+    assert found.rows.column(0).to_pylist() == [2, 1, 3, 9]
+    assert found.epochs.tolist() == [5, 5, 5, 6]
+
+
+def test_slices_of_one_run_go_to_their_own_epochs() -> None:
+    run = changes("a", [(i, i) for i in range(6)], orders=[1, 2, 1, 2, 1, 2])
+    bound = [(e, Transaction("transaction", e, e, 1, (Slice(run, a, a + 2),))) for e, a in ((1, 0), (2, 4))]
+    found = upserts(bound, {"a": SCHEMA})["a"]
+    assert found.rows.column(0).to_pylist() == [0, 1, 4, 5]
+    assert found.epochs.tolist() == [1, 1, 2, 2]
+
+
+def test_tables_that_no_view_reads_are_left_out() -> None:
+    assert upserts([(1, whole(changes("b", [(1, 1)], orders=[1])))], {"a": SCHEMA}) == {}
+
+
+def test_a_truncate_keeps_its_place() -> None:
+    rows = changes("a", [(1, 1), (0, None), (2, 2)], orders=[1, 2, 3], kinds=[UPSERT, TRUNCATE, UPSERT])
+    assert upserts([(1, whole(rows))], {"a": SCHEMA})["a"].kinds.tolist() == [UPSERT, TRUNCATE, UPSERT]
+
+
+def test_a_moved_row_is_filled_from_the_delete_before_it() -> None:
+    run = changes("a", [(1, None), (2, None), (3, 3)], orders=[1, 2, 3], kinds=[DELETE, UPSERT, UPSERT])
+    moved = np.array([False, True, False])
+    run = type(run)(**{**run.__dict__, "moved": moved, "unchanged": {1: moved}})
+    found = upserts([(1, whole(run))], {"a": SCHEMA})["a"]
+    assert found.fill_from is not None
+    assert found.fill_from.tolist() == [-1, 0, -1]
+    assert found.unchanged[1].tolist() == [False, True, False]

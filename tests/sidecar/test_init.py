@@ -1,0 +1,232 @@
+"""`headrace init` against a real Postgres: what it reflects, writes, warns of, and leaves alone."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import yaml
+
+from connectors.debezium.checks import check, refused
+from connectors.debezium.connect import ConnectError
+from sidecar.config import Config
+from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.init import InitReport, init
+from sidecar.reflection import InitError, reflect
+
+DDL = """
+create schema "Odd.Name";
+create table customers (id int primary key, name text not null, email varchar(200), tags text[]);
+comment on table customers is 'who buys';
+comment on column customers.email is E'may be\\nempty';
+create table orders (id bigint primary key, customer_id int not null references customers, total numeric(12,2),
+  at timestamp(3), tax numeric generated always as (total * 0.1) stored);
+create table lines (order_id bigint references orders, line smallint, "select" int, primary key (order_id, line));
+create table loose (a int, b text);
+create table full_rows (a int); alter table full_rows replica identity full;
+create table by_index (a int not null, b int not null);
+create unique index by_index_at on by_index (b, a); alter table by_index replica identity using index by_index_at;
+create table silent (id int primary key); alter table silent replica identity nothing;
+create unlogged table dust (id int primary key);
+create table part (id int, region text, primary key (id, region)) partition by list (region);
+create table part_eu partition of part for values in ('eu');
+create table part_rest partition of part default partition by hash (id);
+create table part_rest_0 partition of part_rest for values with (modulus 1, remainder 0);
+create table "Odd.Name".t (id uuid primary key, "true" char(3), iv interval day to second);
+create schema headrace; create table headrace.frontier (x int primary key);
+insert into customers select i, 'c' || i from generate_series(1, 50) i;
+insert into orders(id, customer_id, total) select i, 1 + i % 50, i from generate_series(1, 500) i;
+analyze;
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """A database that the tests only read."""
+    name = f"t{secrets.token_hex(5)}"
+    with psycopg.connect(postgres.url(), autocommit=True) as admin:
+        admin.execute(f"create database {name}")
+        with psycopg.connect(postgres.url(name), autocommit=True) as db:
+            db.execute(DDL)
+        yield postgres.url(name)
+        admin.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def own_shop(database: str) -> str:
+    """A database of this test alone."""
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute(DDL)
+    return database
+
+
+def run(url: str, folder: Path, **options: Any) -> InitReport:
+    return init(url, source_name="shop", topic_prefix="shop", folder=folder, **options)
+
+
+def table(report_folder: Path, name: str) -> dict[str, Any]:
+    written = yaml.safe_load((report_folder / "headrace.yaml").read_text())
+    return next(t for t in written["sources"][0]["tables"] if t["name"] == name)
+
+
+def test_what_is_written_is_what_the_database_says(shop: str, tmp_path: Path) -> None:
+    report = run(shop, tmp_path)
+    names = [t.name for t in report.tables]
+    assert names == sorted([
+        "Odd.Name.t", "public.by_index", "public.customers", "public.dust", "public.full_rows", "public.lines",
+        "public.loose", "public.orders", "public.part", "public.silent",
+    ])  # fmt: skip
+    orders = table(tmp_path, "public.orders")
+    assert orders["key"] == ["id"]
+    assert orders["columns"] == [
+        {"name": "id", "data_type": "bigint", "nullable": False},
+        {"name": "customer_id", "data_type": "integer", "nullable": False},
+        {"name": "total", "data_type": "numeric(12,2)", "nullable": True},
+        {"name": "at", "data_type": "timestamp(3) without time zone", "nullable": True},
+    ], "types as format_type() prints them; without the generated column"
+    assert table(tmp_path, "public.lines")["key"] == ["order_id", "line"]
+    assert table(tmp_path, "public.loose")["key"] is None
+    assert table(tmp_path, "public.by_index")["key"] == ["b", "a"]
+    assert table(tmp_path, "public.part")["partitions"] == ["public.part_eu", "public.part_rest_0"]
+    assert [c["name"] for c in table(tmp_path, "Odd.Name.t")["columns"]] == ["id", "true", "iv"]
+    text = (tmp_path / "headrace.yaml").read_text()
+    assert "# who buys" in text
+    assert "# may be empty" in text
+
+
+def test_the_files_are_valid(shop: str, tmp_path: Path) -> None:
+    report = run(shop, tmp_path, tables=["public.*"], connect_url="http://me:hush@connect:8083")
+    written = yaml.safe_load((tmp_path / "headrace.yaml").read_text())
+    written["sinks"][0]["url"] = "postgresql://somewhere/x"
+    config = Config.model_validate(written)
+    assert config.sources[0].time_precision_mode == "microseconds"
+    assert config.sources[0].connect == "http://connect:8083"
+    connector = json.loads((tmp_path / "connectors" / "shop.json").read_text())
+    assert report.findings == tuple(check(connector, {t.name: t.partitions for t in report.tables}))
+    assert refused(report.findings) == []
+    assert "part_eu" in connector["table.include.list"]
+    assert not [p for p in tmp_path.rglob("*.*") if p.is_file() and "hush" in p.read_text()]
+
+
+def test_the_example_views_run_in_postgres(shop: str, tmp_path: Path) -> None:
+    run(shop, tmp_path)
+    views = yaml.safe_load((tmp_path / "views" / "example.yaml").read_text())["views"]
+    assert [v["name"] for v in views] == ["orders_count", "orders_by_customers"]
+    with psycopg.connect(shop) as db:
+        assert db.execute(views[0]["sql"]).fetchall() == [(500,)]
+        rows = db.execute(views[1]["sql"])
+        assert rows.description is not None
+        assert [c.name for c in rows.description] == ["id", "name", "orders_count", "total_sum"]
+        assert sum(r[2] for r in rows) == 500
+    assert views[1]["key"] == ["id"]
+
+
+def test_no_password_is_written_unless_asked(shop: str, tmp_path: Path) -> None:
+    password = psycopg.conninfo.conninfo_to_dict(shop)["password"]
+    assert isinstance(password, str)
+    report = run(shop, tmp_path / "a")
+    assert not [p for p in (tmp_path / "a").rglob("*.*") if p.is_file() and password in p.read_text()]
+    assert password not in json.dumps(report.as_json()) + repr(report)
+    run(shop, tmp_path / "b", write_password=True)
+    assert json.loads((tmp_path / "b/connectors/shop.json").read_text())["database.password"] == password
+
+
+def test_nothing_is_overwritten_unless_forced(shop: str, tmp_path: Path) -> None:
+    (tmp_path / "views").mkdir()
+    mine = tmp_path / "views" / "example.yaml"
+    mine.write_text("mine")
+    with pytest.raises(InitError, match="already there"):
+        run(shop, tmp_path)
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "headrace.yaml").exists(), "all or none"
+    run(shop, tmp_path, force=True)
+    assert mine.read_text() != "mine"
+
+
+def test_warnings_name_the_table_and_its_remedy(shop: str, tmp_path: Path) -> None:
+    said = {(w.table, w.remedy) for w in run(shop, tmp_path).warnings if w.table}
+    assert said == {
+        ("public.loose", "ALTER TABLE public.loose REPLICA IDENTITY FULL"),
+        ("public.silent", "ALTER TABLE public.silent REPLICA IDENTITY DEFAULT"),
+        ("public.dust", "ALTER TABLE public.dust SET LOGGED"),
+        ("public.orders", "leave it out of headrace.yaml and compute it in the view"),
+    }
+
+
+def test_the_printed_sql_makes_a_role_that_can_do_it(own_shop: str, tmp_path: Path, unique: str) -> None:
+    report = run(own_shop, tmp_path, tables=["public.customers", "public.part"])
+    role, sql = f"r_{unique}", report.sql
+    sql = sql.replace("ROLE headrace ", f"ROLE {role} ").replace("TO headrace;", f"TO {role};").replace("…", "pw")
+    with psycopg.connect(own_shop, autocommit=True) as db:
+        db.execute(sql)
+        published = db.execute("select tablename from pg_publication_tables order by 1").fetchall()
+        assert [p[0] for p in published] == ["customers", "heartbeat", "part_eu", "part_rest_0"]
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(own_shop)
+        limited = f"postgresql://{role}:pw@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        again = run(limited, tmp_path / "again", tables=["customers", "part"])
+        whats = [w.what for w in again.warnings]
+        assert not [w for w in whats if "replicate" in w or "heartbeat" in w]
+        assert again.connector["publication.autocreate.mode"] == "disabled"
+        assert "heartbeat" in again.connector["table.include.list"]
+        assert again.findings == ()
+    finally:
+        with psycopg.connect(own_shop, autocommit=True) as db:
+            db.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_a_role_that_may_not_replicate_is_told(shop: str, tmp_path: Path, unique: str) -> None:
+    role = f"r_{unique}"
+    with psycopg.connect(shop, autocommit=True) as db:
+        db.execute(f"create role {role} login password 'pw'")
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(shop)
+        limited = f"postgresql://{role}:pw@{parts['host']}:{parts['port']}/{parts['dbname']}"
+        whats = [w.what for w in run(limited, tmp_path, tables=["customers"]).warnings]
+        assert f"the role {role} may not replicate" in whats
+    finally:
+        with psycopg.connect(shop, autocommit=True) as db:
+            db.execute(f"drop role {role}")
+
+
+def test_heartbeat_table_is_made_only_when_asked(own_shop: str, tmp_path: Path) -> None:
+    report = run(own_shop, tmp_path / "a")
+    assert "heartbeat.action.query" not in report.connector
+    report = run(own_shop, tmp_path / "b", create_heartbeat=True)
+    assert "headrace.heartbeat" in report.connector["heartbeat.action.query"]
+    assert not [t for t in report.tables if t.name.startswith("headrace.")]
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("mysql://u:hush@h/d", "not a Postgres URL"),
+        ("postgresql://u:hush@127.0.0.1:1/d", "cannot be read"),
+        ("nonsense", "not a Postgres URL"),
+    ],
+)
+def test_errors_are_clear_and_hide_the_password(url: str, what: str, tmp_path: Path) -> None:
+    with pytest.raises(InitError, match=what) as caught:
+        run(url, tmp_path)
+    assert "hush" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pattern_that_matches_nothing_is_refused(shop: str) -> None:
+    with pytest.raises(InitError, match="no table has such a name") as caught:
+        reflect(shop, ["customers", "custmers"])
+    assert caught.value.where["pattern"] == "custmers"
+
+
+def test_registering_needs_connect(shop: str, tmp_path: Path) -> None:
+    with pytest.raises(InitError, match="needs the address"):
+        run(shop, tmp_path / "a", register=True)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(ConnectError, match="not an address"):
+        run(shop, tmp_path / "b", register=True, connect_url="ftp://x")
+    assert not (tmp_path / "b").exists(), "nothing is written when registering fails"

@@ -1,0 +1,98 @@
+"""Epochs are minted once, durably, and again the same after a restart."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sidecar.assembler import Slice, Transaction
+from sidecar.reclock import Reclock, ReclockError, ReclockLog
+from tests.sidecar.streams import changes
+
+
+def transaction(id_: int, lsn: int, kind: str = "transaction") -> Transaction:
+    return Transaction(kind, id_, lsn, 1, ())
+
+
+def at(offset: int) -> dict[str, dict[int, int]]:
+    return {"t": {0: offset}}
+
+
+def test_a_binding_is_on_disk_when_it_is_given(tmp_path: Path) -> None:
+    log = ReclockLog(tmp_path / "log")
+    bound = Reclock(log).bind("a", [transaction(7, 70), transaction(8, 80)], at(5))
+    assert [(b.first, len(b.stamps)) for b, _ in bound] == [(1, 2)]
+    line = json.loads((tmp_path / "log").read_bytes())
+    assert line["ids"] == [[7, 70, 1], [8, 80, 1]]
+    assert line["positions"] == {"t": {"0": 5}}
+
+
+def test_after_a_restart_the_same_transactions_get_the_same_epochs_in_the_same_interleaving(tmp_path: Path) -> None:
+    first = Reclock(ReclockLog(tmp_path / "log"))
+    first.bind("a", [transaction(1, 10)], at(1))
+    first.bind("b", [transaction(5, 50)], at(1))
+    first.bind("a", [transaction(2, 20), transaction(3, 30)], at(3))
+    again = Reclock(ReclockLog(tmp_path / "log"), frontier=2)
+    assert again.bind("a", [transaction(2, 20), transaction(3, 30), transaction(4, 40)], at(4)) == []
+    bound = again.bind("b", [transaction(5, 50)], at(1))
+    seen = [(b.first + i, b.source, t.id) for b, ts in bound for i, t in enumerate(ts)]
+    assert seen == [(2, "b", 5), (3, "a", 2), (4, "a", 3), (5, "a", 4)]
+    assert again.replaying is None
+
+
+def test_other_transactions_than_the_log_has_bound_are_refused(tmp_path: Path) -> None:
+    Reclock(ReclockLog(tmp_path / "log")).bind("a", [transaction(1, 10)], at(1))
+    with pytest.raises(ReclockError, match="other transactions"):
+        Reclock(ReclockLog(tmp_path / "log")).bind("a", [transaction(2, 20)], at(1))
+
+
+def test_cuts_are_cut_again_at_the_logged_offsets(tmp_path: Path) -> None:
+    def cut(start: int, stop: int) -> Transaction:
+        rows = changes("t", [(i, i) for i in range(start, stop)], offset=start)
+        return Transaction("cut", -1, 0, 1, (Slice(rows, 0, len(rows)),))
+
+    first = Reclock(ReclockLog(tmp_path / "log"))
+    first.bind("a", [cut(0, 3)], {"p.t": {0: 3}})
+    first.bind("a", [cut(3, 4)], {"p.t": {0: 4}})
+    again = Reclock(ReclockLog(tmp_path / "log"))
+    assert again.bind("a", [cut(0, 2)], {"p.t": {0: 2}}) == []
+    bound = again.bind("a", [cut(2, 6)], {"p.t": {0: 6}})
+    sizes = [(b.first, sum(s.stop - s.start for t in ts for s in t.slices)) for b, ts in bound]
+    assert sizes == [(1, 3), (2, 1), (3, 2)]
+
+
+def test_a_torn_last_line_is_cut_off_and_a_torn_middle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = Reclock(ReclockLog(path))
+    log.bind("a", [transaction(1, 10)], at(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    assert len(ReclockLog(path).bindings) == 1
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:20] + b"\n" + whole)
+    with pytest.raises(ReclockError, match="damaged"):
+        ReclockLog(path)
+
+
+def test_trimming_keeps_what_is_still_needed(tmp_path: Path) -> None:
+    log = ReclockLog(tmp_path / "log")
+    reclock = Reclock(log)
+    for i in range(10):
+        reclock.bind("a", [transaction(i, i)], at(i))
+    log.forget(8)
+    reclock.bind("a", [transaction(10, 10)], at(10))
+    assert [b.first for b in ReclockLog(tmp_path / "log").bindings] == [8, 9, 10, 11]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    reclock = Reclock(ReclockLog(tmp_path / "log"))
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ReclockError, match="No space left"):
+        reclock.bind("a", [transaction(1, 1)], at(1))

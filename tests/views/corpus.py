@@ -1,0 +1,251 @@
+"""What views can say, and what is refused: one entry a feature, compared with Postgres in tests/oracle and listed in
+docs/sql.md, which is written from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Supported:
+    """A feature, shown by a view.
+
+    `fails`: some rows may make it fail. `fenced`: the same view for Postgres, held to SQL's order of clauses, where its
+    planner would ask what may fail of rows that a join leaves out.
+    """
+
+    feature: str
+    name: str
+    sql: str
+    fails: bool = False
+    fenced: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A feature that is refused, shown by a query; `at` is the text at which the refusal points."""
+
+    feature: str
+    sql: str
+    reason: str
+    at: str
+
+
+def _supported(*rows: tuple[str, str, str]) -> tuple[Supported, ...]:
+    return tuple(Supported(feature, name, " ".join(sql.split())) for feature, name, sql in rows)
+
+
+SUPPORTED: tuple[Supported, ...] = (
+    *_supported(
+        ("SELECT *", "star", "select * from orders"),
+        ("SELECT t.*", "star_of", "select c.*, o.id as order_id from orders o join customers c on c.id ="
+         " o.customer_id"),
+        ("Column aliases", "aliases", "select id as number, total t from orders as o"),
+        ("Column names of a table alias", "renamed", "select a, b from customers as c(a, b)"),
+        ("Quoted identifiers", "quoted", 'select "id" as "Order Id", total as "TOTAL" from public."orders"'),
+        ("WHERE", "open_orders", "select id, total from orders where status = 'open' and total > 10"),
+        ("Three-valued logic", "logic",
+         "select id from orders where not (total > 50 and discount < 3) or customer_id is null"),
+        ("IS [NOT] NULL, TRUE, FALSE", "nulls",
+         "select id, vip is true as t, vip is not false as f, credit is null as n from customers where region"
+         " is not null"),
+        ("IS [NOT] DISTINCT FROM", "distinct_from",
+         "select id from customers where region is distinct from 'north' and vip is not distinct from null"),
+        ("IN and NOT IN lists", "in_list",
+         "select id, discount in (1, 2, null) as i from orders where status not in ('void', 'lost')"),
+        ("= ANY (ARRAY[…])", "any_array", "select id from orders where status = any (array['open', 'paid'])"),
+        ("BETWEEN", "between_", "select id from orders where total between 5 and 60.5 and discount not between"
+         " 2 and 3"),
+        ("LIKE, ILIKE", "likes", "select id, name like 'A%' as a, name not like '%b' as b, name ilike '%A_' as"
+         " c from customers"),
+        ("CASE", "cases",
+         "select id, case status when 'open' then 1 when 'paid' then 2 else 0 end as n,"
+         " case when total > 50 then 'big' when total is null then 'none' end as size from orders"),
+        ("COALESCE, NULLIF, GREATEST, LEAST", "choices",
+         "select id, coalesce(total, 0.00) as t, nullif(status, 'open') as s, greatest(discount, 2) as g,"
+         " least(discount, parts) as l from orders"),
+        ("CAST and ::", "casts",
+         "select id, total::text as t, discount::bigint as b, cast(id as text) || '!' as x, parts::numeric(6,1) as n,"
+         " vip::text as v, born::timestamp as s from orders join customers using (id)"),
+        ("Integer arithmetic and division", "integers",
+         "select id, discount + parts as a, discount - 7 as b, discount * 3 as c, -discount / 2 as d, discount"
+         " % 2 as e"
+         " from orders"),
+        ("Numeric arithmetic", "numerics",
+         "select id, total * 2 as a, total + 0.125 as b, total - discount as c, total / 3 as d, round(total, 1) as e,"
+         " total * 0.1 as f from orders"),
+        ("Text functions and ||", "texts",
+         "select id, upper(name) || '-' || coalesce(region, '?') as a, length(name) as b, substring(name from 2"
+         " for 2) as c,"
+         " lower(name) as d, trim(both 'A' from name) as e, position('b' in name) as f, replace(name, 'b',"
+         " 'xx') as g,"
+         " left(name, 2) as h from customers"),
+        ("Dates and timestamps", "dates",
+         "select id, extract(year from placed) as y, date_trunc('month', placed) as m, placed::date as d,"
+         " placed >= timestamp '2024-03-01' as r from orders"),
+        ("Inner JOIN … ON", "joined", "select o.id, c.name from orders o join customers c on o.customer_id = c.id"),
+        ("JOIN … USING", "using_", "select * from orders join order_payment_totals using (id)"),
+        ("NATURAL JOIN", "natural_",
+         "select * from (select id, name from customers) a natural join (select id, region from customers) b"),
+        ("Comma join with WHERE", "comma",
+         "select o.id, l.line_no, p.name, c.name as customer from orders o, order_lines l, products p, customers c"
+         " where l.order_id = o.id and p.id = l.product_id and c.id = o.customer_id"),
+        ("CROSS JOIN with an equality in WHERE", "crossed",
+         "select o.id, p.id as payment from orders o cross join payments p where o.id = p.order_id"),
+        ("Join conditions besides equalities", "residual",
+         "select o.id, p.id as payment from orders o join payments p on p.order_id = o.id and p.amount < o.total"),
+        ("Join by expressions", "by_expression",
+         "select a.id, b.id as other from orders a join customers b on coalesce(a.customer_id, 0) = b.id + 0"
+         " where a.id > 2"),
+        ("Join of different key types", "mixed_keys",
+         "select v.page, c.name from visits v join customers c on v.customer_id = c.id"),
+        ("Self join", "pairs",
+         "select a.id, b.id as other from customers a join customers b on a.region = b.region and a.id < b.id"),
+        ("Join by a composite key", "composite",
+         "select l.order_id, l.line_no, m.qty from order_lines l join order_lines m"
+         " on m.order_id = l.order_id and m.line_no = l.line_no where l.qty > 1"),
+        ("Parenthesised joins", "nested",
+         "select o.id, l.qty, p.sku from orders o join (order_lines l join products p on p.id = l.product_id)"
+         " on l.order_id = o.id"),
+        ("GROUP BY columns", "by_status", "select status, count(*) from orders group by status"),
+        ("GROUP BY expressions", "by_month",
+         "select date_trunc('month', placed) as month, count(*) as n, sum(total) as t from orders"
+         " group by date_trunc('month', placed)"),
+        ("GROUP BY ordinals", "by_ordinal", "select region, vip, count(*) as n from customers group by 1, 2"),
+        ("GROUP BY output names", "by_alias",
+         "select case when total > 50 then 'big' else 'small' end as size, count(*) as n from orders group by size"),
+        ("GROUP BY a primary key, other columns of its table", "by_key",
+         "select o.id, o.status, o.total, sum(l.qty) as pieces from orders o join order_lines l on l.order_id ="
+         " o.id group by o.id"),
+        ("HAVING", "having_",
+         "select customer_id, sum(total) as t from orders group by customer_id having count(*) > 1 and"
+         " sum(total) > 20"),
+        ("count, count(*), count(DISTINCT)", "counts",
+         "select status, count(*) as n, count(total) as t, count(distinct customer_id) as c from orders group"
+         " by status"),
+        ("sum, avg", "sums",
+         "select status, sum(discount) as a, sum(parts) as b, sum(id) as c, sum(total) as d, avg(discount) as"
+         " e, avg(total) as f"
+         " from orders group by status"),
+        ("sum(DISTINCT), avg(DISTINCT)", "distinct_sums",
+         "select status, sum(distinct discount) as a, avg(distinct total) as b from orders group by status"),
+        ("min, max", "extremes",
+         "select region, min(name) as a, max(credit) as b, min(born) as c, max(id) as d from customers group by"
+         " region"),
+        ("bool_and, bool_or, every", "bools",
+         "select region, bool_and(vip) as a, bool_or(vip) as b, every(credit > 0) as c from customers group by"
+         " region"),
+        ("FILTER", "filters",
+         "select customer_id, count(*) filter (where status = 'open') as a, sum(total) filter (where discount >"
+         " 1) as b,"
+         " sum(100 / discount) filter (where discount <> 0) as c from orders group by customer_id"),
+        ("Expressions over aggregates", "over_aggregates",
+         "select status || '!' as s, sum(total) / count(*) as mean, max(total) - min(total) as spread from"
+         " orders group by status"),
+        ("Aggregates without GROUP BY: one row, also of nothing", "overall",
+         "select count(*), sum(total), avg(discount), max(placed), bool_and(discount > 0) from orders where"
+         " status = 'open'"),
+        ("HAVING without GROUP BY", "having_overall", "select count(*) as n from orders having count(*) > 5"),
+        ("GROUP BY without aggregates", "groups", "select region, vip from customers group by region, vip"),
+        ("SELECT DISTINCT", "distinct_", "select distinct status, customer_id from orders"),
+        ("DISTINCT of numerics of several scales", "distinct_scales",
+         "select distinct amount from payments"),
+        ("WITH (not recursive)", "ctes",
+         "with big as (select * from orders where total > 20), per as (select customer_id, count(*) as n from big"
+         " group by customer_id) select c.name, per.n from per join customers c on c.id = per.customer_id"),
+        ("Column names of a CTE", "cte_names", "with t(a, b) as (select id, total from orders) select a, b from t"),
+        ("Subquery in FROM", "subqueries",
+         "select s.status, s.n, o.id from (select status, count(*) as n from orders group by status) s join orders o"
+         " on o.status = s.status where s.n > 2"),
+        ("Aggregates of aggregates", "twice",
+         "select n, count(*) as customers from (select customer_id, count(*) as n from orders group by"
+         " customer_id) s group by n"),
+        ("UNION ALL", "union_all_", "select id, name from customers union all select id, name from products"),
+        ("UNION", "union_", "select region as place from customers union select status from orders union select"
+         " null from orders"),
+        ("UNION of different types", "union_types",
+         "select id, total as x from orders union all select id, discount from orders union all select 0, 1.5"
+         " from orders"),
+        ("Filter above UNION and DISTINCT", "union_filtered",
+         "select * from (select id, status as word from orders union select id, region from customers) u"
+         " where word is not null and id > 3"),
+        ("Keyless tables", "pages", "select page, count(*) as n, count(distinct customer_id) as c from visits"
+         " group by page"),
+        ("Duplicate rows kept", "bag", "select page from visits"),
+        ("Views over views", "order_payment_totals",
+         "select o.id, sum(p.amount) as paid from open_or_paid o join payments p on p.order_id = o.id group by o.id"),
+        ("Views over views, in any order of declaration", "open_or_paid",
+         "select id, total from orders where status in ('open', 'paid')"),
+        ("Five tables", "everything",
+         "select c.region, p.sku, sum(l.qty * l.price) as worth, count(distinct o.id) as orders, max(y.paid) as last"
+         " from customers c join orders o on o.customer_id = c.id join order_lines l on l.order_id = o.id"
+         " join products p on p.id = l.product_id join payments y on y.order_id = o.id"
+         " where p.price > 1 and o.status <> 'void' group by c.region, p.sku"),
+    ),
+    Supported("Errors, as in Postgres", "ratios", "select id, 100 / discount as r from orders", fails=True),
+    Supported(
+        "Errors are avoided by WHERE", "safe_ratios",
+        "select id, 100 / discount as r from orders where discount <> 0",
+    ),
+    Supported(
+        "Errors behind a join", "joined_ratios",
+        "select o.id from orders o join customers c on c.id = o.customer_id where c.vip and 100 / o.discount > 10",
+        fails=True,
+        fenced="with j as materialized (select o.id, o.discount from orders o join customers c on c.id = o.customer_id"
+        " where c.vip) select id from j where 100 / discount > 10",
+    ),
+)  # fmt: skip
+
+REFUSED: tuple[Refused, ...] = (
+    Refused("Outer joins", "select o.id from orders o left join customers c on c.id = o.customer_id",
+            "outer joins are not supported yet", "left join"),
+    Refused("Outer joins (FULL)", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
+            "outer joins are not supported yet", "full outer"),
+    Refused("Cross joins", "select a.id from orders a cross join customers b", "a cross join is not supported",
+            "customers b"),
+    Refused("Joins without an equality", "select a.id from orders a join customers b on a.id < b.id",
+            "a join needs an equality between its two sides", "customers b"),
+    Refused("Subqueries in expressions", "select id from orders where total > (select avg(total) from orders)",
+            "a subquery in an expression is not supported yet", "select avg"),
+    Refused("IN (SELECT …)", "select id from orders where customer_id in (select id from customers)",
+            "a subquery in an expression is not supported yet", "select id from customers"),
+    Refused("EXISTS", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)",
+            "a subquery in an expression is not supported yet", "select 1"),
+    Refused("Window functions", "select id, sum(total) over (partition by status) as s from orders",
+            "window functions are not supported yet", "sum(total)"),
+    Refused("ORDER BY", "select id from orders order by id", "ORDER BY is not supported in a view", "order by"),
+    Refused("LIMIT", "select id from orders limit 3", "LIMIT is not supported in a view", "limit"),
+    Refused("OFFSET", "select id from orders offset 3", "OFFSET is not supported in a view", "offset"),
+    Refused("DISTINCT ON", "select distinct on (status) id from orders", "DISTINCT ON is not supported yet",
+            "distinct on"),
+    Refused("WITH RECURSIVE", "with recursive t as (select id from orders) select id from t",
+            "WITH RECURSIVE is not supported yet", "recursive"),
+    Refused("LATERAL", "select o.id from orders o, lateral (select 1 as x) l", "LATERAL is not supported", "lateral"),
+    Refused("INTERSECT", "select id from orders intersect select id from customers",
+            "INTERSECT is not supported yet", "intersect"),
+    Refused("EXCEPT", "select id from orders except select id from customers", "EXCEPT is not supported yet",
+            "except"),
+    Refused("GROUPING SETS, CUBE, ROLLUP", "select status, count(*) as n from orders group by rollup (status)",
+            "ROLLUP is not supported", "rollup"),
+    Refused("Set-returning functions", "select generate_series(1, 3) as n from orders",
+            "generate_series() is not supported: it returns a set of rows", "generate_series"),
+    Refused("Functions in FROM", "select n from generate_series(1, 3) as n", "a function in FROM is not supported",
+            "generate_series"),
+    Refused("VALUES in FROM", "select x from (values (1), (2)) as v(x)", "VALUES is not supported in FROM", "values"),
+    Refused("SELECT without FROM", "select 1 as one", "a SELECT without FROM is not supported", "select"),
+    Refused("Volatile functions", "select id from orders where placed < now()",
+            "now() is not supported: its answer is not a function of the tables", "now"),
+    Refused("CURRENT_DATE and its like", "select id from customers where born = current_date",
+            "CURRENT_DATE is not supported: its answer is not a function of the tables", "current_date"),
+    Refused("Other aggregates", "select array_agg(id) as ids from orders", "aggregate array_agg is not supported yet",
+            "array_agg"),
+    Refused("TABLESAMPLE", "select id from orders tablesample system (10)",
+            "TABLESAMPLE is not supported: its answer is random", "tablesample"),
+    Refused("Unnamed columns", "select id + 1 from orders", "column 1 has no name", "id + 1"),
+    Refused("Two columns of one name", "select id, total as id from orders", 'two columns are named "id"',
+            "total as id"),
+    Refused("Statements that are not SELECT", "delete from orders", "DELETE is not a SELECT", "delete"),
+    Refused("Several statements", "select id from orders; select id from customers", "more than one statement",
+            "select id from customers"),
+)  # fmt: skip

@@ -1,0 +1,98 @@
+"""Writes docs/sql.md from the corpus of views that the tests compare with Postgres, and from the catalogue of
+expressions. Run it as the page's first line says; with --check it only tells whether the page is up to date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from engine.operators.expressions.functions import catalogue, fallback_users
+from tests.views.corpus import REFUSED, SUPPORTED
+from views.sql.functions import AGGREGATES
+from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, WINDOWS
+
+COMMAND = "python -m tests.views.docs"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [
+        f"<!-- Written by `{COMMAND}`: do not edit. -->",
+        "# The SQL of views",
+        "A view is one SELECT in Postgres's SQL. What Postgres answers is the answer: types, NULLs, rounding, names of"
+        " columns and error messages are its own. What is not supported is refused before anything starts, with file,"
+        " line, column and reason.",
+        "## Supported",
+        "Each line is a view that the tests keep through random transactions and compare with Postgres after each one"
+        " (`tests/oracle/test_views.py`).",
+        table(("Feature", "Shown by"), [(s.feature, f"`{s.sql}`") for s in SUPPORTED]),
+        "## Refused",
+        table(("Feature", "For example", "Reason given"), [(r.feature, f"`{r.sql}`", r.reason) for r in REFUSED]),
+        f"Aggregates that come later: {names(LATER_AGGREGATES)}.",
+        f"Window functions, which come later: {names(WINDOWS)}.",
+        f"Functions whose answer is not a function of the tables: {names(VOLATILE)}.",
+        f"Functions that return sets: {names(SETS)}.",
+        "## Errors",
+        "A row whose expression fails (division by zero, overflow, text that is no number) puts the view in error until"
+        " the row is gone, as the same SELECT would fail in Postgres. Errors follow SQL's order of clauses: FROM,"
+        " WHERE, GROUP BY, HAVING, SELECT. What WHERE or a join keeps from a row is never asked of it, even where Postgres's"
+        " planner would ask; what is not read by the view is not computed.",
+        "## Keys",
+        "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
+        " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"
+        " are kept with their multiplicity. A declared key that is not proved is checked while the view runs: two rows"
+        " for one key put the view in error.",
+        "## Functions and operators",
+        f"Aggregates: {names(AGGREGATES)}; each with DISTINCT and FILTER.",
+        functions(),
+        "Evaluated once per distinct value in Python, all others in columns: "
+        + names({f.split("(")[0] for f in fallback_users()})
+        + ".",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def names(words: frozenset[str] | set[str]) -> str:
+    """The words as code, sorted."""
+    return ", ".join(f"`{w}`" for w in sorted(words))
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def functions() -> str:
+    """The catalogue of expressions: one line a name, with its parameters and results; then the casts."""
+    found: dict[str, list[str]] = defaultdict(list)
+    casts: dict[str, list[str]] = defaultdict(list)
+    for kind, written, result in catalogue():
+        if kind == "cast":
+            source, target = written.split(" as ")
+            casts[source].append(target if result == "implicit" else f"{target} ({result})")
+        else:
+            name, _, parameters = written.partition("(")
+            found[name].append(f"({parameters} → {result}")
+    rows = [(f"`{name}`", "; ".join(some)) for name, some in sorted(found.items())]
+    cast_rows = [(source, ", ".join(targets)) for source, targets in sorted(casts.items())]
+    return table(("Name", "Parameters → result"), rows) + "\n\n" + table(("From", "Cast to"), cast_rows)
+
+
+def main() -> int:
+    """Writes the page, or with --check compares it."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+        if not same:
+            sys.stderr.write(f"{PAGE.name} is not up to date: run {COMMAND}\n")
+        return 0 if same else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,145 @@
+"""Random views over the shop: joins in several spellings, filters, groups, subqueries, CTEs, unions. None can fail.
+
+Always: the same `Random` gives the same SQL, and every output column has its own name. Called by the oracle.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.views.shop import TABLES
+
+LINKS = {
+    ("orders", "customers"): "{0}.customer_id = {1}.id",
+    ("order_lines", "orders"): "{0}.order_id = {1}.id",
+    ("order_lines", "products"): "{1}.id = {0}.product_id",
+    ("payments", "orders"): "{0}.order_id = {1}.id",
+    ("visits", "customers"): "{0}.customer_id = {1}.id",
+    ("customers", "customers"): "{0}.region = {1}.region",
+    ("orders", "orders"): "{0}.status = {1}.status and {0}.discount = {1}.parts",
+}
+NUMBERS = ("integer", "bigint", "smallint", "numeric(12,2)", "numeric(10,2)", "numeric(14,4)")
+CONSTANTS = {"region": "north", "status": "open", "page": "/", "method": "card", "sku": "s1", "name": "Ab"}
+
+Column = tuple[str, str]
+"""(how it is written, its type)."""
+
+
+def query(chance: Random, depth: int = 1) -> str:
+    """A random SELECT."""
+    if depth and chance.random() < 0.15:
+        word = chance.choice(("union", "union all"))
+        kind = chance.choice(("text", "number"))
+        return f"{one_column(chance, kind)} {word} {one_column(chance, kind)}"
+    head, sources, columns, conditions = from_clause(chance, depth)
+    conditions += [condition(chance, columns) for _ in range(chance.randint(0, 2))]
+    where = f" where {' and '.join(conditions)}" if conditions else ""
+    if chance.random() < 0.5:
+        return f"{head}{grouped(chance, columns)} from {sources}{where}{{group}}".format(group=GROUPS.pop())
+    some = chance.sample(columns, min(len(columns), chance.randint(1, 4)))
+    items = ", ".join(f"{scalar(chance, c)} as c{i}" for i, c in enumerate(some))
+    distinct = "distinct " if chance.random() < 0.3 else ""
+    return f"{head}select {distinct}{items} from {sources}{where}"
+
+
+GROUPS: list[str] = []
+"""The GROUP BY and HAVING that go with the SELECT list just made."""
+
+
+def grouped(chance: Random, columns: list[Column]) -> str:
+    """A SELECT list of keys and aggregates; its GROUP BY waits in GROUPS."""
+    keys = chance.sample(columns, min(len(columns), chance.randint(0, 2)))
+    items = [f"{k[0]} as k{i}" for i, k in enumerate(keys)]
+    numbers = [c for c in columns if c[1] in NUMBERS] or [("1", "integer")]
+    for i in range(chance.randint(1, 3)):
+        arg = chance.choice(numbers)[0]
+        distinct = "distinct " if chance.random() < 0.2 else ""
+        made = chance.choice(("count(*)", f"count({distinct}{arg})", f"sum({distinct}{arg})", f"avg({arg})",
+                              f"min({arg})", f"max({arg})", f"bool_or({arg} > 2)"))  # fmt: skip
+        where = f" filter (where {condition(chance, columns)})" if chance.random() < 0.3 else ""
+        items.append(f"{made}{where} as a{i}")
+    having = " having count(*) > 1" if keys and chance.random() < 0.3 else ""
+    GROUPS.append((f" group by {', '.join(k[0] for k in keys)}" if keys else "") + having)
+    return f"select {', '.join(items)}"
+
+
+def from_clause(chance: Random, depth: int) -> tuple[str, str, list[Column], list[str]]:
+    """WITH …, the FROM items, the columns in sight, and conditions that must stand in WHERE."""
+    if depth and chance.random() < 0.3:
+        inner = query(chance, 0)
+        names = [(f"s.{n}", "unknown") for n in output_names(inner)]
+        if chance.random() < 0.5:
+            return f"with s as ({inner}) ", "s", names, []
+        return "", f"({inner}) s", names, []
+    tables = [chance.choice(list(TABLES))]
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        options = [b if a in tables else a for a, b in LINKS if a in tables or b in tables]
+        tables.append(chance.choice(options))
+    aliases = [f"t{i}" for i in range(len(tables))]
+    joined, where = f"{tables[0]} t0", []
+    comma = chance.random() < 0.3
+    for i in range(1, len(tables)):
+        on = link(chance, tables, aliases, i)
+        if comma:
+            joined += f", {tables[i]} t{i}"
+            where.append(on)
+        else:
+            joined += f" join {tables[i]} t{i} on {on}"
+    columns = [(f"{a}.{n}", s.removesuffix(" not null")) for a, t in zip(aliases, tables, strict=True)
+               for n, s in TABLES[t][0].items() if s not in ("json", "double precision")]  # fmt: skip
+    return "", joined, columns, where
+
+
+def link(chance: Random, tables: list[str], aliases: list[str], at: int) -> str:
+    """The condition that joins table `at` to one before it."""
+    found = []
+    for before in range(at):
+        for (one, other), text in LINKS.items():
+            if (tables[before], tables[at]) == (one, other):
+                found.append(text.format(aliases[before], aliases[at]))
+            elif (tables[at], tables[before]) == (one, other):
+                found.append(text.format(aliases[at], aliases[before]))
+    return chance.choice(found)
+
+
+def condition(chance: Random, columns: list[Column]) -> str:
+    """A truth value over the columns that cannot fail."""
+    name, kind = chance.choice(columns)
+    if kind in NUMBERS:
+        return chance.choice((f"{name} > 2", f"{name} between 1 and 5.5", f"not ({name} < 3)", f"{name} in (1, 2, 5)",
+                              f"({name} is null or {name} <> 2)", f"{name} is distinct from 2"))  # fmt: skip
+    bare = name.split(".")[1]
+    if bare in CONSTANTS:
+        return chance.choice((f"{name} = '{CONSTANTS[bare]}'", f"{name} <> '{CONSTANTS[bare]}'", f"{name} like '%a%'",
+                              f"coalesce({name}, 'x') < 'p'"))  # fmt: skip
+    return f"{name} is not null"
+
+
+def scalar(chance: Random, column: Column) -> str:
+    """An expression of one column that cannot fail on the shop's values."""
+    name, kind = column
+    if kind in NUMBERS:
+        return chance.choice((name, f"{name} + 1", f"coalesce({name}, 0)", f"-{name}", f"{name}::text",
+                              f"case when {name} > 2 then 'big' else 'small' end"))  # fmt: skip
+    if kind in ("text", "varchar(20)"):
+        return chance.choice((name, f"upper({name})", f"{name} || '!'", f"length({name})", f"nullif({name}, 'open')"))
+    return name
+
+
+def one_column(chance: Random, kind: str) -> str:
+    """A SELECT of one column, for unions."""
+    wanted = ("text", "varchar(20)") if kind == "text" else NUMBERS
+    while True:
+        _, sources, columns, conditions = from_clause(chance, 0)
+        fitting = [c for c in columns if c[1] in wanted]
+        if fitting:
+            where = f" where {' and '.join(conditions)}" if conditions else ""
+            return f"select {chance.choice(fitting)[0]} as c0 from {sources}{where}"
+
+
+def output_names(sql: str) -> list[str]:
+    """The output names of a query made here."""
+    head = sql.split(" from ", 1)[0]
+    return [
+        word for i, word in enumerate(head.replace(",", " ").split()) if head.replace(",", " ").split()[i - 1] == "as"
+    ]

@@ -1,0 +1,135 @@
+"""What is refused, and where the refusal points: in plain SQL and in the lines of a YAML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.views.corpus import REFUSED, Refused
+from tests.views.shop import catalog
+from views.compile import check_views, compile_views
+from views.errors import ViewError
+from views.spec import ViewSpec, line_and_column, load
+
+
+def refuse(sql: str) -> ViewError:
+    with pytest.raises(ViewError) as caught:
+        compile_views([ViewSpec("v", sql)], catalog())
+    return caught.value
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.feature)
+def test_refused_at_its_place(case: Refused) -> None:
+    error = refuse(case.sql)
+    assert error.what == case.reason
+    assert error.where["view"] == "v"
+    place = line_and_column(case.sql, case.sql.index(case.at))
+    assert (error.where["line"], error.where["column"]) == place
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.feature)
+def test_the_same_in_a_file(case: Refused, tmp_path: Path) -> None:
+    """Broken into lines inside a block scalar, the refusal names the line and column of the file."""
+    broken = case.sql.replace(" from ", "\n  from ").replace(" where ", "\n\n  where ")
+    indented = "\n".join(f"      {line}" if line else "" for line in broken.split("\n"))
+    path = tmp_path / "v.yaml"
+    path.write_text(f"version: 1\nviews:\n  - name: v  # a comment\n    sql: |\n{indented}\n")
+    with pytest.raises(ViewError) as caught:
+        compile_views(load(path), catalog())
+    text = path.read_text()
+    before = "".join(case.sql[: case.sql.index(case.at)].split())
+    start = text.index("sql: |") + len("sql: |")
+    offset = next(i for i in range(start, len(text)) if "".join(text[start:i].split()) == before and text[i].strip())
+    expected = line_and_column(text, offset)
+    assert (caught.value.where["line"], caught.value.where["column"]) == expected
+    assert caught.value.where["file"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what", "at", "hint"),
+    [
+        ("select id from ordrs", 'there is no table or view "ordrs"', "ordrs", "did you mean orders?"),
+        ("select id from shop.orders", 'there is no table or view "shop.orders"', "shop", "public.orders"),
+        ("select id, totl from orders", 'column "totl" does not exist', "totl", "did you mean total?"),
+        ("select o.totl from orders o", "column o.totl does not exist", "o.totl", "did you mean total?"),
+        ("select orders.id from orders o", 'there is no table or alias "orders"', "orders.id", "known: o"),
+        ('select "ID" from orders', 'column "ID" does not exist', '"ID"', ""),
+        ("select id from orders o join customers c on o.id = c.id", 'column reference "id" is ambiguous', "id from",
+         "o.id"),
+        ("select a.id from orders a join orders a on a.id = a.id", 'table name "a" is used twice', "orders a on",
+         "alias"),
+        ("select o.id from orders o join customers c using (region)",
+         'column "region" of USING does not exist on the left side', "customers", ""),
+        ("select o.id from orders o, customers c join products p on p.id = o.id",
+         'there is no table or alias "o"', "o.id\n", ""),
+        ("select status, total from orders group by status", 'column "total" must appear in GROUP BY', "total",
+         "min(total)"),
+        ("select count(*) as n from orders having total > 1", 'column "total" must appear in GROUP BY', "total", ""),
+        ("select id from orders where count(*) > 1", "aggregate count is not allowed in WHERE", "count", "subquery"),
+        ("select sum(count(*)) as s from orders", "aggregate count is not allowed in another aggregate", "count", ""),
+        ("select status from orders group by 2", "GROUP BY position 2 is not in the select list", "2", ""),
+        ("select id from orders where total", "argument of WHERE must be type boolean", "total", ""),
+        ("select id from orders where status > 5", "operator does not exist", "status > 5", ""),
+        ("select id from orders where placed = 'yesterdaz'", "invalid input syntax for type timestamp", "placed =", ""),
+        ("select born::integer as b from customers", "cannot cast type date to integer", "born", ""),
+        ("select id from orders where id = 1 = true", "comparisons cannot be chained", "id = 1", "parentheses"),
+        ("select frobnicate(id) as f from orders", "function frobnicate(bigint) does not exist", "frobnicate", ""),
+        ("select id, 1_000 as n from orders", "digits run into a name", "1_000", ""),
+        ("select id from orders where (id = 1", "syntax error", "1", ""),
+        ("select 'x from orders", "not SQL", "s", "quote"),
+        ("select id from customers union select id, name from customers", "each side of a UNION", "select id, name",
+         ""),
+        ("select id from orders union select placed from orders", "UNION column 1: ", "placed", ""),
+        ("select distinct details from payments", "DISTINCT cannot compare values of type json", "details", "text"),
+        ("select count(*) as n from payments group by details", "GROUP BY cannot compare values of type json",
+         "details", "text"),
+        ("select details from payments union select details from payments", "UNION cannot compare values of type json",
+         "v", ""),
+        ("select id from v", "view v reads itself", "v", "recursion"),
+    ],
+)  # fmt: skip
+def test_mistakes(sql: str, what: str, at: str, hint: str) -> None:
+    error = refuse(sql)
+    assert what in error.what
+    assert hint in error.hint
+    if at.strip() in sql and at not in ("s", "1", "v"):
+        assert (error.where["line"], error.where["column"]) == line_and_column(sql, sql.rindex(at.strip()))
+
+
+def test_a_cycle_is_refused() -> None:
+    specs = [ViewSpec("a", "select id from b"), ViewSpec("b", "select id from c"), ViewSpec("c", "select id from a")]
+    with pytest.raises(ViewError, match="views read each other in a circle: a -> b -> c -> a"):
+        compile_views(specs, catalog())
+
+
+def test_a_name_that_is_both_is_refused_unless_qualified() -> None:
+    specs = [ViewSpec("orders", "select id from public.orders"), ViewSpec("w", "select id from orders")]
+    with pytest.raises(ViewError, match='"orders" is both a table and a view'):
+        compile_views(specs, catalog())
+
+
+def test_every_mistake_is_found_once() -> None:
+    specs = [
+        ViewSpec("a", "select nope from orders"),
+        ViewSpec("b", "select id from a"),
+        ViewSpec("c", "select id from orders limit 1"),
+        ViewSpec("d", "select ("),
+        ViewSpec("e", "select id from orders"),
+    ]
+    assert sorted(str(e.where["view"]) for e in check_views(specs, catalog())) == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("key", "sql", "what"),
+    [
+        (("nope",), "select id from orders", 'key column "nope" is not a column of the view'),
+        (("id", "id"), "select id from orders", 'key column "id" is listed twice'),
+        (("customer_id",), "select customer_id from orders", 'key column "customer_id" can be NULL'),
+    ],
+)
+def test_declared_keys(key: tuple[str, ...], sql: str, what: str) -> None:
+    with pytest.raises(ViewError) as caught:
+        compile_views([ViewSpec("v", sql, key=key, line=7)], catalog())
+    assert caught.value.what == what
+    assert caught.value.where["line"] == 7

@@ -1,0 +1,144 @@
+"""The rules: their docstring examples, what each does to whole plans, and that nothing fallible moves down."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import views
+from tests.views.corpus import SUPPORTED
+from tests.views.shop import catalog
+from views.compile import CompiledView, compile_views
+from views.explain import arrangements, explain
+from views.optimize import RULES, optimize
+from views.plan import Filter, Join, Plan, Project, Scan, walk
+from views.spec import ViewSpec
+from views.sql.environment import Environment
+from views.sql.parse import parse
+from views.sql.select import bind_view
+
+MODULES = [m.name for m in pkgutil.walk_packages(views.__path__, "views.")]
+
+
+def compiled(sql: str, *, key: tuple[str, ...] | None = None) -> CompiledView:
+    return compile_views([ViewSpec("v", sql, key=key)], catalog())[0]
+
+
+def bound(sql: str) -> Plan:
+    source, query = parse(ViewSpec("v", sql))
+    return bind_view(source, Environment(catalog()), query)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_docstring_examples(module: str) -> None:
+    found = importlib.import_module(module)
+    assert doctest.testmod(found).failed == 0
+    if module.startswith("views.rules."):
+        assert doctest.testmod(found).attempted > 0
+
+
+ALONE = [s for s in SUPPORTED if "order_payment_totals" not in s.sql and "open_or_paid" not in s.sql]
+
+
+@pytest.mark.parametrize("case", ALONE, ids=lambda case: case.name)
+def test_every_rule_keeps_columns_and_ends(case: object) -> None:
+    plan = bound(case.sql)  # type: ignore[attr-defined]
+    types = [c.type for c in plan.schema.columns]
+    for rule in RULES:
+        plan = rule(plan)
+        assert [c.type for c in plan.schema.columns] == types, rule.__name__
+    done = optimize(bound(case.sql))  # type: ignore[attr-defined]
+    assert optimize(done).digest == done.digest
+
+
+def lines(sql: str) -> list[str]:
+    return [line.strip() for line in explain(compiled(sql)).splitlines()[1:]]
+
+
+def test_joins_by_primary_key_use_the_table_s_own_arrangement() -> None:
+    view = compiled(
+        "select o.id, c.name from orders o join customers c on o.customer_id = c.id"
+        " where c.region = 'north' and o.status = 'open'"
+    )
+    own = [a for a in arrangements(view.plan) if a.own]
+    assert [str(a) for a in own] == ["public.customers by (id)"]
+    join = next(n for n in walk(view.plan) if isinstance(n, Join))
+    assert isinstance(join.right, Scan)
+    assert join.residual is not None
+    assert "status = 'open'" in explain(view).split("Join")[1]
+
+
+def test_composite_keys_join_in_the_key_s_order() -> None:
+    view = compiled(
+        "select l.qty from payments p join order_lines l on l.line_no = p.id and l.order_id = p.order_id"
+        " and p.amount = l.price"
+    )
+    join = next(n for n in walk(view.plan) if isinstance(n, Join))
+    assert join.right_key == (0, 1)
+    assert join.residual is not None
+
+
+def test_the_left_table_s_key_serves_too() -> None:
+    view = compiled("select o.id, p.amount from orders o join payments p on p.order_id = o.id where o.status = 'open'")
+    assert [str(a) for a in arrangements(view.plan) if a.own] == ["public.orders by (id)"]
+
+
+def test_joins_go_where_they_are_connected() -> None:
+    view = compiled(
+        "select o.id from orders o, products p, order_lines l where l.order_id = o.id and l.product_id = p.id"
+    )
+    joins = [n for n in walk(view.plan) if isinstance(n, Join)]
+    assert [n.right.table for n in joins if isinstance(n.right, Scan)] == ["public.products"]
+    assert all(n.left_key for n in joins)
+
+
+def test_unread_columns_are_not_arranged() -> None:
+    view = compiled(
+        "select c.name, count(*) as n from visits v join customers c on v.customer_id = c.id group by c.name"
+    )
+    join = next(n for n in walk(view.plan) if isinstance(n, Join))
+    assert len(join.left.schema.columns) == 1
+    assert len(join.right.schema.columns) == 6
+
+
+def test_what_may_fail_stays_above_what_keeps_it_from_a_row() -> None:
+    text = lines(
+        "select o.id from orders o join customers c on c.id = o.customer_id"
+        " where 100 / o.discount > 10 and c.vip and o.total > 5"
+    )
+    filters = [line for line in text if line.startswith("Filter")]
+    assert filters == ["Filter 100 / discount > 10", "Filter total > 5"]
+    assert text.index("Filter 100 / discount > 10") < next(i for i, t in enumerate(text) if t.startswith("Join"))
+
+
+def test_what_may_fail_is_no_key_when_something_else_is() -> None:
+    text = lines("select o.id from orders o join payments p on p.order_id = o.id and 10 / o.discount = p.id")
+    assert any(line.startswith("Join on id = order_id") for line in text)
+    assert any(line.startswith("Filter 10 / discount = id") for line in text)
+    alone = lines("select o.id from orders o join payments p on 10 / o.discount = p.id")
+    assert any(line.startswith("Join on key0 = id") for line in alone)
+
+
+def test_arguments_that_may_fail_are_asked_only_under_their_filter() -> None:
+    text = "\n".join(lines("select sum(10 / discount) filter (where discount <> 0) as s from orders"))
+    assert "CASE WHEN discount <> 0 THEN 10 / discount ELSE NULL END" in text
+
+
+def test_filters_go_through_projections_unions_and_groups() -> None:
+    view = compiled(
+        "select * from (select status, count(*) as n from (select status from orders union all"
+        " select region from customers) u group by status) g where status = 'open'"
+    )
+    below = [n for n in walk(view.plan) if isinstance(n, Filter)]
+    assert len(below) == 2
+    assert all(isinstance(n.input, Scan) for n in below)
+
+
+def test_unread_errors_are_not_computed() -> None:
+    view = compiled("select id from (select id, 1 / discount as x from orders) s")
+    assert isinstance(view.plan, Project)
+    assert isinstance(view.plan.input, Scan)
+    assert len(view.plan.exprs) == 1

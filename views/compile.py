@@ -1,0 +1,167 @@
+"""Views compiled: specs and a catalogue in, plans with schema, key and fingerprint out, each view after those it reads.
+
+Always: the same specs and catalogue give the same plans and fingerprints; nothing is started or read. A view's key is
+the declared one, proved or to be checked while it runs, else the smallest proved one without NULLs, else None: a
+multiset. Called by `validate`, `run` and `replay`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from engine.schema import Schema
+from views.catalog import Catalog
+from views.errors import ViewError
+from views.keys import is_unique, unique_sets
+from views.optimize import optimize
+from views.plan import Join, Plan, walk
+from views.scalar import columns, conjuncts
+from views.spec import ViewSpec
+from views.sql.environment import Environment
+from views.sql.parse import Source, name_of, parse
+from views.sql.select import bind_view
+from views.strict import nearest
+
+
+@dataclass(frozen=True)
+class CompiledView:
+    """A view ready to render.
+
+    `schema` holds the output columns and the key; `key` its positions or None. `key_proved` is False where a declared
+    key must be checked while the view runs. `reads`: names of the views it reads.
+    """
+
+    name: str
+    spec: ViewSpec
+    plan: Plan
+    schema: Schema
+    key: tuple[int, ...] | None
+    key_proved: bool
+    fingerprint: str
+    reads: tuple[str, ...] = field(default=())
+
+
+def compile_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[CompiledView, ...]:
+    """The views in an order in which each comes after those it reads. Raises ViewError for the first mistake."""
+    compiled, errors = _compile(specs, catalog)
+    if errors:
+        raise errors[0]
+    return compiled
+
+
+def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[ViewError, ...]:
+    """Every view's first mistake; views that read a wrong one are not looked at. Empty when all is well."""
+    return _compile(specs, catalog)[1]
+
+
+def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[CompiledView, ...], tuple[ViewError, ...]]:
+    errors: list[ViewError] = []
+    parsed: dict[str, tuple[Source, exp.Expr]] = {}
+    for spec in specs:
+        try:
+            parsed[spec.name] = parse(spec)
+        except ViewError as error:
+            errors.append(error)
+    try:
+        order = _ordered(parsed)
+    except ViewError as error:
+        return (), (*errors, error)
+    done: dict[str, CompiledView] = {}
+    failed = {s.name for s in specs} - set(parsed)
+    for name in order:
+        source, query = parsed[name]
+        reads = tuple(r for r in _view_reads(query, {*parsed, *failed}) if r != name)
+        if failed & set(reads):
+            failed.add(name)
+            continue
+        try:
+            done[name] = compile_view(source, query, Environment(catalog, done, name), reads)
+        except ViewError as error:
+            errors.append(error)
+            failed.add(name)
+    return tuple(done.values()), tuple(errors)
+
+
+def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
+    """One parsed view over the tables and views in `env`. Raises ViewError."""
+    plan = optimize(bind_view(source, env, query))
+    _check_joins(source, plan)
+    key, proved = _key(source, plan)
+    # Only the sink-facing schema carries the key: plans know theirs by proof.
+    schema = replace(plan.schema, key=key)
+    digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
+    return CompiledView(source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads)
+
+
+def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
+    """The views that a query names, in order; a CTE of the same name hides a view."""
+    hidden = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
+    found: dict[str, None] = {}
+    for table in query.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier) and table.args.get("db") is None:
+            name = name_of(table.this)
+            if name in names and name not in hidden:
+                found[name] = None
+    return tuple(found)
+
+
+def _ordered(parsed: dict[str, tuple[Source, exp.Expr]]) -> list[str]:
+    """Names so that each comes after those it reads, otherwise as declared. Raises ViewError for a cycle."""
+    order: list[str] = []
+    path: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in order:
+            return
+        path.append(name)
+        source, query = parsed[name]
+        for read in _view_reads(query, set(parsed)):
+            if read == name:
+                continue
+            if read in path:
+                circle = " -> ".join([*path[path.index(read) :], read])
+                node = next(t for t in query.find_all(exp.Table) if name_of(t.this) == read)
+                source.refuse(node, f"views read each other in a circle: {circle}", "recursion is not supported yet")
+            visit(read)
+        path.pop()
+        order.append(name)
+
+    for name in parsed:
+        visit(name)
+    return order
+
+
+def _check_joins(source: Source, plan: Plan) -> None:
+    for node in walk(plan):
+        if isinstance(node, Join) and not node.left_key:
+            across = any(columns(c) for c in conjuncts(node.residual))
+            reason = "a join needs an equality between its two sides" if across else "a cross join is not supported"
+            raise source.error(reason, "join ON left.column = right.column", offset=node.at)
+
+
+def _key(source: Source, plan: Plan) -> tuple[tuple[int, ...] | None, bool]:
+    cols = plan.schema.columns
+    declared = source.spec.key
+    if declared is None:
+        for candidate in unique_sets(plan):
+            if candidate and not any(cols[i].nullable for i in candidate):
+                return tuple(sorted(candidate)), True
+        return None, True
+    names = plan.schema.names
+    found: list[int] = []
+    for name in declared:
+        if name not in names:
+            hint = nearest(name, names)
+            raise source.error(f'key column "{name}" is not a column of the view', hint)
+        position = names.index(name)
+        if position in found:
+            raise source.error(f'key column "{name}" is listed twice')
+        if cols[position].nullable:
+            hint = f"add WHERE {name} IS NOT NULL, or COALESCE it to a value"
+            raise source.error(f'key column "{name}" can be NULL', hint)
+        found.append(position)
+    return tuple(found), is_unique(plan, found)

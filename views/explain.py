@@ -1,0 +1,195 @@
+"""A compiled view explained: its plan as a tree of text or JSON, with the arrangements it keeps and who shares them.
+
+Always: what is said of arrangements is what render asks of the dataflow: one a join side, by the join's key. Called by
+the sidecar's `validate` and `status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
+from engine.schema import Column, Kind
+from views.compile import CompiledView
+from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan, children, walk
+from views.scalar import base_name
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """An arrangement that a plan keeps: `of` what (a table, or a hash of the sub-plan), by which columns.
+
+    `own`: it is the table's own arrangement by its primary key, which costs nothing more.
+    """
+
+    of: str
+    key: tuple[str, ...]
+    own: bool
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.of} by ({', '.join(self.key)})"
+
+
+def arrangements(plan: Plan) -> tuple[Arranged, ...]:
+    """The arrangements of the joins of a plan, each once, in order of the tree."""
+    found: dict[tuple[str, tuple[str, ...]], Arranged] = {}
+    for node in walk(plan):
+        if isinstance(node, Join):
+            for side, key in ((node.left, node.left_key), (node.right, node.right_key)):
+                arranged = _arranged(side, key)
+                found.setdefault((arranged.digest, arranged.key), arranged)
+    return tuple(found.values())
+
+
+def explain(view: CompiledView, others: Sequence[CompiledView] = ()) -> str:
+    """The view's plan as indented text; arrangements that `others` use too are marked with their names."""
+    key = "none: a multiset"
+    if view.key is not None:
+        names = ", ".join(view.schema.names[i] for i in view.key)
+        key = f"({names}), {'proved' if view.key_proved else 'checked while it runs'}"
+    lines = [f"view {view.name}  key {key}  fingerprint {view.fingerprint[:12]}"]
+    shared = _sharing(view, others)
+    for depth, node, text in _tree(view.plan, 1):
+        lines.append("  " * depth + text)
+        if isinstance(node, Join):
+            for side, at in ((node.left, node.left_key), (node.right, node.right_key)):
+                lines.append("  " * (depth + 1) + f"| {_note(_arranged(side, at), shared)}")
+    return "\n".join(lines)
+
+
+def explain_json(view: CompiledView, others: Sequence[CompiledView] = ()) -> dict[str, object]:
+    """The same as JSON: columns, key, plan (a tree), arrangements with `own` and `shared_with`."""
+    shared = _sharing(view, others)
+    return {
+        "view": view.name,
+        "fingerprint": view.fingerprint,
+        "key": None if view.key is None else [view.schema.names[i] for i in view.key],
+        "key_proved": view.key_proved,
+        "columns": [{"name": c.name, "type": str(c.type), "nullable": c.nullable} for c in view.schema.columns],
+        "reads": sorted({_leaf_name(n) for n in walk(view.plan)} - {""}),
+        "plan": _json(view.plan),
+        "arrangements": [
+            {"of": a.of, "key": list(a.key), "own": a.own, "shared_with": shared.get((a.digest, a.key), [])}
+            for a in arrangements(view.plan)
+        ],
+    }
+
+
+def spelled(expr: Expr, columns: Sequence[Column]) -> str:
+    """An expression in SQL's manner, over the named columns."""
+    if isinstance(expr, ColumnRef):
+        return columns[expr.index].name
+    if isinstance(expr, Literal):
+        if expr.value is None:
+            return "NULL"
+        quoted = isinstance(expr.value, str | bytes) and expr.type.kind is not Kind.NUMERIC
+        return f"'{expr.value!s}'" if quoted else str(expr.value).lower()
+    if isinstance(expr, Cast):
+        inner = spelled(expr.arg, columns)
+        return inner if expr.implicit else f"{inner}::{expr.type}"
+    if isinstance(expr, Coalesce):
+        return f"coalesce({', '.join(spelled(a, columns) for a in expr.args)})"
+    if isinstance(expr, Case):
+        whens = " ".join(f"WHEN {spelled(c, columns)} THEN {spelled(v, columns)}" for c, v in expr.whens)
+        return f"CASE {whens} ELSE {spelled(expr.otherwise, columns)} END"
+    return _call(expr, columns)
+
+
+def _call(expr: Call, columns: Sequence[Column]) -> str:
+    name, args = base_name(expr), [spelled(a, columns) for a in expr.args]
+    if name in ("and", "or"):
+        return "(" + f" {name.upper()} ".join(args) + ")" if name == "or" else " AND ".join(args)
+    if name.startswith("is ") and len(args) == 1:
+        return f"{args[0]} {name.upper()}"
+    if name in ("in", "not in"):
+        return f"{args[0]} {name.upper()} ({', '.join(args[1:])})"
+    if len(args) == 2 and (not name[0].isalpha() or name in ("like", "ilike") or name.startswith("is ")):
+        return f"{args[0]} {name} {args[1]}"
+    return f"{name}({', '.join(args)})"
+
+
+def _aggregate(aggregate: Aggregate, columns: Sequence[Column]) -> str:
+    inner = "*" if aggregate.arg is None else spelled(aggregate.arg, columns)
+    text = f"{aggregate.function}({'DISTINCT ' if aggregate.distinct else ''}{inner})"
+    return text if aggregate.filter is None else f"{text} FILTER ({spelled(aggregate.filter, columns)})"
+
+
+def _tree(plan: Plan, depth: int) -> Iterator[tuple[int, Plan, str]]:
+    yield depth, plan, _line(plan)
+    for child in children(plan):
+        yield from _tree(child, depth + 1)
+
+
+def _line(plan: Plan) -> str:
+    word, text = _described(plan)
+    return f"{word} {text}".rstrip()
+
+
+def _described(plan: Plan) -> tuple[str, str]:
+    if isinstance(plan, Scan):
+        return "Scan", plan.table
+    if isinstance(plan, Import):
+        return "Import", f"view {plan.view}"
+    if isinstance(plan, Project):
+        inputs = plan.input.schema.columns
+        pairs = zip((spelled(e, inputs) for e in plan.exprs), plan.names, strict=True)
+        return "Project", ", ".join(e if e == n else f"{e} AS {n}" for e, n in pairs)
+    if isinstance(plan, Filter):
+        return "Filter", spelled(plan.predicate, plan.input.schema.columns)
+    if isinstance(plan, Join):
+        left, right = plan.left.schema.names, plan.right.schema.names
+        keys = " AND ".join(f"{left[a]} = {right[b]}" for a, b in zip(plan.left_key, plan.right_key, strict=True))
+        both = (*plan.left.schema.columns, *plan.right.schema.columns)
+        rest = "" if plan.residual is None else f" where {spelled(plan.residual, both)}"
+        return "Join", f"on {keys}{rest}"
+    if isinstance(plan, Reduce):
+        inputs = plan.input.schema.columns
+        by = ", ".join(inputs[k].name for k in plan.key)
+        return "Reduce", f"by ({by}): {', '.join(_aggregate(a, inputs) for a in plan.aggregates)}"
+    return ("Distinct", "") if isinstance(plan, Distinct) else ("Union", "all")
+
+
+def _arranged(plan: Plan, key: tuple[int, ...]) -> Arranged:
+    own = isinstance(plan, Scan) and plan.schema.key is not None and set(plan.schema.key) == set(key)
+    names = tuple(plan.schema.columns[k].name for k in key)
+    core = plan
+    while isinstance(core, Filter | Project):
+        core = core.input
+    if isinstance(core, Scan):
+        of = core.table if core is plan else f"part of {core.table}"
+    elif isinstance(core, Import):
+        of = f"view {core.view}" if core is plan else f"part of view {core.view}"
+    else:
+        of = f"{type(core).__name__.lower()} {plan.digest[:8]}"
+    return Arranged(of, names, own, plan.digest)
+
+
+def _sharing(view: CompiledView, others: Sequence[CompiledView]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for other in others:
+        if other.name != view.name:
+            for arranged in arrangements(other.plan):
+                found.setdefault((arranged.digest, arranged.key), []).append(other.name)
+    return found
+
+
+def _note(arranged: Arranged, shared: dict[tuple[str, tuple[str, ...]], list[str]]) -> str:
+    text = f"arranged: {arranged}"
+    if arranged.own:
+        text += ", the table's own"
+    names = shared.get((arranged.digest, arranged.key))
+    return f"{text}, shared with {', '.join(names)}" if names else text
+
+
+def _leaf_name(plan: Plan) -> str:
+    if isinstance(plan, Scan):
+        return plan.table
+    return plan.view if isinstance(plan, Import) else ""
+
+
+def _json(plan: Plan) -> dict[str, object]:
+    word, text = _described(plan)
+    below = [_json(p) for p in children(plan)]
+    return {"node": word, "text": text, "columns": list(plan.schema.names), "digest": plan.digest[:12], "inputs": below}

@@ -1,0 +1,228 @@
+"""Rule: joins get keys and an order: what is connected by equalities, by primary keys first, in FROM's order.
+
+Conditions that cannot fail become keys, filters of one table, or residuals as soon as their columns are there; one that
+may fail waits above all joins, unless nothing else connects a table (DECISIONS.md 12). A table joined by its primary
+key stands bare, its filters in the residual, so that its one arrangement is used by every view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.operators.expressions.ir import ColumnRef, Expr, Literal
+from views.keys import is_unique
+from views.plan import Filter, Join, Plan, Project, Scan, children, identity, with_children
+from views.rules.push_filters import filtered
+from views.scalar import columns, conjunction, conjuncts, equality, fallible, moved, shifted, substituted
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """An equality between what is joined already (`left`) and a leaf (`right`)."""
+
+    left: Expr
+    right: Expr
+    condition: Expr
+
+    def side(self, leaf_side: bool) -> Expr:
+        return self.right if leaf_side else self.left
+
+
+def order_joins(plan: Plan) -> Plan:
+    """Every group of inner joins with keys, in a good order.
+
+    >>> from engine.operators.expressions.ir import Call
+    >>> from engine.schema import BIGINT, BOOLEAN, Column, Schema
+    >>> a = Scan("public.a", Schema((Column("x", BIGINT),)))
+    >>> b = Scan("public.b", Schema((Column("id", BIGINT),), (0,)))
+    >>> same = Call("=(bigint,bigint)", (ColumnRef(1, BIGINT), ColumnRef(0, BIGINT)), BOOLEAN)
+    >>> joined = order_joins(Join(a, b, residual=same))
+    >>> joined.input == Join(a, b, (0,), (0,))
+    True
+    """
+    if not isinstance(plan, Join) or plan.left_key:
+        return with_children(plan, [order_joins(p) for p in children(plan)])
+    cluster = _Cluster()
+    outputs = cluster.flatten(plan)
+    names = tuple(c.name for c in plan.schema.columns)
+    return cluster.build(outputs, names, plan.at)
+
+
+@dataclass
+class _Leaf:
+    """One input of the joins: its columns are `start` … of the row of all leaves."""
+
+    plan: Plan
+    start: int
+    at: int
+    filters: list[Expr] = field(default_factory=list)
+
+    @property
+    def span(self) -> frozenset[int]:
+        return frozenset(range(self.start, self.start + len(self.plan.schema.columns)))
+
+    def filtered(self) -> Plan:
+        """The leaf under its own filters, ordered inside."""
+        return order_joins(filtered(self.plan, self.filters))
+
+    def primary_key(self) -> tuple[int, ...]:
+        """The positions, in the row of all leaves, of the primary key if the leaf is a bare table."""
+        key = self.plan.schema.key if isinstance(self.plan, Scan) else None
+        return tuple(self.start + k for k in key or ())
+
+
+class _Cluster:
+    """A group of inner joins: leaves, and conditions over the row of all leaves' columns."""
+
+    def __init__(self) -> None:
+        self.leaves: list[_Leaf] = []
+        self.width = 0
+        self.conditions: list[Expr] = []
+
+    # taking apart
+
+    def flatten(self, plan: Plan, at: int = 0) -> tuple[Expr, ...]:
+        """Adds the leaves and conditions of `plan`; gives its columns over the row of all leaves."""
+        if isinstance(plan, Join) and not plan.left_key:
+            row = (*self.flatten(plan.left, at), *self.flatten(plan.right, plan.at))
+            self.conditions += [substituted(c, row) for c in conjuncts(plan.residual)]
+            return row
+        if isinstance(plan, Project) and all(isinstance(e, ColumnRef | Literal) for e in plan.exprs):
+            row = self.flatten(plan.input, at)
+            return tuple(substituted(e, row) for e in plan.exprs)
+        if isinstance(plan, Filter) and not any(fallible(c) for c in conjuncts(plan.predicate)):
+            row = self.flatten(plan.input, at)
+            self.conditions += [substituted(c, row) for c in conjuncts(plan.predicate)]
+            return row
+        leaf = _Leaf(plan, self.width, plan.at if isinstance(plan, Scan) else at)
+        self.leaves.append(leaf)
+        self.width += len(plan.schema.columns)
+        return tuple(ColumnRef(leaf.start + i, c.type) for i, c in enumerate(plan.schema.columns))
+
+    # putting together
+
+    def build(self, outputs: tuple[Expr, ...], names: tuple[str, ...], at: int) -> Plan:
+        """The joins in order under a projection to `outputs`."""
+        self.hand_out_filters()
+        first, rest = self.leaves[0], self.leaves[1:]
+        seen = first.span
+        place = {p: p - first.start for p in seen}
+        plan: Plan | None = None
+        while rest:
+            leaf = self.best(seen, rest)
+            rest.remove(leaf)
+            pairs = self.connecting(seen, leaf)
+            left, leaf_plan, pairs, late = self.sides(first if plan is None else None, leaf, pairs)
+            left_plan = plan if plan is not None else left
+            left_plan, left_key = _keyed([p.left for p in pairs], left_plan, place)
+            leaf_place = {p: p - leaf.start for p in leaf.span}
+            leaf_plan, right_key = _keyed([p.right for p in pairs], leaf_plan, leaf_place)
+            seen = seen | leaf.span
+            width = len(left_plan.schema.columns)
+            place = {**place, **{p: q + width for p, q in leaf_place.items()}}
+            ready = [*late, *(c for c in self.take(seen))]
+            residual = conjunction([moved(c, place) for c in ready])
+            plan = Join(left_plan, leaf_plan, left_key, right_key, residual, at=leaf.at or at)
+        if plan is None:
+            plan = first.filtered()
+        last = conjunction([moved(c, place) for c in self.conditions])
+        if last is not None:
+            plan = Filter(plan, last)
+        return Project(plan, tuple(moved(e, place) for e in outputs), names)
+
+    def hand_out_filters(self) -> None:
+        """Conditions on one leaf alone, which cannot fail, become its filters."""
+        kept: list[Expr] = []
+        for condition in self.conditions:
+            reads = columns(condition)
+            owner = next((leaf for leaf in self.leaves if reads and reads <= leaf.span), None)
+            if owner is None or fallible(condition):
+                kept.append(condition)
+            else:
+                owner.filters.append(shifted(condition, -owner.start))
+        self.conditions = kept
+
+    def take(self, seen: frozenset[int]) -> list[Expr]:
+        """Removes and gives the conditions that cannot fail and whose columns are all there."""
+        ready = [c for c in self.conditions if columns(c) <= seen and not fallible(c)]
+        self.conditions = [c for c in self.conditions if c not in ready]
+        return ready
+
+    def best(self, seen: frozenset[int], rest: list[_Leaf]) -> _Leaf:
+        """The next leaf: by primary key, then by a unique key, then connected at all, in FROM's order."""
+
+        def rank(leaf: _Leaf) -> int:
+            pairs = self.pairs(seen, leaf, may_fail=False)
+            keyed = {p.right.index for p in pairs if isinstance(p.right, ColumnRef)}
+            if leaf.primary_key() and keyed >= set(leaf.primary_key()):
+                return 0
+            if pairs and is_unique(leaf.plan, (k - leaf.start for k in keyed)):
+                return 1
+            return 2 if pairs else 3 if self.pairs(seen, leaf, may_fail=True) else 4
+
+        return min(rest, key=rank)
+
+    def connecting(self, seen: frozenset[int], leaf: _Leaf) -> list[_Pair]:
+        """The equalities to join the leaf by, taken from the conditions; one that may fail only without others."""
+        pairs = self.pairs(seen, leaf, may_fail=False) or self.pairs(seen, leaf, may_fail=True)
+        used = [p.condition for p in pairs]
+        self.conditions = [c for c in self.conditions if c not in used]
+        return pairs
+
+    def pairs(self, seen: frozenset[int], leaf: _Leaf, *, may_fail: bool) -> list[_Pair]:
+        found: list[_Pair] = []
+        for condition in self.conditions:
+            sides = equality(condition)
+            if sides is None or fallible(condition) != may_fail:
+                continue
+            for left, right in (sides, sides[::-1]):
+                if columns(left) and columns(right) and columns(left) <= seen and columns(right) <= leaf.span:
+                    found.append(_Pair(left, right, condition))
+                    break
+        return found
+
+    def sides(self, first: _Leaf | None, leaf: _Leaf, pairs: list[_Pair]) -> tuple[Plan, Plan, list[_Pair], list[Expr]]:
+        """Left plan (of the first leaf), right plan, key pairs, and conditions left for the residual.
+
+        A table joined by its whole primary key stands bare, keyed by it in its order.
+        """
+        chosen, spare = pairs, list[_Pair]()
+        for leaf_side, owner in ((True, leaf), (False, first)):
+            key = () if owner is None else owner.primary_key()
+            by_column: dict[int, _Pair] = {}
+            for pair in pairs:
+                side = pair.side(leaf_side)
+                if isinstance(side, ColumnRef):
+                    by_column.setdefault(side.index, pair)
+            if key and all(k in by_column for k in key):
+                chosen = [by_column[k] for k in key]
+                spare = [p for p in pairs if p not in chosen]
+                break
+        late = [p.condition for p in spare]
+        plans: list[Plan] = []
+        for leaf_side, owner in ((False, first), (True, leaf)):
+            if owner is None:
+                plans.append(leaf.plan)
+            elif owner.primary_key() and tuple(p.side(leaf_side) for p in chosen) == _refs(owner):
+                late += [shifted(f, owner.start) for f in owner.filters]
+                plans.append(owner.plan)
+            else:
+                plans.append(owner.filtered())
+        return plans[0], plans[1], chosen, late
+
+
+def _refs(leaf: _Leaf) -> tuple[Expr, ...]:
+    cols = leaf.plan.schema.columns
+    return tuple(ColumnRef(k, cols[k - leaf.start].type) for k in leaf.primary_key())
+
+
+def _keyed(exprs: list[Expr], plan: Plan, place: dict[int, int]) -> tuple[Plan, tuple[int, ...]]:
+    """The plan with a column for each expression, and where these stand; columns it has keep their places."""
+    wanted = [moved(e, place) for e in exprs]
+    computed = list(dict.fromkeys(e for e in wanted if not isinstance(e, ColumnRef)))
+    width = len(plan.schema.columns)
+    at = tuple(e.index if isinstance(e, ColumnRef) else width + computed.index(e) for e in wanted)
+    if not computed:
+        return plan, at
+    kept, names = identity(plan.schema)
+    return Project(plan, (*kept, *computed), (*names, *(f"key{i}" for i in range(len(computed))))), at

@@ -1,0 +1,130 @@
+"""Rule: only columns that something above reads are kept, so that arrangements hold no more than they must.
+
+A table joined by its primary key keeps all of its columns: there the table's own arrangement is read, which every view
+shares. What is not read is not computed, and so does not fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from engine.operators.expressions.ir import Aggregate, Literal
+from engine.schema import BOOLEAN
+from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan, Union, identity
+from views.scalar import columns, moved
+
+Places = Mapping[int, int]
+
+
+def prune_columns(plan: Plan) -> Plan:
+    """The plan with the same columns, and fewer below.
+
+    >>> from engine.operators.expressions.ir import ColumnRef
+    >>> from engine.schema import BIGINT, Column, Schema
+    >>> a = Scan("public.a", Schema((Column("x", BIGINT), Column("y", BIGINT))))
+    >>> both = Join(a, a, (0,), (0,))
+    >>> pruned = prune_columns(Project(both, (ColumnRef(1, BIGINT),), ("y",)))
+    >>> len(pruned.input.right.schema.columns)
+    1
+    """
+    return _exactly(plan, range(len(plan.schema.columns)))
+
+
+def _exactly(plan: Plan, wanted: Iterable[int]) -> Plan:
+    """`plan` with the columns `wanted`, in that order, and no others."""
+    order = list(wanted)
+    pruned, places = _pruned(plan, frozenset(order))
+    at = [places[i] for i in order]
+    if at == list(range(len(pruned.schema.columns))):
+        return pruned
+    exprs, names = identity(pruned.schema, at)
+    return Project(pruned, exprs, names)
+
+
+def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    """A plan that has at least the columns `wanted`, and where they stand now."""
+    if isinstance(plan, Scan | Import):
+        return plan, {i: i for i in range(len(plan.schema.columns))}
+    if isinstance(plan, Project):
+        return _project(plan, wanted)
+    if isinstance(plan, Filter):
+        below, places = _pruned(plan.input, wanted | columns(plan.predicate))
+        return Filter(below, moved(plan.predicate, places)), places
+    if isinstance(plan, Join):
+        return _join(plan, wanted)
+    if isinstance(plan, Reduce):
+        return _reduce(plan, wanted)
+    order = sorted(wanted) if isinstance(plan, Union) and wanted else range(len(plan.schema.columns))
+    places = {i: p for p, i in enumerate(order)}
+    if isinstance(plan, Distinct):
+        return Distinct(_exactly(plan.input, order)), places
+    return Union(tuple(_exactly(p, order) for p in plan.inputs)), places
+
+
+def _project(plan: Project, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    order = sorted(wanted)
+    reads = frozenset(c for i in order for c in columns(plan.exprs[i]))
+    below, places = _pruned(plan.input, reads)
+    exprs = tuple(moved(plan.exprs[i], places) for i in order)
+    names = tuple(plan.names[i] for i in order)
+    if not order:
+        # Rows are counted though nothing of them is read: a row needs a column to be one.
+        exprs, names = (Literal(True, BOOLEAN),), ("row",)
+    return Project(below, exprs, names), {i: p for p, i in enumerate(order)}
+
+
+def _join(plan: Join, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    width = len(plan.left.schema.columns)
+    reads = wanted | (columns(plan.residual) if plan.residual is not None else frozenset())
+    left, left_places = _side(plan.left, plan.left_key, frozenset(i for i in reads if i < width))
+    right, right_places = _side(plan.right, plan.right_key, frozenset(i - width for i in reads if i >= width))
+    new_width = len(left.schema.columns)
+    places = {**left_places, **{i + width: p + new_width for i, p in right_places.items()}}
+    return (
+        replace(
+            plan,
+            left=left,
+            right=right,
+            left_key=tuple(left_places[k] for k in plan.left_key),
+            right_key=tuple(right_places[k] for k in plan.right_key),
+            residual=None if plan.residual is None else moved(plan.residual, places),
+        ),
+        places,
+    )
+
+
+def _side(plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan, Places]:
+    if isinstance(plan, Scan) and plan.schema.key == key:
+        return plan, {i: i for i in range(len(plan.schema.columns))}
+    order = sorted(reads | frozenset(key))
+    return _exactly(plan, order), {i: p for p, i in enumerate(order)}
+
+
+def _reduce(plan: Reduce, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    keys = len(plan.key)
+    kept = [i for i in range(len(plan.aggregates)) if keys + i in wanted]
+    if not keys and not kept:
+        kept = [0]
+    if not kept:
+        distinct = Distinct(_exactly(plan.input, plan.key))
+        return distinct, {i: i for i in range(keys)}
+    chosen = [plan.aggregates[i] for i in kept]
+    reads = frozenset(plan.key) | frozenset(c for a in chosen for c in _reads(a))
+    below, places = _pruned(plan.input, reads)
+    aggregates = tuple(
+        replace(
+            a,
+            arg=None if a.arg is None else moved(a.arg, places),
+            filter=None if a.filter is None else moved(a.filter, places),
+        )
+        for a in chosen
+    )
+    names = (*plan.names[:keys], *(plan.names[keys + i] for i in kept))
+    reduced = Reduce(below, tuple(places[k] for k in plan.key), aggregates, names, plan.determined)
+    return reduced, {**{i: i for i in range(keys)}, **{keys + i: keys + p for p, i in enumerate(kept)}}
+
+
+def _reads(aggregate: Aggregate) -> frozenset[int]:
+    parts = [e for e in (aggregate.arg, aggregate.filter) if e is not None]
+    return frozenset(c for e in parts for c in columns(e))

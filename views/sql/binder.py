@@ -1,0 +1,155 @@
+"""The binder of one clause: finds what a name means and hands each node of sqlglot's to the handler of its kind.
+
+Always: a node kind without a handler is refused by name, at its place; so is every type problem. Handlers register with
+`binds`; they live in `expressions` and `functions`. Made by `select` and `tables`, one a clause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from sqlglot import exp
+
+from engine.errors import HeadraceError
+from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
+from views.errors import ViewError
+from views.sql import coerce
+from views.sql.parse import Source, name_of
+from views.sql.scope import Scope
+from views.strict import nearest
+
+PLACEHOLDER = "$aggregate"
+"""The function of a call that stands for an aggregate until `select` has its column of the reduce."""
+
+Handler = Callable[["Binder", exp.Expr], Expr]
+
+_HANDLERS: dict[type[exp.Expr], tuple[Handler, frozenset[str] | None]] = {}
+
+
+def binds(*kinds: type[exp.Expr], reads: str | None = "this expression") -> Callable[[Handler], Handler]:
+    """Registers the handler of some node kinds.
+
+    `reads` names the node's arguments that the handler looks at: a node with others is refused, so that nothing is
+    dropped in silence. None is for handlers that only refuse.
+    """
+
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update(dict.fromkeys(kinds, (handler, None if reads is None else frozenset(reads.split()))))
+        return handler
+
+    return register
+
+
+class Binder:
+    """Binds the expressions of one clause over the row of `scope`.
+
+    `clause` names it in messages. `aggregates` is where aggregates are collected; None refuses them. `places` tells
+    which node a column reference came from, by the reference's id; `read_outside`: positions read outside aggregates.
+    """
+
+    def __init__(self, source: Source, scope: Scope, clause: str, aggregates: list[Aggregate] | None = None) -> None:
+        self.source = source
+        self.scope = scope
+        self.clause = clause
+        self.aggregates = aggregates
+        self.inside_aggregate = False
+        self.read_outside: set[int] = set()
+        self.places: dict[int, tuple[Expr, exp.Expr]] = {}
+
+    def bind(self, node: exp.Expr) -> Expr:
+        """The node's typed expression; a literal may still be of unknown type. Raises ViewError."""
+        handler, reads = _HANDLERS.get(type(node), (unsupported, None))
+        if reads is not None:
+            self.source.only(node, reads)
+        return self.typed(node, lambda: handler(self, node))
+
+    def boolean(self, node: exp.Expr, what: str) -> Expr:
+        """The node as the truth value that `what` (WHERE, AND …) wants."""
+        return self.typed(node, lambda: coerce.truth(self.bind(node), what))
+
+    def settled(self, node: exp.Expr) -> Expr:
+        """The node, an unknown literal being text."""
+        return coerce.settled(self.bind(node))
+
+    def typed(self, node: exp.Expr, make: Callable[[], Expr]) -> Expr:
+        """What `make` gives, its problems placed at `node` when they have no place yet."""
+        try:
+            return make()
+        except ViewError:
+            raise
+        except HeadraceError as error:
+            self.source.refuse(node, error.what, error.hint)
+
+    def column(self, node: exp.Expr) -> ColumnRef:
+        """The reference that a column's name means."""
+        return self.reference(self.position(node), node)
+
+    def reference(self, position: int, node: exp.Expr | None = None) -> ColumnRef:
+        """A reference to a position of the scope's row, remembered as written at `node`."""
+        ref = ColumnRef(position, self.scope.column(position).type)
+        if node is not None:
+            self.places[id(ref)] = (ref, node)
+        if not self.inside_aggregate:
+            self.read_outside.add(position)
+        return ref
+
+    def position(self, node: exp.Expr) -> int:
+        """The position a column name means. Raises ViewError: unknown or ambiguous."""
+        name = name_of(node.this)
+        table = node.args.get("table")
+        if table is None:
+            found = self.scope.find(name)
+            if len(found) > 1:
+                owners = [r.alias for r in self.scope.relations if any(c.name == name for c in r.columns)]
+                self.source.refuse(node, f'column reference "{name}" is ambiguous', f"write {owners[0]}.{name}")
+            if not found:
+                hint = nearest(name, self.scope.names())
+                self.source.refuse(node, f'column "{name}" does not exist', hint)
+            return found[0]
+        alias = name_of(table)
+        relation = self.scope.relation(alias)
+        if relation is None:
+            hint = nearest(alias, (r.alias for r in self.scope.relations))
+            self.source.refuse(node, f'there is no table or alias "{alias}" in this FROM clause', hint)
+        matches = [i for i, c in enumerate(relation.columns) if c.name == name]
+        if not matches:
+            hint = nearest(name, (c.name for c in relation.columns))
+            self.source.refuse(node, f"column {alias}.{name} does not exist", hint)
+        if len(matches) > 1:
+            self.source.refuse(
+                node, f'column reference "{name}" is ambiguous', "give the columns of the subquery aliases"
+            )
+        return relation.offset + matches[0]
+
+
+def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:
+    """Refuses a node for its kind."""
+    spelled = node.sql(dialect="postgres", comments=False)
+    shown = spelled if len(spelled) <= 40 else spelled[:37] + "..."
+    what = _KINDS.get(type(node)) or _words(type(node).__name__)
+    binder.source.refuse(node, f"{what} is not supported: {shown}")
+
+
+_KINDS: dict[type[exp.Expr], str] = {
+    exp.JSONExtract: "operator ->",
+    exp.JSONExtractScalar: "operator ->>",
+    exp.JSONBExtract: "operator #>",
+    exp.JSONBExtractScalar: "operator #>>",
+    exp.ByteString: "an escape string (E'…')",
+    exp.UnicodeString: "a Unicode escape string (U&'…')",
+    exp.Bracket: "a subscript",
+    exp.Concat: "a string in several pieces",
+    exp.GroupConcat: "aggregate string_agg",
+    exp.Order: "ORDER BY in an aggregate",
+    exp.Tuple: "a row value",
+    exp.Interval: "type interval",
+    exp.Dot: "a qualified function or a field of a value",
+    exp.If: "function if()",
+    exp.TryCast: "TRY_CAST",
+}
+
+
+def _words(name: str) -> str:
+    """The name of a node's class in words: `HexString` is hex string."""
+    return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))

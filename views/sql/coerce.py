@@ -1,0 +1,136 @@
+"""Types of expressions while they are bound: unknown literals, coercions, and calls resolved through the catalogue.
+
+Always: what leaves here is explicit: arguments have their parameters' types, by `Cast` nodes or by literals read as
+that type, as Postgres does it. The only module of the SQL front that asks the catalogue. Errors are `TypeProblem`,
+without a place: the binder knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from engine.errors import HeadraceError
+from engine.operators.expressions.coercion import can_cast, common_type
+from engine.operators.expressions.images import parse_literal
+from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
+from engine.operators.expressions.resolve import aggregate_type, resolve
+from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, DataType, Kind
+
+UNKNOWN = DataType(Kind.OTHER, name="unknown")
+"""The type of a quoted literal or NULL before its surroundings give it one; never leaves the binder."""
+
+
+class TypeProblem(HeadraceError):
+    """Types that do not go together."""
+
+    code = "view"
+
+
+def known(expr: Expr) -> DataType | None:
+    """The expression's type; None for an unknown literal."""
+    return None if expr.type == UNKNOWN else expr.type
+
+
+def number(text: str) -> Literal:
+    """A numeric constant as Postgres types it: integer, bigint or numeric with the scale it is written with.
+
+    >>> number("1.50").value, number("1.50").type.scale, number("7").type.sql()
+    ('1.50', 2, 'integer')
+    """
+    value = Decimal(text)
+    if text.isdigit():
+        if value < 2**31:
+            return Literal(int(text), INTEGER)
+        if value < 2**63:
+            return Literal(int(text), BIGINT)
+    plain = format(value, "f")
+    return Literal(plain, DataType(Kind.NUMERIC, scale=len(plain.partition(".")[2])))
+
+
+def negated(literal: Literal) -> Literal:
+    """A numeric constant with its sign turned: unary minus before a number."""
+    value = literal.value
+    if isinstance(value, str):
+        return Literal(value[1:] if value.startswith("-") else f"-{value}", literal.type)
+    return Literal(-int(value or 0), literal.type)
+
+
+def settled(expr: Expr) -> Expr:
+    """An unknown literal becomes text; all else stays."""
+    return coerced(expr, TEXT) if expr.type == UNKNOWN else expr
+
+
+def coerced(expr: Expr, target: DataType) -> Expr:
+    """`expr` as a `target`, which the caller knows to be allowed. Raises TypeProblem for a literal it cannot be."""
+    if expr.type == target:
+        return expr
+    if expr.type != UNKNOWN:
+        return Cast(expr, target, implicit=True)
+    return read(expr, target)
+
+
+def read(expr: Expr, target: DataType) -> Expr:
+    """An unknown literal (or a choice among such) read as a `target`. Raises TypeProblem."""
+    if not isinstance(expr, Literal) or expr.value is None:
+        return Literal(None, target)
+    text = str(expr.value)
+    try:
+        return Literal(parse_literal(text, target), target)
+    except HeadraceError as error:
+        raise TypeProblem(error.what, hint=error.hint) from None
+
+
+def called(name: str, args: Sequence[Expr]) -> Call:
+    """The catalogue's function or operator over `args`. Raises TypeProblem (or NoSuchFunction, likewise placeless)."""
+    resolution = resolve(name, [known(a) for a in args])
+    bound = tuple(coerced(a, p) for a, p in zip(args, resolution.params, strict=True))
+    return Call(resolution.function, bound, resolution.result)
+
+
+def unified(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], DataType]:
+    """`args` brought to their common type (CASE, COALESCE, IN, UNION)."""
+    target = common_type([known(a) for a in args])
+    return tuple(coerced(a, target) for a in args), target
+
+
+def cast(expr: Expr, target: DataType) -> Expr:
+    """CAST(expr AS target). Raises TypeProblem where Postgres has no such cast."""
+    if expr.type == UNKNOWN:
+        return read(expr, target)
+    if not can_cast(expr.type, target, "explicit"):
+        raise TypeProblem(f"cannot cast type {expr.type} to {target}")
+    return expr if expr.type == target else Cast(expr, target)
+
+
+def truth(expr: Expr, what: str) -> Expr:
+    """`expr` as the boolean that `what` (WHERE, AND …) wants."""
+    if expr.type == UNKNOWN:
+        return read(expr, BOOLEAN)
+    if expr.type.kind is not Kind.BOOLEAN:
+        raise TypeProblem(
+            f"argument of {what} must be type boolean, not type {expr.type}", hint="compare it with a value"
+        )
+    return expr
+
+
+def check_comparable(target: DataType, what: str) -> None:
+    """Raises TypeProblem for a type whose values cannot be told equal, as `what` (GROUP BY, DISTINCT …) must."""
+    try:
+        resolve("=", [target, target])
+    except HeadraceError:
+        raise TypeProblem(f"{what} cannot compare values of type {target}", hint="cast it to text") from None
+
+
+def aggregated(function: str, arg: Expr | None, distinct: bool, where: Expr | None) -> Aggregate:
+    """The aggregate with its result's type. Raises NoSuchFunction or TypeProblem."""
+    if arg is None:
+        return Aggregate(function, None, BIGINT, distinct, where)
+    if arg.type == UNKNOWN and function == "count":
+        arg = settled(arg)
+    if distinct and arg.type != UNKNOWN:
+        check_comparable(arg.type, "DISTINCT")
+    result = aggregate_type(function, known(arg))
+    if arg.type == UNKNOWN or (function in ("min", "max") and arg.type.kind is not result.kind):
+        arg = coerced(arg, result)
+    return Aggregate(function, arg, result, distinct, where)

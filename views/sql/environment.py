@@ -1,0 +1,49 @@
+"""What names of tables mean in one view: tables of the catalogue, earlier views, and the CTEs in sight.
+
+Always: a CTE hides a view or table of the same name; a name that is both view and table is refused unless qualified.
+Made by `compile` for each view, handed down by `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from engine.schema import Schema
+from views.catalog import Catalog
+from views.plan import Plan
+
+
+class KnownView(Protocol):
+    """What the binder needs of a view compiled earlier."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def schema(self) -> Schema:
+        """Its columns, with its key."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of its plan."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The names in sight of one query. `names`: every declared view; `self_name`: the view being bound."""
+
+    catalog: Catalog
+    views: Mapping[str, KnownView] = field(default_factory=dict)
+    self_name: str = ""
+    ctes: Mapping[str, Plan] = field(default_factory=dict)
+
+    def with_cte(self, name: str, plan: Plan) -> Environment:
+        """The environment in which `name` means `plan`."""
+        return replace(self, ctes={**self.ctes, name: plan})
+
+    def spellings(self) -> tuple[str, ...]:
+        """Every name that a FROM clause could hold, for suggestions."""
+        return (*self.ctes, *self.views, *self.catalog.spellings())

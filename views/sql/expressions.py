@@ -1,0 +1,195 @@
+"""Handlers of names, constants, logic, comparisons and operators; and of node kinds refused by name.
+
+Always: a handler gives a typed expression over the scope's row or raises. Registered with the binder at import.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from sqlglot import exp
+
+from engine.operators.expressions.ir import Call, Expr, Literal
+from engine.schema import BOOLEAN
+from views.sql import coerce
+from views.sql.binder import Binder, binds, unsupported
+from views.sql.coerce import UNKNOWN
+from views.sql.refusals import SUBQUERY, SUBQUERY_HINT, VOLATILE_HINT
+
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^", exp.DPipe: "||",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "#",
+    exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>",
+    exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
+    exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "~", exp.RegexpILike: "~*", exp.SimilarTo: "similar to",
+}  # fmt: skip
+_NONASSOCIATIVE = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+@binds(exp.Column, reads="this table db")
+def _column(binder: Binder, node: exp.Expr) -> Expr:
+    if isinstance(node.this, exp.Star):
+        binder.source.refuse(node, "* stands for columns only in a SELECT list", "name the columns")
+    return binder.column(node)
+
+
+@binds(exp.Paren, reads="this")
+def _paren(binder: Binder, node: exp.Expr) -> Expr:
+    return binder.bind(node.this)
+
+
+@binds(exp.RawString, reads="this")
+def _dollar_quoted(_binder: Binder, node: exp.Expr) -> Expr:
+    return Literal(node.this, UNKNOWN)
+
+
+@binds(exp.Boolean, reads="this")
+def _boolean(_binder: Binder, node: exp.Expr) -> Expr:
+    return Literal(bool(node.this), BOOLEAN)
+
+
+@binds(exp.Null, reads="")
+def _null(_binder: Binder, _node: exp.Expr) -> Expr:
+    return Literal(None, UNKNOWN)
+
+
+@binds(exp.Literal, reads="this is_string")
+def _literal(_binder: Binder, node: exp.Expr) -> Expr:
+    return Literal(node.this, UNKNOWN) if node.args.get("is_string") else coerce.number(str(node.this))
+
+
+@binds(exp.And, exp.Or)
+def _logic(binder: Binder, node: exp.Expr) -> Expr:
+    word = "and" if isinstance(node, exp.And) else "or"
+    args: list[Expr] = []
+    for side in (node.this, node.expression):
+        bound = binder.boolean(side, word.upper())
+        flat = isinstance(bound, Call) and bound.function == word
+        args += bound.args if flat and isinstance(bound, Call) else (bound,)
+    return Call(word, tuple(args), BOOLEAN)
+
+
+@binds(exp.Not, reads="this")
+def _negation(binder: Binder, node: exp.Expr) -> Expr:
+    inner = node.this
+    if isinstance(inner, exp.Is):
+        return _tested(binder, inner, negated=True)
+    if isinstance(inner, exp.In):
+        return _member(binder, inner, "not in")
+    return coerce.called("not", [binder.boolean(inner, "NOT")])
+
+
+@binds(exp.Is, reads="this expression negate")
+def _test(binder: Binder, node: exp.Expr) -> Expr:
+    return _tested(binder, node, negated=False)
+
+
+def _tested(binder: Binder, node: exp.Expr, *, negated: bool) -> Expr:
+    what = node.expression
+    word = "is not" if negated != bool(node.args.get("negate")) else "is"
+    if isinstance(what, exp.Null):
+        return coerce.called(f"{word} null", [binder.settled(node.this)])
+    if isinstance(what, exp.Boolean):
+        value = "true" if what.this else "false"
+        return coerce.called(f"{word} {value}", [binder.boolean(node.this, f"IS {value.upper()}")])
+    return unsupported(binder, what)
+
+
+@binds(exp.In, reads="this expressions query")
+def _membership(binder: Binder, node: exp.Expr) -> Expr:
+    return _member(binder, node, "in")
+
+
+def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
+    if node.args.get("query") is not None:
+        binder.source.refuse(node.args["query"], SUBQUERY, "join with the subquery, made DISTINCT, in FROM")
+    args, _ = coerce.unified([binder.bind(n) for n in (node.this, *node.expressions)])
+    return coerce.called(word, args)
+
+
+@binds(exp.Between, reads="this low high")
+def _between(binder: Binder, node: exp.Expr) -> Expr:
+    value = binder.bind(node.this)
+    low = coerce.called(">=", [value, binder.bind(node.args["low"])])
+    high = coerce.called("<=", [value, binder.bind(node.args["high"])])
+    return Call("and", (low, high), BOOLEAN)
+
+
+@binds(*_OPERATORS, reads="this expression typed safe negate")
+def _operator(binder: Binder, node: exp.Expr) -> Expr:
+    sides = [node.this, node.expression]
+    if isinstance(node, _NONASSOCIATIVE):
+        for side in sides:
+            if isinstance(side, _NONASSOCIATIVE):
+                binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
+        if isinstance(sides[1], exp.Any | exp.All):
+            return _quantified(binder, node)
+    word = _OPERATORS[type(node)]
+    if isinstance(sides[0], exp.Tuple):
+        return _row_comparison(binder, node, word)
+    call = coerce.called(word, [binder.bind(s) for s in sides])
+    return coerce.called("not", [call]) if node.args.get("negate") else call
+
+
+def _row_comparison(binder: Binder, node: exp.Expr, word: str) -> Expr:
+    left, right = node.this.expressions, node.expression.expressions
+    if word != "=" or len(left) != len(right):
+        binder.source.refuse(node, "rows can only be compared with =", "compare the columns one by one")
+    pairs = [coerce.called("=", [binder.bind(a), binder.bind(b)]) for a, b in zip(left, right, strict=True)]
+    return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
+
+
+def _quantified(binder: Binder, node: exp.Expr) -> Expr:
+    inner = node.expression.this
+    inner = inner.this if isinstance(inner, exp.Paren) else inner
+    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
+        args, _ = coerce.unified([binder.bind(n) for n in (node.this, *inner.expressions)])
+        return coerce.called("in", args)
+    if isinstance(inner, exp.Query | exp.Subquery):
+        binder.source.refuse(inner, SUBQUERY, SUBQUERY_HINT)
+    return unsupported(binder, node.expression)
+
+
+@binds(exp.Escape)
+def _escaped(binder: Binder, node: exp.Expr) -> Expr:
+    like = node.this
+    if not isinstance(like, exp.Like | exp.ILike):
+        return unsupported(binder, node)
+    pattern = coerce.called("like_escape", [binder.bind(like.expression), binder.bind(node.expression)])
+    call = coerce.called(_OPERATORS[type(like)], [binder.bind(like.this), pattern])
+    return coerce.called("not", [call]) if like.args.get("negate") else call
+
+
+@binds(exp.Neg, reads="this")
+def _minus(binder: Binder, node: exp.Expr) -> Expr:
+    value = binder.bind(node.this)
+    if isinstance(value, Literal) and isinstance(node.this, exp.Literal) and value.type != UNKNOWN:
+        return coerce.negated(value)
+    return coerce.called("-", [value])
+
+
+@binds(
+    exp.CurrentDate,
+    exp.CurrentTime,
+    exp.CurrentTimestamp,
+    exp.CurrentUser,
+    exp.Localtime,
+    exp.Localtimestamp,
+    reads=None,
+)
+def _volatile(binder: Binder, node: exp.Expr) -> NoReturn:
+    name = type(node).__name__.replace("Current", "CURRENT_").upper()
+    words = r"\b(current_\w+|localtime(stamp)?|session_user|user)\b"
+    reason = f"{name} is not supported: its answer is not a function of the tables"
+    binder.source.refuse_words(node, words, reason, VOLATILE_HINT)
+
+
+@binds(exp.Subquery, exp.Select, exp.Exists, reads=None)
+def _subquery(binder: Binder, node: exp.Expr) -> NoReturn:
+    binder.source.refuse(node, SUBQUERY, SUBQUERY_HINT)
+
+
+@binds(exp.Window, reads=None)
+def _window(binder: Binder, node: exp.Expr) -> NoReturn:
+    binder.source.refuse(node, "window functions are not supported yet", "aggregate in a subquery and join with it")

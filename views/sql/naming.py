@@ -1,0 +1,66 @@
+"""The name of an output column that has no alias, as Postgres makes it.
+
+Always: None stands for Postgres's `?column?`. Called by the binder for each item of a SELECT list.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from views.sql.parse import name_of
+
+_TYPES = {
+    "integer": "int4", "int": "int4", "smallint": "int2", "bigint": "int8", "boolean": "bool", "real": "float4",
+    "double precision": "float8", "character varying": "varchar", "character": "bpchar",
+    "timestamp with time zone": "timestamptz", "timestamp without time zone": "timestamp",
+    "time without time zone": "time", "decimal": "numeric", "char": "bpchar",
+}  # fmt: skip
+_FIXED: dict[type[exp.Expr], str] = {
+    exp.Extract: "extract",
+    exp.Substring: "substring",
+    exp.StrPosition: "position",
+    exp.Overlay: "overlay",
+    exp.AtTimeZone: "timezone",
+}
+_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+
+
+def output_name(node: exp.Expr) -> str | None:
+    """The name Postgres gives the column of an unaliased expression.
+
+    >>> import sqlglot
+    >>> output_name(sqlglot.parse_one("a.b", dialect="postgres"))
+    'b'
+    """
+    return _named(node)[1]
+
+
+def _named(node: exp.Expr) -> tuple[int, str | None]:
+    """Strength (2 a column or function, 1 a type, 0 nothing) and name."""
+    if isinstance(node, exp.Paren | exp.Filter):
+        return _named(node.this)
+    if isinstance(node, exp.Column):
+        return 2, name_of(node.this)
+    if isinstance(node, exp.Anonymous):
+        return 2, str(node.this).lower()
+    if isinstance(node, exp.Dot):
+        return _named(node.expression)
+    if isinstance(node, exp.Trim):
+        return 2, _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
+    if type(node) in _FIXED:
+        return 2, _FIXED[type(node)]
+    if isinstance(node, exp.Boolean):
+        return 1, "bool"
+    if isinstance(node, exp.Cast):
+        strength, name = _named(node.this)
+        return (strength, name) if strength > 1 else (1, _type_name(node))
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        strength, name = _named(default) if default is not None else (0, None)
+        return (strength, name) if strength > 1 else (1, "case")
+    return 0, None
+
+
+def _type_name(node: exp.Cast) -> str:
+    spelled = node.to.sql(dialect="postgres").lower().split("(")[0].strip()
+    return _TYPES.get(spelled, spelled)

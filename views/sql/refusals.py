@@ -1,0 +1,38 @@
+"""Functions that a view cannot use, by why: the words of the refusals, in one place for the binder and the docs.
+
+Always: a name stands in one set only. Read by the binder's functions.
+"""
+
+from __future__ import annotations
+
+VOLATILE = frozenset(
+    {
+        "clock_timestamp", "current_database", "current_schema", "current_setting", "currval",
+        "gen_random_uuid", "lastval", "nextval", "now", "pg_backend_pid", "pg_sleep", "random", "random_normal",
+        "setseed", "setval", "statement_timestamp", "timeofday", "transaction_timestamp", "txid_current",
+        "uuid_generate_v4", "uuidv4", "uuidv7", "version",
+    }
+)  # fmt: skip
+SETS = frozenset(
+    {
+        "generate_series", "generate_subscripts", "json_array_elements", "json_each", "jsonb_array_elements",
+        "jsonb_each", "regexp_matches", "regexp_split_to_table", "string_to_table", "unnest",
+    }
+)  # fmt: skip
+LATER_AGGREGATES = frozenset(
+    {
+        "any_value", "array_agg", "bit_and", "bit_or", "bit_xor", "corr", "json_agg", "json_object_agg", "jsonb_agg",
+        "jsonb_object_agg", "mode", "percentile_cont", "percentile_disc", "regr_slope", "stddev", "stddev_pop",
+        "stddev_samp", "string_agg", "var_pop", "var_samp", "variance",
+    }
+)  # fmt: skip
+WINDOWS = frozenset(
+    {
+        "cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile", "percent_rank",
+        "rank", "row_number",
+    }
+)  # fmt: skip
+
+SUBQUERY = "a subquery in an expression is not supported yet"
+SUBQUERY_HINT = "write it as a join with a subquery or CTE in FROM"
+VOLATILE_HINT = "a view is a function of its tables: compare with a column, or filter when reading the view"

@@ -1,0 +1,73 @@
+"""Names in sight: the relations of a FROM clause and the columns each name may mean.
+
+Always: positions are those of the concatenated row of the FROM clause's plan; `visible` is what `*` gives and what an
+unqualified name may mean, in order, with a column merged by USING standing once. Called by the binder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from engine.schema import Column
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key."""
+
+    alias: str
+    columns: tuple[Column, ...]
+    offset: int = 0
+    key: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The relations in sight. `visible`: (name, position) of what is seen without qualification."""
+
+    relations: tuple[Relation, ...]
+    visible: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = ()) -> Scope:
+        """The scope of one relation."""
+        visible = tuple((c.name, i) for i, c in enumerate(columns))
+        return cls((Relation(alias, columns, 0, frozenset(key)),), visible)
+
+    @property
+    def width(self) -> int:
+        """The columns of the concatenated row."""
+        return sum(len(r.columns) for r in self.relations)
+
+    def column(self, position: int) -> Column:
+        """The column at a position of the concatenated row."""
+        for relation in self.relations:
+            if position < relation.offset + len(relation.columns):
+                return relation.columns[position - relation.offset]
+        raise IndexError(position)
+
+    def beside(self, right: Scope) -> Scope:
+        """This scope and `right` after it, in one row."""
+        by = self.width
+        moved = (replace(r, offset=r.offset + by, key=frozenset(k + by for k in r.key)) for r in right.relations)
+        return Scope((*self.relations, *moved), (*self.visible, *((n, p + by) for n, p in right.visible)))
+
+    def merged(self, names: Iterable[str], left_width: int) -> Scope:
+        """After JOIN … USING (names): each name once, first, standing for the left side's column."""
+        order = list(names)
+        kept = {n: p for n, p in reversed(self.visible) if n in order and p < left_width}
+        rest = tuple((n, p) for n, p in self.visible if n not in kept)
+        return Scope(self.relations, (*((n, kept[n]) for n in order), *rest))
+
+    def find(self, name: str) -> tuple[int, ...]:
+        """Positions that an unqualified name may mean."""
+        return tuple(p for n, p in self.visible if n == name)
+
+    def relation(self, alias: str) -> Relation | None:
+        """The relation of that name or alias."""
+        return next((r for r in self.relations if r.alias == alias), None)
+
+    def names(self) -> tuple[str, ...]:
+        """Every column name in sight, for suggestions."""
+        return tuple(n for n, _ in self.visible)

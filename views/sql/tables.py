@@ -1,0 +1,177 @@
+"""The FROM clause bound: tables, views, CTEs and subqueries joined in the order written, with their names in sight.
+
+Always: a join here is inner, has no keys yet and its whole ON condition as residual; the rules find keys and order.
+What a join condition may see is as in Postgres: the tables of its own comma-separated item. Called by `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlglot import exp
+
+from engine.operators.expressions.ir import Expr
+from engine.schema import Column
+from views.plan import Import, Join, Plan, Scan
+from views.scalar import conjunction
+from views.sql import coerce
+from views.sql.binder import Binder
+from views.sql.environment import Environment
+from views.sql.parse import Source, name_of, start_of
+from views.sql.scope import Scope
+from views.strict import nearest
+
+BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
+"""How a subquery is bound; handed in, since queries hold FROM clauses and these hold queries."""
+
+OUTER = "outer joins are not supported yet"
+
+
+class Tables:
+    """Binds FROM clauses of one view."""
+
+    def __init__(self, source: Source, env: Environment, bind_query: BindQuery) -> None:
+        self.source = source
+        self.env = env
+        self.bind_query = bind_query
+
+    def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
+        """The plan and names of `FROM first …joins`."""
+        groups = [self.item(first)]
+        for join in joins:
+            self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
+            if not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side")):
+                groups.append(self.item(join.this))
+            else:
+                groups[-1] = self.join(*groups[-1], join)
+        plan, scope = groups[0]
+        for right, names in groups[1:]:
+            self.check_aliases(first, scope, names)
+            plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
+        return plan, scope
+
+    def join(self, left: Plan, names: Scope, join: exp.Expr) -> tuple[Plan, Scope]:
+        """One `left JOIN …`."""
+        side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+        if side or kind == "OUTER":
+            words = rf"\b{side}\s+(outer\s+)?join\b" if side else r"\bouter\b"
+            self.source.refuse_words(join, words, OUTER, "write an inner JOIN, or a UNION ALL with the rows that miss")
+        if kind not in ("", "INNER", "CROSS") or method not in ("", "NATURAL"):
+            self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
+        right, right_names = self.item(join.this)
+        self.check_aliases(join.this, names, right_names)
+        scope = names.beside(right_names)
+        at = start_of(join.this) or 0
+        using = [name_of(n) for n in join.args.get("using") or ()]
+        if method == "NATURAL":
+            using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
+        if using or method == "NATURAL":
+            condition = self.shared(join, names, right_names, using)
+            return Join(left, right, residual=condition, at=at), scope.merged(using, names.width)
+        on = join.args.get("on")
+        if on is None and kind != "CROSS":
+            self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
+        residual = None if on is None else Binder(self.source, scope, "JOIN conditions").boolean(on, "JOIN/ON")
+        return Join(left, right, residual=residual, at=at), scope
+
+    def shared(self, join: exp.Expr, left: Scope, right: Scope, using: list[str]) -> Expr | None:
+        """The condition of USING (…): equality of the columns of one name."""
+        both = left.beside(right)
+        parts: list[Expr] = []
+        for name in using:
+            sides = (left.find(name), right.find(name))
+            for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
+                if len(places) != 1:
+                    problem = "does not exist" if not places else "is ambiguous"
+                    reason = f'column "{name}" of USING {problem} on the {word} side'
+                    self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
+            binder = Binder(self.source, both, "USING")
+            refs = [binder.reference(sides[0][0]), binder.reference(left.width + sides[1][0])]
+            parts.append(binder.typed(join.this, lambda refs=refs: coerce.called("=", refs)))  # type: ignore[misc]
+        return conjunction(parts)
+
+    def item(self, node: exp.Expr) -> tuple[Plan, Scope]:
+        """One table, view, CTE, subquery or parenthesised join."""
+        if isinstance(node, exp.Subquery):
+            return self.subquery(node)
+        if isinstance(node, exp.Lateral):
+            self.source.refuse_words(node, r"\blateral\b", "LATERAL is not supported", "write a join with ON")
+        if isinstance(node, exp.Values):
+            self.source.refuse_words(node, r"\bvalues\b", "VALUES is not supported in FROM", "put the rows in a table")
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
+        self.source.only(node, {"this", "db", "alias", "joins"})
+        plan, columns, name = self.named(node)
+        scope = self.aliased(node, name, columns, plan)
+        if node.args.get("joins"):
+            return self.nested(plan, scope, node.args["joins"])
+        return plan, scope
+
+    def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
+        """Joins written inside parentheses, or before the ON of the one around."""
+        for join in joins:
+            plan, scope = self.join(plan, scope, join)
+        return plan, scope
+
+    def named(self, node: exp.Expr) -> tuple[Plan, tuple[Column, ...], str]:
+        """The plan that a table's name means. Raises ViewError."""
+        name = name_of(node.this)
+        schema = None if node.args.get("db") is None else name_of(node.args["db"])
+        at = start_of(node) or 0
+        if schema is None and name in self.env.ctes:
+            plan = self.env.ctes[name]
+            return plan, plan.schema.columns, name
+        table = self.env.catalog.find(schema, name)
+        view = self.env.views.get(name) if schema is None else None
+        if view is not None and table is not None:
+            hint = f"write {table[0]} for the table, or rename the view"
+            self.source.refuse(node, f'"{name}" is both a table and a view', hint)
+        if view is not None:
+            return Import(name, view.fingerprint, view.schema, at=at), view.schema.columns, name
+        if table is not None:
+            return Scan(table[0], table[1], at=at), table[1].columns, name
+        spelled = name if schema is None else f"{schema}.{name}"
+        if spelled == self.env.self_name:
+            self.source.refuse(node, f"view {name} reads itself", "recursion is not supported yet")
+        names = self.env.spellings() if schema is None else tuple(self.env.catalog.tables)
+        hint = nearest(spelled, names)
+        raise self.source.error(f'there is no table or view "{spelled}"', hint, offset=at)
+
+    def subquery(self, node: exp.Expr) -> tuple[Plan, Scope]:
+        """`(SELECT …) AS alias`, or a parenthesised join."""
+        self.source.only(node, {"this", "alias", "joins"})
+        inner = node.this
+        if isinstance(inner, exp.Table | exp.Subquery) and node.args.get("alias") is None:
+            plan, scope = self.item(inner)
+            return self.nested(plan, scope, node.args.get("joins") or [])
+        if not isinstance(inner, exp.Query):
+            self.source.refuse(node, "an alias for a parenthesised join is not supported", "alias its tables")
+        plan = self.bind_query(self.source, self.env, inner)
+        scope = self.aliased(node, "", plan.schema.columns, plan)
+        return self.nested(plan, scope, node.args.get("joins") or [])
+
+    def aliased(self, node: exp.Expr, name: str, columns: tuple[Column, ...], plan: Plan) -> Scope:
+        """The scope of one item under its alias, its columns renamed if the alias lists names."""
+        alias = node.args.get("alias")
+        if alias is not None:
+            self.source.only(alias, {"this", "columns"})
+            name = name_of(alias.this) if alias.this is not None else name
+            given = [name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or ()]
+            if len(given) > len(columns):
+                reason = f'"{name}" has {len(columns)} columns, but {len(given)} names are given'
+                self.source.refuse(alias, reason)
+            columns = tuple(replace(c, name=n) for c, n in zip(columns, given, strict=False)) + columns[len(given) :]
+        key = plan.schema.key if isinstance(plan, Scan) else None
+        return Scope.of(name, columns, key or ())
+
+    def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
+        """Refuses a name used twice in one FROM clause."""
+        taken = {r.alias for r in left.relations if r.alias}
+        for relation in right.relations:
+            if relation.alias in taken:
+                self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
+
+
+def _at(plan: Plan) -> int:
+    return plan.at if isinstance(plan, Scan | Import | Join) else 0
