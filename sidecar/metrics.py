@@ -6,6 +6,7 @@ Always: one registry a run, no global one. The runtime and the sink groups write
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
-REMEMBERED = 50_000
+REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,20 @@ class Metrics:
         self.checkpoints = Counter("headrace_checkpoints", "Checkpoints completed", registry=r)
         self.checkpoint_seconds = Gauge("headrace_checkpoint_seconds", "The last checkpoint's duration", registry=r)
         self.resident = Gauge("headrace_resident_bytes", "Resident memory of this process", registry=r)
-        self.legs: dict[str, deque[Legs]] = {}
+        self._legs: dict[str, deque[Legs]] = {}
+        self._lock = threading.Lock()
 
     def walked(self, sink: str, legs: Iterable[Legs]) -> None:
         """Remember the legs of epochs that became visible in `sink`."""
-        self.legs.setdefault(sink, deque(maxlen=REMEMBERED)).extend(legs)
+        with self._lock:
+            self._legs.setdefault(sink, deque(maxlen=REMEMBERED)).extend(legs)
 
     def quantiles(self) -> dict[str, dict[str, dict[str, float]]]:
         """sink → leg → {"p50", "p95", "p99"} in milliseconds, over the epochs remembered."""
         out: dict[str, dict[str, dict[str, float]]] = {}
-        for sink, legs in self.legs.items():
-            seen = list(legs)
+        with self._lock:
+            remembered = {sink: list(legs) for sink, legs in self._legs.items()}
+        for sink, seen in remembered.items():
             names = ("debezium", "kafka", "intake", "engine", "sink", "own", "total")
             out[sink] = {n: _quantiles([getattr(leg, n) for leg in seen]) for n in names}
             out[sink]["count"] = {"epochs": float(len(seen))}

@@ -27,6 +27,7 @@ from sidecar.reclock import Binding, Reclock
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
 LOG_EPOCHS = 200_000
+WATCH_SECONDS = 0.25
 FUEL = 100_000
 """Updates that idle merging may handle in one go."""
 
@@ -85,11 +86,20 @@ class Runtime:
         self._walks: dict[int, _Walk] = {}
         self._caught_up = False
         self._polled_at = 0.0
+        self._watch: Callable[[], None] = lambda: None
+        self._watched = float("-inf")
+
+    def on_turn(self, watch: Callable[[], None]) -> None:
+        """Call `watch` between two turns, every WATCH_SECONDS: what it reads stands still."""
+        self._watch = watch
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Turn until told to stop, then drain. Raises what a part raised."""
         while not self.stopping and not until():
             self.turn(0.005)
+            if self.parts.clock() - self._watched >= WATCH_SECONDS:
+                self._watch()
+                self._watched = self.parts.clock()
         self.drain()
 
     def turn(self, timeout: float) -> bool:
@@ -262,7 +272,7 @@ class Runtime:
 
     def _observe(self) -> None:
         metrics = self.parts.metrics
-        for name, arranged in self.parts.flow.arrangements().items():
+        for name, arranged in self.parts.flow.registry.arrangements().items():
             metrics.rows.labels(name).set(len(arranged))
             metrics.bytes.labels(name).set(arranged.nbytes)
             metrics.readers.labels(name).set(len(arranged.readers))

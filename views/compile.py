@@ -83,6 +83,9 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
         except ViewError as error:
             errors.append(error)
             failed.add(name)
+        except RecursionError:
+            errors.append(source.error("the SQL is nested too deeply", "split the view, or use IN for long lists"))
+            failed.add(name)
     return tuple(done.values()), tuple(errors)
 
 
@@ -90,6 +93,10 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     """One parsed view over the tables and views in `env`. Raises ViewError."""
     plan = optimize(bind_view(source, env, query))
     _check_joins(source, plan)
+    for column in source.spec.columns:
+        if column.name not in plan.schema.names:
+            hint = nearest(column.name, plan.schema.names)
+            raise source.error(f'described column "{column.name}" is not a column of the view', hint)
     key, proved = _key(source, plan)
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)

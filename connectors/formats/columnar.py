@@ -20,7 +20,7 @@ import pyarrow.json as pj
 
 from connectors.changes import Messages, TableChanges, lanes
 from connectors.formats.plans import Plan
-from connectors.formats.rows import SNAPSHOTS
+from connectors.formats.rows import SNAPSHOTS, moved
 from connectors.formats.tables import CannotDecode
 from engine.batch.updates import DELETE, INSERT, UPSERT, Bools, Int64s, UInt8s
 
@@ -188,6 +188,7 @@ def _changes(
     return TableChanges(
         plan.table, messages.topic, messages.partition, rows, kinds, offsets, transactions, orders, lsns, stamps,
         snapshot, metadata, attempts, unchanged,
+        moved(unchanged, pc.equal(parts["op"], "c").to_numpy(zero_copy_only=False)) if unchanged else None,
     )  # fmt: skip
 
 

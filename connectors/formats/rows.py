@@ -81,7 +81,16 @@ def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     return TableChanges(
         plan.table, run.messages.topic, run.messages.partition, rows, kinds, offsets,
         transactions, orders, lsns, stamps, snapshot, metadata, attempts, unchanged,
+        moved(unchanged, np.array([op == "c" for op in ops])),
     )  # fmt: skip
+
+
+def moved(unchanged: Mapping[int, Bools], created: Bools) -> Bools | None:
+    """The creates that lack a TOASTed value: only the second half of a primary-key change does. None for none."""
+    if not unchanged:
+        return None
+    found: Bools = created & np.logical_or.reduce(list(unchanged.values()))
+    return found if found.any() else None
 
 
 def _keyed(plan: Plan, run: Run, ops: Sequence[str], afters: Afters) -> tuple[Afters, UInt8s, None]:
@@ -255,8 +264,11 @@ def concat(pieces: Sequence[TableChanges]) -> TableChanges:
         at: np.concatenate([p.unchanged.get(at, np.zeros(len(p), np.bool_)) for p in pieces])
         for at in sorted({at for p in pieces for at in p.unchanged})
     }
+    halves = None
+    if any(p.moved is not None for p in pieces):
+        halves = np.concatenate([np.zeros(len(p), np.bool_) if p.moved is None else p.moved for p in pieces])
     return TableChanges(
         first.table, first.topic, first.partition, pa.concat_batches([p.rows for p in pieces]),
         joined("kinds"), joined("offsets"), joined("transactions"), joined("orders"), joined("lsns"),
-        joined("timestamps"), joined("snapshot"), joined("metadata"), joined("attempts"), unchanged,
+        joined("timestamps"), joined("snapshot"), joined("metadata"), joined("attempts"), unchanged, halves,
     )  # fmt: skip

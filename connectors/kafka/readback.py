@@ -65,11 +65,23 @@ class Readback:
         finally:
             consumer.close()
 
-    def live(self, topic: str, partitions: int, keep: Callable[[bytes], Any]) -> dict[bytes, Any]:
-        """What `keep` makes of the newest value of every key that is not deleted."""
+    def live(
+        self, topic: str, partitions: int, ends: Mapping[int, int], keep: Callable[[bytes], Any]
+    ) -> dict[bytes, Any]:
+        """What `keep` makes of the newest value of every key that is not deleted.
+
+        `ends`: up to where the topic is known to be committed. A commit is answered before its markers stand in every
+        partition, so a reader that asked for the stable end too early would miss it: it is waited for.
+        """
         found: dict[bytes, Any] = {}
         for partition in range(partitions):
             low, high = self._bounds(topic, partition)
+            deadline = time.monotonic() + self._patience
+            while high < ends.get(partition, 0):
+                if time.monotonic() > deadline:
+                    raise self._error("a commit does not become visible", hint="is Kafka in order?", topic=topic)
+                time.sleep(0.005)
+                low, high = self._bounds(topic, partition)
             for message in self._messages(topic, partition, low, high):
                 key, value = message.key(), message.value()
                 if value is None:

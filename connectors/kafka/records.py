@@ -122,9 +122,8 @@ def records(
     n = change.rows.num_rows
     values = _objects(columns, change.rows.columns, n)
     epochs, diffs = change.epochs.tolist(), change.diffs.tolist()
-    if view.key is None:
-        keys = values
-    else:
+    keys = values
+    if view.key is not None:
         keys = _objects([columns[i] for i in view.key], [change.rows.column(i) for i in view.key], n)
     state: Callable[..., Iterator[tuple[bytes, bytes | None]]] = _multiset_state if view.key is None else _keyed_state
     start = 0

@@ -92,7 +92,7 @@ class KafkaSink:
             self._producer = self._fenced()
             before = self._read_standing() or Standing()
             missing = self._missing(before)
-            self._load_counts(missing)
+            self._load_counts(before, missing)
             self._claim(before)
         except KafkaException as failure:
             self.close()
@@ -143,13 +143,13 @@ class KafkaSink:
                 missing.add(view.name)
         return missing
 
-    def _load_counts(self, missing: set[str]) -> None:
+    def _load_counts(self, before: Standing, missing: set[str]) -> None:
         """How often each row of the keyless views is there, as their topics say; the rest are given whole."""
         self._counts = {name: Counts() for name in self._views}
         for view in self._views.values():
             if view.key is None and view.name not in missing:
                 counts, topic = self._counts[view.name], self._topic(view.name)
-                held = self._reader().live(topic, self._sizes[topic], to_records.count_in)
+                held = self._reader().live(topic, self._sizes[topic], before.ends.get(topic, {}), to_records.count_in)
                 for key, count in held.items():
                     counts.add(to_records.digest(key), count)
                 counts.keep()
@@ -197,7 +197,9 @@ class KafkaSink:
                 change = replace(change, epochs=change.epochs * 0 + frontier.epoch)
             made = list(to_records.records(self.name, view, change, stamps, counts[name]))
             if change.whole:
-                held = self._reader().live(topic, self._sizes[topic], to_records.digest)
+                held = self._reader().live(
+                    topic, self._sizes[topic], self._standing.ends.get(topic, {}), to_records.digest
+                )
                 made = to_records.replacing(made, held, frontier.epoch, stamps.get(frontier.epoch))
             partition = 0 if self._sizes[topic] == 1 else -1
             sent += [(topic, partition, record) for record in made]

@@ -25,7 +25,7 @@ from connectors.sink import SinkError
 from engine.batch.updates import Int64s
 
 FEW = 512
-"""Net changes of a view up to which arrays in one round trip beat COPY (measured: docs/sinks.md)."""
+"""Net changes of a view up to which arrays are sent instead of COPY: a choice, not yet tuned by measurement."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from engine.batch.description import Description
 from engine.batch.keys import Keys
 from engine.batch.layout import Ids, Lane, Layout, constant_lane, stretched
-from engine.batch.payload import conformed, take_rows
+from engine.batch.payload import conformed, take_rows, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
@@ -88,7 +88,7 @@ class Batch:
         if size >= _WORTH_ELIDING:
             facts = (elided(times), elided(updates.diffs), facts[2])
         sealed_ids, sealed, distinct = seal_lanes(ids, facts)
-        payload = conformed(updates.rows, layout.arrow)
+        payload = unpinned(conformed(updates.rows, layout.arrow))
         return cls.of(layout, description, sealed_ids, sealed, payload, distinct)
 
     @classmethod

@@ -18,6 +18,9 @@ _FEW = 3
 
 _FEW_MORE = 64
 
+_PINNED_BYTES = 1 << 16
+"""Less than this is not worth a copy."""
+
 
 def indices(positions: Int64s) -> pa.Int64Array:
     """`positions` as an Arrow array, without a copy where they are contiguous."""
@@ -30,6 +33,13 @@ def conformed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if rows.schema.equals(schema) or rows.num_columns == 0:
         return rows
     return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+
+
+def unpinned(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """`rows`, copied if they are a small slice of something large, which they would keep in memory."""
+    if rows.get_total_buffer_size() <= _PINNED_BYTES or rows.get_total_buffer_size() <= 4 * rows.nbytes:
+        return rows
+    return rows.take(indices(np.arange(rows.num_rows)))
 
 
 def take_rows(rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:

@@ -152,7 +152,7 @@ def play(stage: Stage, arguments: argparse.Namespace, stopping: Callable[[], boo
     facts = screen.Facts(duration=arguments.duration, top_view="revenue_by_city", connect=how_to_connect(stage))
     end = time.monotonic() + duration
     draw = random.Random(arguments.seed)  # noqa: S311
-    ask_at = time.monotonic() + 1
+    ask_at, draw_at = time.monotonic() + 1, 0.0
     with (
         Live(screen.picture(facts), console=console, refresh_per_second=4, transient=False) as live,
         psycopg.connect(stage.sink_url, autocommit=True) as sink,
@@ -164,9 +164,11 @@ def play(stage: Stage, arguments: argparse.Namespace, stopping: Callable[[], boo
                 judge.ask()
                 ask_at = time.monotonic() + draw.uniform(0.2, min(3.0, duration / 25))
             judge.settle()
-            _update(facts, stage, judge, sink)
-            live.update(screen.picture(facts))
-            time.sleep(0.1)
+            if time.monotonic() >= draw_at:
+                draw_at = time.monotonic() + 0.5
+                _update(facts, stage, judge, sink)
+                live.update(screen.picture(facts))
+            time.sleep(0.05)
     return judge
 
 

@@ -16,7 +16,7 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 from psycopg import sql
 
-from connectors.kafka.standing import decode
+from connectors.kafka.standing import Standing, decode
 from engine.schema import Column, Kind
 from sidecar.demo.oracle import Answer, Row
 from views.compile import CompiledView
@@ -59,6 +59,7 @@ class Mirror:
     def __init__(self, bootstrap: str, prefix: str, views: Sequence[CompiledView]) -> None:
         self._topics = {f"{prefix}{v.name}": _Topic(v) for v in views}
         self._frontier = f"{prefix}frontier"
+        self._ahead: deque[Standing] = deque()
         self._marks: list[tuple[int, str, int]] = []
         self.epoch = 0
         self.lsns: dict[str, int] = {}
@@ -74,19 +75,27 @@ class Mirror:
         self._consumer.assign([TopicPartition(t, 0, 0) for t in (*self._topics, self._frontier)])
 
     def poll(self, timeout: float) -> int:
-        """Take in what arrived; how many records."""
+        """Take in what arrived; how many records. A frontier counts once every record before its ends is here."""
         messages = self._consumer.consume(5000, timeout)
         for message in messages:
             if message.error() is not None:
                 continue
             if message.topic() == self._frontier:
-                self._take_frontier(message.value())
+                self._ahead.append(decode(orjson.loads(message.value() or b"")))
             else:
                 self._take(self._topics[message.topic() or ""], message)
+        self._reach()
         return len(messages)
 
-    def _take_frontier(self, value: bytes | None) -> None:
-        standing = decode(orjson.loads(value or b""))
+    def _reach(self) -> None:
+        if not self._ahead:
+            return
+        asked = self._consumer.position([TopicPartition(t, 0) for t in self._topics])
+        here = {p.topic: p.offset for p in asked}
+        while self._ahead and all(here[t] >= ends.get(0, 0) for t, ends in self._ahead[0].ends.items() if t in here):
+            self._take_frontier(self._ahead.popleft())
+
+    def _take_frontier(self, standing: Standing) -> None:
         if standing.frontier is not None:
             self.epoch = max(self.epoch, standing.frontier.epoch)
             for source, at in standing.frontier.sources.items():

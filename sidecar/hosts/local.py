@@ -25,7 +25,9 @@ def serve(settings: Settings, *, as_json: bool = False) -> None:
     warm()
     running = build(understand(settings))
     runtime = running.runtime
-    door = _open_door(settings, running)
+    board = Board(running)
+    runtime.on_turn(board.write)
+    door = _open_door(settings, running, board)
     stop_on_signals(runtime)
     gc.freeze()
     try:
@@ -50,22 +52,45 @@ def stop_on_signals(runtime: Runtime) -> None:
         signal.signal(number, stop)
 
 
-def _open_door(settings: Settings, running: Running) -> Door | None:
+class Board:
+    """What the loop last wrote of itself, for the threads of the HTTP door."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._facts: Mapping[str, Any] = {}
+        self._ready: tuple[bool, str] = (False, "starting")
+        self.write()
+
+    def write(self) -> None:
+        """Called by the loop between two turns."""
+        self._facts = status(self._running)
+        self._ready = self._running.runtime.ready
+
+    def read(self) -> Mapping[str, Any]:
+        """What `headrace status` shows."""
+        return {**self._facts, "legs_ms": self._running.metrics.quantiles()}
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether the sinks have caught up once, and if not, why."""
+        return self._ready
+
+
+def _open_door(settings: Settings, running: Running, board: Board) -> Door | None:
     if settings.config.http is None:
         return None
     door = Door(
         settings.config.http,
         health=lambda: (True, ""),
-        ready=lambda: running.runtime.ready,
+        ready=board.ready,
         metrics=running.metrics.render,
-        status=lambda: status(running),
+        status=board.read,
     )
     door.start()
     return door
 
 
 def status(running: Running) -> Mapping[str, Any]:
-    """What `headrace status` shows; read while the loop turns, so figures may be a turn apart."""
+    """What `headrace status` shows; to be called between two turns of the loop."""
     runtime, parts = running.runtime, running.runtime.parts
     views_of = {v.view.name: v for v in parts.views}
     return {
@@ -97,10 +122,9 @@ def status(running: Running) -> Mapping[str, Any]:
                 "readers": len(arranged.readers) - 1,
                 "views": [s.view.name for s in parts.views if name in parts.flow.arrangements_of(s.output)],
             }
-            for name, arranged in sorted(parts.flow.arrangements().items())
+            for name, arranged in sorted(parts.flow.registry.arrangements().items())
         ],
         "sinks": [{"name": g.name, "epoch": g.epoch, "behind": runtime.epoch - g.epoch} for g in parts.groups],
-        "legs_ms": running.metrics.quantiles(),
     }
 
 

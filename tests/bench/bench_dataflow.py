@@ -166,7 +166,7 @@ def measure(orders: int, steps: int, profile: Callable[[Callable[[], None]], Non
 
 def main() -> None:
     """Print and write the figures."""
-    rounds = [measure(20_000, 400) for _ in range(3)]
+    rounds = [measure(20_000, 150) for _ in range(3)]
     p50, p99, rate, cpu = (statistics.median(r[k] for r in rounds) for k in ("p50", "p99", "rate", "cpu"))
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
     figures = [

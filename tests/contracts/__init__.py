@@ -1,0 +1,5 @@
+"""One suite a port, run by every implementation."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.contracts.sink", "tests.contracts.source")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ def read_committed(bootstrap: str, topic: str, end: int | None = None, partition
             for message in consumer.consume(1, 10.0) + consumer.consume(10_000, 0):
                 if message.error() is not None:
                     assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    if end is not None and message.offset() < end:
+                        continue  # a commit is answered before its markers stand everywhere: the end is waited for
                     return [m for m in found if end is None or m.offset() < end]
                 found.append(message)
     finally:
@@ -66,9 +69,14 @@ class KafkaHarness:
             sink.close()
 
     def frontier(self) -> dict[str, Any]:
-        records = read_committed(self.bootstrap, f"{self.prefix}frontier")
-        found: dict[str, Any] = orjson.loads(records[-1].value())
-        return found
+        written = max(sink._standing.writes for sink in self.made)
+        end = time.monotonic() + 10
+        while True:
+            records = read_committed(self.bootstrap, f"{self.prefix}frontier")
+            found: dict[str, Any] = orjson.loads(records[-1].value()) if records else {"writes": 0}
+            if found["writes"] >= written:
+                return found
+            assert time.monotonic() < end, "a committed frontier does not become visible"
 
     def content(self, view: SinkView) -> Counter[Texts]:
         return self.together([view])[0]

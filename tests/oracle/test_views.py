@@ -332,3 +332,5 @@ def test_random_views(postgres: EmbeddedPostgres, seed: int) -> None:
             flow.step(epoch + 1)
             answers = {epoch: {v.name: mirror.answer(v.name) for v in views}}
             compare(views, outputs, range(epoch, epoch + 1), rows, errors, answers)
+    full = sum(1 for r in rows.values() if r)
+    assert full > len(views) / 2, "too few of the random views have rows to compare"

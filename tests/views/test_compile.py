@@ -10,9 +10,10 @@ from engine.dataflow import Collection, Dataflow
 from engine.errors import InvariantBroken
 from tests.views.shop import TABLES, catalog, schema_of
 from views.compile import CompiledView, compile_views
+from views.errors import ViewError
 from views.explain import explain, explain_json
 from views.render import render
-from views.spec import ViewSpec
+from views.spec import ColumnSpec, ViewSpec
 
 
 def one(sql: str, key: tuple[str, ...] | None = None) -> CompiledView:
@@ -187,3 +188,19 @@ def test_render_wants_the_views_read_first() -> None:
     specs = [ViewSpec("a", "select id from orders"), ViewSpec("b", "select id from a")]
     with pytest.raises(InvariantBroken, match="rendered before"):
         render(compile_views(specs, catalog())[1], flow(), {})
+
+
+def test_long_chains_and_deep_nests() -> None:
+    chain = " or ".join(f"id = {i}" for i in range(1000))
+    assert one(f"select id from orders where {chain}").key == (0,)
+    deep = "+".join(["id"] * 3000)
+    with pytest.raises(ViewError, match="nested too deeply"):
+        one(f"select {deep} as x from orders")
+    with pytest.raises(ViewError, match="nested too deeply"):
+        one(f"select {'(' * 3000}id{')' * 3000} as x from orders")
+
+
+def test_described_columns_exist() -> None:
+    spec = ViewSpec("v", "select id from orders", columns=(ColumnSpec(name="idd"),))
+    with pytest.raises(ViewError, match=r'described column "idd" is not a column of the view.*did you mean id'):
+        compile_views([spec], catalog())

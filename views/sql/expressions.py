@@ -62,11 +62,16 @@ def _literal(_binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.And, exp.Or)
 def _logic(binder: Binder, node: exp.Expr) -> Expr:
     word = "and" if isinstance(node, exp.And) else "or"
+    # sqlglot nests a chain to the left, one level an operand: it is unrolled, as chains may be long.
+    sides: list[exp.Expr] = []
+    left: exp.Expr = node
+    while type(left) is type(node):
+        sides.append(left.expression)
+        left = left.this
     args: list[Expr] = []
-    for side in (node.this, node.expression):
+    for side in (left, *reversed(sides)):
         bound = binder.boolean(side, word.upper())
-        flat = isinstance(bound, Call) and bound.function == word
-        args += bound.args if flat and isinstance(bound, Call) else (bound,)
+        args += bound.args if isinstance(bound, Call) and bound.function == word else (bound,)
     return Call(word, tuple(args), BOOLEAN)
 
 

@@ -114,6 +114,8 @@ def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
         statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
     except ParseError as error:
         raise _syntax_error(source, error) from None
+    except RecursionError:
+        raise source.error("the SQL is nested too deeply", "split the view into several") from None
     if not statements:
         raise source.error("the SQL is empty", "write a SELECT")
     if len(statements) > 1:

@@ -173,3 +173,34 @@ def test_the_columnar_path_is_taken(count: int, monkeypatch: pytest.MonkeyPatch)
     values = [envelope("c", None, row)] * (count - 2) + [envelope("d", {"id": 1}), None]
     decoded = EnvelopeDecoder({FLAT.name: FLAT}, Encodings()).decode(messages(values))
     assert [len(c) for c in decoded.changes] == [count - 1]
+
+
+PLAIN = {**dict.fromkeys(COLUMNS), "id": 1, "t": "x", "num": "1.25"}
+DOUBTFUL: dict[str, Any] = {
+    "a field missing": envelope("c", None, {n: v for n, v in PLAIN.items() if n != "num"}),
+    "a text like a null field": envelope(
+        "c", None, {n: v for n, v in PLAIN.items() if n != "num"} | {"t": '"num":null'}
+    ),
+    "another table": envelope("c", None, PLAIN, "public.other"),
+    "a leaf table": envelope("c", None, PLAIN, "public.leaf"),
+    "no row": envelope("c", None, None),
+    "a delete without key": envelope("d", {"t": "x"}),
+    "a truncate": envelope("t"),
+    "an unsent value": envelope("u", None, {**PLAIN, "t": twin.PLACEHOLDER}),
+    "a special number": envelope("c", None, {**PLAIN, "f": "NaN"}),
+    "a fraction for an integer": envelope("c", None, {**PLAIN, "n": 1.0}),
+    "bytes that are no text": b'{"op":"c","x":"\xff"}',
+    "bytes that are no text in a row": (lambda b: b.replace(b'"x"', b'"\xff"', 1))(
+        json.dumps(envelope("c", None, PLAIN)).encode()
+    ),
+    "two objects": b'{"op":"c"}\n{"op":"c"}',
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("what", DOUBTFUL)
+def test_where_the_columnar_path_must_doubt(what: str) -> None:
+    """One odd message among plain ones: the run decodes as the twin says, however the odd one is met."""
+    values: list[Any] = [envelope("c", None, PLAIN)] * 80
+    values[40] = DOUBTFUL[what]
+    check(FLAT, messages(values))

@@ -25,7 +25,8 @@ def harness(kafka: str, unique: str) -> Iterator[KafkaHarness]:
 
 
 def sent(harness: KafkaHarness, view: str) -> list[tuple[Any, Any, dict[str, bytes]]]:
-    records = read_committed(harness.bootstrap, f"{harness.prefix}{view}")
+    topic = f"{harness.prefix}{view}"
+    records = read_committed(harness.bootstrap, topic, harness.frontier()["ends"][topic]["0"])
     return [
         (orjson.loads(m.key()), None if m.value() is None else orjson.loads(m.value()), dict(m.headers() or []))
         for m in records
@@ -88,6 +89,7 @@ def test_the_frontier_names_the_end_of_each_output_partition(harness: KafkaHarne
 def test_several_partitions_keep_each_key_in_one(harness: KafkaHarness, kafka: str) -> None:
     config = {"bootstrap.servers": kafka}
     sink = KafkaSink("group", config, harness.prefix, sidecar=harness.prefix, replication=1, partitions=3)
+    harness.made.append(sink)
     sink.open([ORDERS])
     rows = [(i, None, str(i)) for i in range(30)]
     sink.write({ORDERS.name: whole(ORDERS, 1, *rows)}, frontier(1))
@@ -99,10 +101,9 @@ def test_several_partitions_keep_each_key_in_one(harness: KafkaHarness, kafka: s
         for message in read_committed(kafka, f"{harness.prefix}{ORDERS.name}", end, int(partition)):
             (left.discard if message.value() is None else left.add)((partition, message.key()))
     assert left == set()
-    sink.close()
 
 
-def test_values_that_json_numbers_would_round_are_texts(harness: KafkaHarness) -> None:
+def test_values_that_json_numbers_would_round_are_texts(harness: KafkaHarness, kafka: str) -> None:
     exact = view_of(
         "exact", ["k"], k="bigint!", n="numeric", d="double precision", j="jsonb", t="timestamptz", b="bytea"
     )
@@ -110,7 +111,8 @@ def test_values_that_json_numbers_would_round_are_texts(harness: KafkaHarness) -
     sink.open([exact])
     row = (2**63 - 1, "1.50", 0.1, '{"a": 1.10}', 0, b"\x00\xff")
     sink.write({exact.name: whole(exact, 1, row, (1, "NaN", float("nan"), None, None, None))}, frontier(1))
-    values = [m.value() for m in read_committed(harness.bootstrap, f"{harness.prefix}exact")]
+    topic = f"{harness.prefix}exact"
+    values = [m.value() for m in read_committed(kafka, topic, harness.frontier()["ends"][topic]["0"])]
     assert values[0] == (
         b'{"k":9223372036854775807,"n":"1.50","d":0.1,"j":{"a": 1.10},"t":"1970-01-01T00:00:00+00:00","b":"\\\\x00ff"}'
     )

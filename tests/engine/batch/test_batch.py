@@ -186,6 +186,14 @@ def test_rows_under_other_names_take_the_layouts() -> None:
     assert batch.payload.schema.names == ["c0", "c1"]
 
 
+def test_a_small_slice_does_not_keep_a_large_payload() -> None:
+    layout, updates = _batch(20_000)
+    one = Updates(updates.rows.slice(7, 1), np.zeros(1, np.int64), np.ones(1, np.int64))
+    batch = Batch.seal(layout, one, Description.epochs(0, 1))
+    assert batch.nbytes < 1000
+    assert total(batch.updates()) == total(one)
+
+
 def test_rows_of_no_columns() -> None:
     layout = Layout(schema_of(()), ())
     rows = module.take_rows(layout.schema.empty(), np.zeros(5, np.int64))
