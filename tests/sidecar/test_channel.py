@@ -1,0 +1,167 @@
+"""End to end on the real parts: what Postgres commits is what both sinks show, at random positions during the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from tests.sidecar.channel import Channel, Traffic, channel
+
+
+@pytest.fixture
+def shop(stack: Any, tmp_path: Path, unique: str) -> Iterator[Channel]:
+    with channel(stack, tmp_path, unique) as made:
+        yield made
+
+
+@pytest.mark.timeout(400)
+def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Channel) -> None:
+    shop.start()
+    judge, traffic = shop.judge(), Traffic(shop.source_url, 3)
+    for step in range(12):
+        traffic.transact(8)
+        judge.ask()
+        traffic.transact(4)
+        if step == 5:
+            traffic.drastic()
+        end = time.monotonic() + 60
+        while judge.pending:
+            traffic.transact(1)
+            judge.settle()
+            assert time.monotonic() < end, "the sinks passed the position"
+    traffic.close()
+    judge.mirror.close()
+    assert judge.verdict.differences == []
+    assert judge.verdict.frontiers == 12
+    final = shop.compare_final()
+    assert final.differences == []
+    assert final.comparisons == len(shop.views) + len(shop.bus)
+
+    status = shop.status()
+    shared = [a for a in status["arrangements"] if len(a["views"]) > 1]
+    assert shared, "two views read one arrangement"
+    assert all(a["bytes"] > 0 for a in shared)
+    metrics = (shop.get("/metrics") or b"").decode()
+    for name in ("headrace_events_total", "headrace_view_freshness_seconds_bucket", "headrace_sink_write_seconds_count"):
+        assert name in metrics
+    told = subprocess.run(
+        [sys.executable, "-m", "sidecar.cli", "status", "--url", f"http://{shop.http}", "--json"],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(told.stdout)["name"] == shop.name
+
+    with psycopg.connect(shop.source_url) as source:
+        source.execute("update customers set vip = true, credit = 5 where id = 1")
+        source.commit()
+        lsn = source.execute("select pg_current_wal_lsn()").fetchone()
+    with psycopg.connect(shop.sink_url, autocommit=True) as sink:
+        sink.execute("select headrace.wait_for('shop', %s, interval '20 s')", lsn)
+        assert sink.execute("select credit from headrace.vip_customers where id = 1").fetchone() is not None
+
+    assert shop.stop() == 0
+
+
+@pytest.mark.timeout(600)
+def test_ten_kills_under_load_lose_nothing_and_double_nothing(shop: Channel) -> None:
+    traffic = Traffic(shop.source_url, 11)
+    for _ in range(10):
+        process = shop.start(wait=False)
+        until = time.monotonic() + traffic.draw.uniform(2.0, 5.0)
+        while time.monotonic() < until:
+            traffic.transact(1)
+        assert process.poll() is None, shop.log()[-3000:]
+        shop.kill()
+    shop.start()
+    traffic.transact(10)
+    traffic.close()
+    final = shop.compare_final()
+    assert final.differences == []
+    assert shop.status()["generation"] == 11
+    assert shop.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_state_folder_costs_a_reading_and_no_wrong_row(shop: Channel) -> None:
+    shop.start()
+    traffic = Traffic(shop.source_url, 5)
+    traffic.transact(20)
+    assert shop.compare_final().differences == []
+    assert shop.stop() == 0
+    (shop.folder / "state").rename(shop.folder / "lost")
+    traffic.transact(20)
+    traffic.close()
+    shop.start()
+    assert shop.compare_final().differences == []
+
+
+@pytest.mark.timeout(300)
+def test_a_wrong_diff_is_noticed(shop: Channel) -> None:
+    shop.module = "sidecar.demo.faulty"
+    shop.start()
+    traffic = Traffic(shop.source_url, 7)
+    for _ in range(60):
+        traffic.transact(2)
+        time.sleep(0.02)
+    traffic.close()
+    assert shop.compare_final().differences
+
+
+@pytest.mark.timeout(300)
+def test_a_second_sidecar_fences_the_first(shop: Channel, tmp_path: Path) -> None:
+    first = shop.start()
+    traffic = Traffic(shop.source_url, 9)
+    traffic.transact(10)
+    shop.configure(http=None)
+    second = shop.start(wait=False)
+    end = time.monotonic() + 60
+    while first.poll() is None:
+        traffic.transact(1)
+        assert time.monotonic() < end, "the first one noticed"
+    assert first.returncode == 7, shop.log()[-2000:]
+    assert second.poll() is None
+    traffic.transact(5)
+    traffic.close()
+    assert shop.compare_final().differences == []
+    assert shop.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_record_that_cannot_be_decoded_stops_it_by_name_and_nothing_is_lost(shop: Channel) -> None:
+    shop.start()
+    topic = f"{shop.name}.public.customers"
+    producer = Producer({"bootstrap.servers": shop.stack.kafka.bootstrap})
+    producer.produce(topic, value=b'{"op":"c","after":', key=b"{}")
+    producer.flush(10)
+    assert shop.process is not None
+    assert shop.process.wait(60) == 8
+    log = shop.log()
+    assert f"topic={topic}" in log
+    assert "partition=0" in log
+    assert "offset=" in log
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"kafka": {"bootstrap.servers": "127.0.0.1:9"}}, 5, "127.0.0.1:9"),
+        ({"sinks": [{"name": "warehouse", "type": "postgres", "url": "postgresql://nobody:hush@127.0.0.1:9/x"},
+                    {"name": "bus", "type": "kafka"}]}, 5, "127.0.0.1"),
+        ({"state": "headrace.yaml/state"}, 6, "state folder"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_named(shop: Channel, change: dict[str, Any], code: int, words: str) -> None:
+    shop.configure(**change)
+    process = shop.start(wait=False)
+    assert process.wait(90) == code, shop.log()
+    assert words in shop.log()
+    assert "hush" not in shop.log()
