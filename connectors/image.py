@@ -6,20 +6,66 @@ line stands for its row when a sink consolidates. Called by the sinks; the engin
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions.images import to_text
-from engine.schema import Kind, Schema
+from engine.schema import DataType, Kind, Schema
 
 _FREE_TEXT = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR, Kind.BYTEA, Kind.JSON, Kind.JSONB, Kind.OTHER}
 _SPECIAL = "[\\\\\n\r\t]"
+_WHOLE = {Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT}
+_STAMPS = {Kind.TIMESTAMP: "", Kind.TIMESTAMPTZ: "+00"}
+_1970 = datetime(1970, 1, 1)
+_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+Texts = tuple[str | None, ...]
+"""The texts of one row."""
 
 
 def text_columns(schema: Schema, rows: pa.RecordBatch) -> list[pa.Array]:
     """Every column of `rows` as its text."""
     return [to_text(values, column.type) for column, values in zip(schema.columns, rows.columns, strict=True)]
+
+
+def text_rows(schema: Schema, rows: pa.RecordBatch) -> list[Texts]:
+    """The same texts row by row, made value by value: for a few hundred rows faster than Arrow's kernels are called."""
+    columns = [texts(values, column.type) for column, values in zip(schema.columns, rows.columns, strict=True)]
+    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
+
+
+def texts(values: pa.Array, datatype: DataType) -> list[str | None]:
+    """The text of each value of a column, made one by one."""
+    kind = datatype.kind
+    if kind in _WHOLE:
+        return [None if v is None else str(v) for v in values.to_pylist()]
+    if kind is Kind.NUMERIC and datatype.fixed_scale:
+        return [None if v is None else format(v, "f") for v in values.to_pylist()]
+    if kind in _STAMPS:
+        zone = _STAMPS[kind]
+        return [None if v is None else _stamp(v, zone) for v in values.view(pa.int64()).to_pylist()]
+    found: list[str | None] = to_text(values, datatype).to_pylist()
+    return found
+
+
+def _stamp(micros: int, zone: str) -> str:
+    low, high = calendar.PLAIN_MICROS
+    if not low <= micros < high:
+        return calendar.stamp_image(micros, zone)
+    text = str(_1970 + timedelta(microseconds=micros))
+    return (text.rstrip("0") if len(text) > 19 else text) + zone
+
+
+def line(row: Texts) -> str:
+    """One row's line of COPY's text format, the same as `lines` makes of its fields."""
+    plain = "\t".join(["\\N" if t is None else t for t in row])
+    if "\\" not in plain and "\n" not in plain and "\r" not in plain and plain.count("\t") == max(len(row) - 1, 0):
+        return plain
+    return "\t".join(["\\N" if t is None else t.translate(_ESCAPES) for t in row])
 
 
 def _text(value: str) -> pa.Scalar:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.changes import Messages
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges
+from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
 from connectors.source import Positions, SourceError
 from engine.schema import Kind, Schema
 
@@ -214,7 +214,8 @@ def _out_of_range(source: str, topic: str, partition: int, offset: int, log: _Pa
 class MemoryStore:
     """What a database would hold: the content of each view, the frontier, and who may write.
 
-    `history`: a copy of every view's content after each write, for checkers of whole transactions.
+    `errors`: of the views in error, the message and the epoch of their rows (None: never written). `history`: a copy of
+    every view's content after each write, for checkers of whole transactions.
     """
 
     generation: int = 0
@@ -222,6 +223,7 @@ class MemoryStore:
     views: dict[str, SinkView] = field(default_factory=dict)
     rows: dict[str, Counter[Row]] = field(default_factory=dict)
     filled: set[str] = field(default_factory=set)
+    errors: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     history: list[tuple[Frontier, dict[str, Counter[Row]]]] = field(default_factory=list)
     keep_history: bool = False
 
@@ -250,16 +252,22 @@ class MemorySink:
         for gone in set(store.views) - set(self._views):
             del store.views[gone], store.rows[gone]
             store.filled.discard(gone)
+            store.errors.pop(gone, None)
         for view in views:
             known = store.views.get(view.name)
             if known is None or known.fingerprint != view.fingerprint:
                 store.filled.discard(view.name)
                 store.rows.setdefault(view.name, Counter())
             store.views[view.name] = view
-        return SinkState(self._generation, store.frontier, frozenset(set(self._views) - store.filled))
+        marked = {name: error for name, (error, _) in store.errors.items()}
+        return SinkState(self._generation, store.frontier, frozenset(set(self._views) - store.filled), marked)
 
     def write(
-        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
     ) -> None:
         """See `Sink.write`."""
         del stamps
@@ -268,12 +276,14 @@ class MemorySink:
         if at is not None and frontier.epoch < at.epoch:
             raise SinkError("a frontier cannot go back", sink=self.name, epoch=frontier.epoch, stands_at=at.epoch)
         after = {name: self._applied(name, change) for name, change in changes.items()}
+        marked = self._marked(errors or {}, changes)
         failure, self.fail_next = self.fail_next, None
         if failure == "before":
             raise SinkError("the sink cannot be reached", hint="injected by the test", sink=self.name)
         self.store.rows.update(after)
         self.store.filled |= {name for name, change in changes.items() if change.whole}
         self.store.frontier = frontier
+        self.store.errors = marked
         self.writes += 1
         if self.store.keep_history:
             self.store.history.append((frontier, {n: Counter(c) for n, c in self.store.rows.items()}))
@@ -286,6 +296,20 @@ class MemorySink:
                 "another generation writes to this sink", sink=self.name, generation=self._generation,
                 now=self.store.generation,
             )  # fmt: skip
+
+    def _marked(
+        self, errors: Mapping[str, str], changes: Mapping[str, ViewChanges]
+    ) -> dict[str, tuple[str, int | None]]:
+        """The views in error after this write; rows that come with the mark are the last that are good."""
+        marked = dict(self.store.errors)
+        stands_at = None if self.store.frontier is None else self.store.frontier.epoch
+        for name, error in errors.items():
+            if name not in self._views:
+                raise SinkError("the sink was not opened with this view", sink=self.name, view=name)
+            _, epoch = marked.pop(name, ("", stands_at))
+            if error:
+                marked[name] = (error, last_epoch(changes.get(name), epoch))
+        return marked
 
     def _applied(self, name: str, change: ViewChanges) -> Counter[Row]:
         view = self._views.get(name)

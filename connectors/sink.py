@@ -66,11 +66,15 @@ class SinkView:
 
 @dataclass(frozen=True)
 class SinkState:
-    """Where a sink stands when opened: its frontier (None: never written) and which views it must be given whole."""
+    """Where a sink stands when opened: its frontier (None: never written) and which views it must be given whole.
+
+    `errors`: the views marked as in error, with their messages.
+    """
 
     generation: int
     frontier: Frontier | None
     missing: frozenset[str]
+    errors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class ViewChanges:
     epochs: Int64s
     diffs: Int64s
     whole: bool = False
+
+
+def last_epoch(change: ViewChanges | None, before: int | None) -> int | None:
+    """The epoch of a view's rows once `change` is written: its last, or `before` where nothing changed."""
+    return int(change.epochs[-1]) if change is not None and len(change.epochs) else before
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,17 @@ class Sink(Protocol):
         """Create what is missing, fence every earlier generation, and say where the sink stands."""
 
     def write(
-        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
     ) -> None:
-        """Apply `changes` and move the frontier, atomically and durably. Views without changes may be absent."""
+        """Apply `changes` and move the frontier, atomically and durably. Views without changes may be absent.
+
+        `errors`: views whose state changed since the last write: the first error's message, or "" when mended. A view
+        in error has left the group: its rows stay as they are and the frontier does not speak for it.
+        """
 
     def close(self) -> None:
         """Let go. Idempotent."""

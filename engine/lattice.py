@@ -129,6 +129,8 @@ class Frontier:
         flat = self._flat_with(other)
         if flat:
             return self if flat[0] <= flat[1] else other
+        if self.closed or other.closed:
+            return other if self.closed else self
         return Frontier.of((*self.elements, *other.elements))
 
     def _flat_with(self, other: Frontier) -> tuple[int, int] | None:

@@ -83,7 +83,9 @@ _ARROW: dict[Kind, pa.DataType] = {
 MAX_DIGITS = 38
 """The digits of a decimal128 lane; wider numerics are carried as their text image."""
 
-_SPELLING = re.compile(r"^(?P<name>[^()\[\]]+)\s*(\((?P<mods>[^)]*)\))?\s*(?P<tail>[^()\[\]]*?)(?P<array>(\s*\[\d*\])*)$")
+_SPELLING = re.compile(
+    r"^(?P<name>[^()\[\]]+)\s*(\((?P<mods>[^)]*)\))?\s*(?P<tail>[^()\[\]]*?)(?P<array>(\s*\[\d*\])*)$"
+)
 
 
 @dataclass(frozen=True)
@@ -220,4 +222,8 @@ class Schema:
 
     def empty(self) -> pa.RecordBatch:
         """A payload without rows."""
+        return self._empty
+
+    @cached_property
+    def _empty(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self.arrow], schema=self.arrow)

@@ -36,6 +36,11 @@ class ViewState:
     mended: bool = False
     frontier: int = 0
 
+    @property
+    def error(self) -> str:
+        """The first of the live errors, in order of their messages; "" where there is none."""
+        return min(self.errors, default="")
+
     def take(self) -> ViewChanges | None:
         """What changed since the last take; None where nothing did or the view is in error."""
         rows, errors = self.output.take()
@@ -69,10 +74,17 @@ class ViewState:
 class _Backlog:
     changes: dict[str, list[ViewChanges]] = field(default_factory=dict)
     stamps: dict[int, EpochStamp] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
     frontier: Frontier | None = None
     bytes: int = 0
 
-    def add(self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp]) -> None:
+    def add(
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp],
+        errors: Mapping[str, str],
+    ) -> None:
         for name, change in changes.items():
             if change.whole:
                 self.changes[name] = [change]
@@ -80,6 +92,7 @@ class _Backlog:
                 self.changes.setdefault(name, []).append(change)
             self.bytes += change.rows.nbytes
         self.stamps.update(stamps)
+        self.errors.update(errors)
         self.frontier = frontier
 
     def merged(self) -> dict[str, ViewChanges]:
@@ -113,6 +126,7 @@ class Group:
         self._written: Written = lambda *_: None
         self._clock = clock
         self._backlog = _Backlog()
+        self._told: dict[str, str] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._closing = False
@@ -129,19 +143,33 @@ class Group:
         if self._thread:
             self._thread.start()
 
-    def offer(self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp]) -> None:
-        """Hand over what changed up to `frontier`; blocks while the backlog is over its bound. Raises the sink's error."""
+    def offer(
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp],
+        errors: Mapping[str, str] | None = None,
+    ) -> None:
+        """Hand over what changed up to `frontier`; blocks while the backlog is over its bound. Raises the sink's error.
+
+        `errors`: the state of every view at `frontier`, its error or ""; what the sink was told already is left out.
+        """
         fresh = {n: c for n, c in ((n, _after(c, self.epoch)) for n, c in changes.items()) if c is not None}
         with self._changed:
             self._changed.wait_for(lambda: self._backlog.bytes < MAX_BACKLOG_BYTES or self._failure is not None)
             self._raise()
-            if frontier.epoch <= self.epoch and not fresh:
+            marks = {} if frontier.epoch < self.epoch else self._untold(errors or {})
+            if frontier.epoch <= self.epoch and not fresh and not marks:
                 return
-            self._backlog.add(fresh, frontier, stamps)
+            self._told.update(marks)
+            self._backlog.add(fresh, frontier, stamps, marks)
             self._changed.notify_all()
         if self._thread is None:
             self._write_once()
             self._raise()
+
+    def _untold(self, errors: Mapping[str, str]) -> dict[str, str]:
+        return {name: error for name, error in errors.items() if self._told.get(name) != error}
 
     def check(self) -> None:
         """Raise what the writing thread met."""
@@ -190,7 +218,7 @@ class Group:
             self._writing = True
         assert backlog.frontier is not None, "a write needs a frontier"
         started = self._clock()
-        self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps)
+        self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)
         self._written(self.name, backlog.frontier, backlog.stamps, self._clock() - started)
         with self._changed:
             self.epoch = max(self.epoch, backlog.frontier.epoch)

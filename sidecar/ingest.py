@@ -75,6 +75,12 @@ class Intake:
             self._refuse(bad)
         self.assembler.accept(decoded)
 
+    def lag(self) -> int:
+        """Messages that are there and not read yet, as far as the source knows."""
+        here = self.source.positions()
+        ends = self.source.high_watermarks()
+        return sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items())
+
     def _refuse(self, bad: Undecodable) -> None:
         if bad.table is None or bad.table in self.subscribed:
             raise UndecodableError(

@@ -7,6 +7,7 @@ same engine, formats and assembler as `run` uses; only the transport is a file. 
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from connectors.changes import Decoded, Format, Messages
-from connectors.formats.recording import Record, read_records
+from connectors.formats.recording import Record, RecordingError, read_records
 from engine.batch.updates import Updates
 from engine.dataflow import Collection, Dataflow, Output
 from engine.errors import HeadraceError
@@ -142,12 +143,22 @@ def _grouped(recordings: Iterable[Path]) -> Iterator[list[Messages]]:
     """
     number = itertools.count(1)
     for path in recordings:
-        records = iter(read_records(path))
+        records = _read(path)
         while window := list(itertools.islice(records, WINDOW)):
             groups: dict[tuple[str, int], list[tuple[int, Record]]] = {}
             for record in window:
                 groups.setdefault((record.topic, record.partition), []).append((next(number), record))
             yield [_messages(topic, partition, found) for (topic, partition), found in groups.items()]
+
+
+def _read(path: Path) -> Iterator[Record]:
+    try:
+        yield from read_records(path)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RecordingError(
+            f"cannot read the recording: {reason}", file=path, hint="name a file of JSON lines, plain or gzipped"
+        ) from None
 
 
 def _messages(topic: str, partition: int, found: Sequence[tuple[int, Record]]) -> Messages:

@@ -164,28 +164,27 @@ class Runtime:
         changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
         if self.hold and not self._released():
             return
-        frontier = Frontier(self.epoch, dict(self.sources))
         for group in self.parts.groups:
-            mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
-            out: dict[str, ViewChanges] = {n: changes[n] for n in mine if n in changes}
-            whole = self.whole.get(group.name, set())
+            self._offer(group, changes, stamps)
+
+    def refresh(self) -> None:
+        """Give every sink, at once, the views that it must have whole, where nothing has to be read first."""
+        for group in self.parts.groups:
+            if self.whole.get(group.name) and not self.hold and self.epoch >= max(group.epoch, 1):
+                self._offer(group, {}, {})
+
+    def _offer(self, group: Group, changes: Mapping[str, ViewChanges], stamps: Mapping[int, EpochStamp]) -> None:
+        """Hand a group its views' changes; those that it must have whole only so, and only at an epoch not before its own."""
+        mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
+        whole = self.whole.setdefault(group.name, set())
+        out = {n: changes[n] for n in mine if n in changes and n not in whole}
+        if self.epoch >= group.epoch:
             for name in sorted(whole & mine.keys()):
                 if not mine[name].errors:
                     out[name] = mine[name].whole(self.epoch)
                     whole.discard(name)
-            group.offer(out, frontier, stamps)
-
-    def refresh(self) -> None:
-        """Give every sink, at once, the views that it must have whole, where nothing has to be read first."""
-        if self.hold or self.epoch == 0:
-            return
-        for group in self.parts.groups:
-            mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
-            whole = self.whole.get(group.name, set()) & mine.keys()
-            if whole:
-                out = {n: mine[n].whole(self.epoch) for n in sorted(whole) if not mine[n].errors}
-                self.whole[group.name] -= out.keys()
-                group.offer(out, Frontier(max(self.epoch, group.epoch), dict(self.sources)), {})
+        errors = {n: v.error for n, v in mine.items()}
+        group.offer(out, Frontier(self.epoch, dict(self.sources)), stamps, errors)
 
     def _take(self, state: ViewState) -> ViewChanges | None:
         changes = state.take()
@@ -298,7 +297,8 @@ class Runtime:
             self._finish(writing.result(timeout))
 
     def _behind(self) -> bool:
-        return any(g.epoch < self.epoch for g in self.parts.groups) or self.waiting() is not None
+        behind = any(g.epoch < self.epoch for g in self.parts.groups) or self.waiting() is not None
+        return behind or any(i.lag() for i in self.parts.intakes)
 
     def waiting(self) -> tuple[str, Waiting] | None:
         """The source whose oldest transaction is incomplete, and what it waits for."""

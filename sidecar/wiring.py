@@ -389,11 +389,7 @@ def _reconcile(runtime: Runtime, states: Mapping[str, SinkState], newest: int) -
         at = state.frontier.epoch if state.frontier else 0
         if at > newest:
             _adopt(runtime, state.frontier)
-            runtime.whole[group.name] = set(mine)
-        elif at < start:
-            runtime.whole[group.name] = set(mine)
-        elif at > 0 or start > 0:
-            runtime.whole[group.name] = set(state.missing & mine)
+        runtime.whole[group.name] = mine if at > newest or at < start else set(state.missing & mine)
         group.start(at)
     runtime.refresh()
 

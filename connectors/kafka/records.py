@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors import image
 from connectors.sink import EpochStamp, SinkError, SinkView, ViewChanges
 from engine.operators.expressions.images import to_text
 from engine.schema import Column, Kind
@@ -53,6 +54,8 @@ class Counts:
         return len(self._kept)
 
 
+_FEW = 512
+"""Values up to which texts are made one by one: Arrow's kernels cost more to call than to run."""
 _NATIVE = {Kind.BOOLEAN, Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT}
 
 
@@ -81,7 +84,7 @@ def _json_column(column: Column, values: pa.Array) -> list[Any]:
         texts = to_text(values, column.type).to_pylist()
         finite = pc.is_finite(values).fill_null(True).to_pylist()
         return [t if t is None or not f else orjson.Fragment(t) for t, f in zip(texts, finite, strict=True)]
-    texts = to_text(values, column.type).to_pylist()
+    texts = image.texts(values, column.type) if len(values) <= _FEW else to_text(values, column.type).to_pylist()
     if kind in (Kind.JSON, Kind.JSONB):
         return [None if t is None else orjson.Fragment(t) for t in texts]
     if kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):

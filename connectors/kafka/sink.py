@@ -20,9 +20,9 @@ from connectors.kafka import topics, transaction
 from connectors.kafka.client import Reasons, admin, merged
 from connectors.kafka.readback import Readback
 from connectors.kafka.records import Counts, Record
-from connectors.kafka.standing import Ends, Standing, decode, encode
+from connectors.kafka.standing import Ends, InError, Standing, decode, encode
 from connectors.kafka.transaction import Aborted, Ambiguous, Transactions
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges
+from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
@@ -100,7 +100,8 @@ class KafkaSink:
         except SinkError:
             self.close()
             raise
-        return SinkState(self._standing.generation, self._standing.frontier, frozenset(missing))
+        errors = {name: e.error for name in self._views if (e := self._standing.errors.get(self._topic(name)))}
+        return SinkState(self._standing.generation, self._standing.frontier, frozenset(missing), errors)
 
     def _fenced(self) -> Transactions:
         producer = Transactions({**self._settings, "error_cb": self._reasons}, self._error, self._patience)
@@ -111,7 +112,8 @@ class KafkaSink:
         """Take the next generation, durably, so that an older instance finds out even before our first write."""
         ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
         retired = {topic: None for topic in before.views if topic not in ours}
-        claimed = before.moved(generation=before.generation + 1, views={**retired, **ours})
+        errors = {topic: error for topic, error in before.errors.items() if topic in ours}
+        claimed = before.moved(generation=before.generation + 1, views={**retired, **ours}, errors=errors)
         assert self._producer is not None
         try:
             self._producer.commit([], lambda _: self._record(claimed))
@@ -155,7 +157,11 @@ class KafkaSink:
                 counts.keep()
 
     def write(
-        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
     ) -> None:
         """See `Sink.write`. Every epoch's own records are sent, in order of epochs."""
         if self._admin is None:
@@ -170,7 +176,10 @@ class KafkaSink:
         try:
             sent = self._records(changes, frontier, stamps or {}, counts)
             filled = {self._topic(n): self._views[n].fingerprint for n, c in changes.items() if c.whole}
-            after = self._standing.moved(frontier=frontier, views={**self._standing.views, **filled})
+            marked = self._marked(errors or {}, changes)
+            after = self._standing.moved(
+                frontier=frontier, views={**self._standing.views, **filled}, errors=marked
+            )  # fmt: skip
             self._commit(sent, after)
             done = True
         except KafkaException as failure:
@@ -182,6 +191,18 @@ class KafkaSink:
         for name, count in counts.items():
             count.keep()
             self._counts[name] = count
+
+    def _marked(self, errors: Mapping[str, str], changes: Mapping[str, ViewChanges]) -> dict[str, InError]:
+        """The views in error after this write, by topic."""
+        marked = dict(self._standing.errors)
+        at = self._standing.frontier
+        for name, error in errors.items():
+            if name not in self._views:
+                raise self._error("the sink was not opened with this view", view=name)
+            was = marked.pop(self._topic(name), InError("", None if at is None else at.epoch))
+            if error:
+                marked[self._topic(name)] = InError(error, last_epoch(changes.get(name), was.epoch))
+        return marked
 
     def _records(
         self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp],

@@ -87,6 +87,7 @@ class KafkaSource:
         self._admin: AdminClient | None = None
         self._watcher: discovery.Watcher | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
         self._failures: deque[SourceError] = deque()
 
     def _error(self, what: str, *, hint: str = "", **where: object) -> SourceError:
@@ -112,6 +113,7 @@ class KafkaSource:
             self.close()
             raise
         self._next = self._starts(positions, low, high)
+        self._ends = dict(high)
         consumer.assign([TopicPartition(t, p, o) for (t, p), o in self._next.items()])
         self._watcher = discovery.Watcher(self._admin, self._wants, there, ids, self._discover)
         self._watcher.start()
@@ -242,8 +244,8 @@ class KafkaSource:
         return _nested(self._next)
 
     def high_watermarks(self) -> Positions:
-        """See `Source.high_watermarks`; a partition not fetched from yet is left out."""
-        ends = {}
+        """See `Source.high_watermarks`; of a partition not fetched from yet, its end when the source was opened."""
+        ends = dict(self._ends)
         if self._consumer is not None:
             for topic, partition in self._next:
                 found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)

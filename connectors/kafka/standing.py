@@ -18,14 +18,26 @@ Ends = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
+class InError:
+    """The first error of a view that has left the group, and the epoch of its records (None: it never had any)."""
+
+    error: str
+    epoch: int | None
+
+
+@dataclass(frozen=True)
 class Standing:
-    """`writes`: transactions of the group so far. `views`: fingerprint by topic; None of a view not filled, or gone."""
+    """`writes`: transactions of the group so far. `views`: fingerprint by topic; None of a view not filled, or gone.
+
+    `errors`: by topic, the views in error.
+    """
 
     generation: int = 0
     writes: int = 0
     frontier: Frontier | None = None
     ends: Ends = field(default_factory=dict)
     views: Mapping[str, str | None] = field(default_factory=dict)
+    errors: Mapping[str, InError] = field(default_factory=dict)
 
     def moved(self, **changes: Any) -> Standing:
         """The standing after one more transaction."""
@@ -45,6 +57,7 @@ def encode(sink: str, standing: Standing, program: str) -> bytes:
             },
             "ends": _texts(standing.ends),
             "views": dict(standing.views),
+            "errors": {topic: {"error": e.error, "epoch": e.epoch} for topic, e in sorted(standing.errors.items())},
             "generation": standing.generation,
             "writes": standing.writes,
             "program": program,
@@ -61,7 +74,8 @@ def decode(record: Mapping[str, Any]) -> Standing:
             for name, s in record["sources"].items()
         }
         frontier = Frontier(record["epoch"], sources)
-    return Standing(record["generation"], record["writes"], frontier, _numbers(record["ends"]), record["views"])
+    errors = {topic: InError(e["error"], e["epoch"]) for topic, e in record.get("errors", {}).items()}
+    return Standing(record["generation"], record["writes"], frontier, _numbers(record["ends"]), record["views"], errors)
 
 
 def _texts(nested: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

@@ -41,19 +41,24 @@ CREATE TABLE IF NOT EXISTS {view} (
     shape text NOT NULL,
     key text[],
     filled_at bigint,
-    description text NOT NULL DEFAULT ''
+    description text NOT NULL DEFAULT '',
+    error text,
+    error_epoch bigint
 );
+ALTER TABLE {view} ADD COLUMN IF NOT EXISTS error text, ADD COLUMN IF NOT EXISTS error_epoch bigint;
 CREATE OR REPLACE VIEW {freshness} AS
-    SELECT v.name AS view, f.sink, s.source, CASE WHEN v.fingerprint IS NOT NULL THEN f.epoch END AS epoch,
-           CASE WHEN v.fingerprint IS NOT NULL THEN (s.at ->> 'lsn')::pg_lsn END AS lsn,
-           CASE WHEN v.fingerprint IS NOT NULL THEN (s.at ->> 'commit_time')::timestamptz END AS commit_time,
-           CASE WHEN v.fingerprint IS NOT NULL THEN s.at -> 'positions' END AS positions,
-           f.updated_at
+    SELECT v.name AS view, f.sink, s.source,
+           CASE WHEN v.fingerprint IS NULL THEN NULL WHEN v.error IS NULL THEN f.epoch ELSE v.error_epoch END AS epoch,
+           CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN (s.at ->> 'lsn')::pg_lsn END AS lsn,
+           CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN (s.at ->> 'commit_time')::timestamptz END
+               AS commit_time,
+           CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN s.at -> 'positions' END AS positions,
+           f.updated_at, v.error
     FROM {view} v JOIN {frontier} f ON f.sink = v.sink
     LEFT JOIN LATERAL jsonb_each(f.sources) AS s(source, at) ON true;
 COMMENT ON TABLE {frontier} IS
     'What each group of views reflects: every epoch up to this one, and so these positions of its sources';
-COMMENT ON TABLE {view} IS 'The views written here, by which sink';
+COMMENT ON TABLE {view} IS 'The views written here, by which sink, and the error for which a view stands still';
 COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN, commit time, next offsets'
 """
 

@@ -20,9 +20,6 @@ from connectors.postgres.ddl import Table
 from connectors.sink import SinkError, ViewChanges
 from engine.batch.updates import Int64s
 
-_SMALL = 256
-"""Up to so many changes a dictionary is faster than Arrow's grouping."""
-
 
 @dataclass(frozen=True)
 class Net:
@@ -57,10 +54,19 @@ class Net:
 
     def fingerprints(self, positions: Int64s) -> list[str]:
         """128 bits of each row's image, as uuids: what finds a row of a keyless view again."""
-        return [
-            str(UUID(bytes=hashlib.blake2b(line.encode(), digest_size=16).digest()))
-            for line in self.lines.take(pa.array(positions)).to_pylist()
-        ]
+        return [fingerprint(line) for line in self.lines.take(pa.array(positions)).to_pylist()]
+
+
+def fingerprint(line: str) -> str:
+    """128 bits of a row's line, as a uuid: what finds a row of a keyless view again."""
+    return str(UUID(bytes=hashlib.blake2b(line.encode(), digest_size=16).digest()))
+
+
+def two_rows(sink: str, table: Table) -> SinkError:
+    """The key that was declared does not hold."""
+    return SinkError(
+        "two rows for one key", hint="the key declared for this view does not hold", sink=sink, view=table.view.name
+    )
 
 
 def net(sink: str, table: Table, change: ViewChanges) -> Net:
@@ -84,13 +90,6 @@ def net(sink: str, table: Table, change: ViewChanges) -> Net:
 
 def _sum(lines: pa.Array, diffs: Int64s) -> tuple[Int64s, Int64s]:
     """Positions of one row of each image whose diffs do not cancel, in order of image, and their sums."""
-    if len(lines) <= _SMALL:
-        sums: dict[str, list[int]] = {}
-        for position, (line, diff) in enumerate(zip(lines.to_pylist(), diffs.tolist(), strict=True)):
-            sums.setdefault(line, [position, 0])[1] += diff
-        kept = [sums[line] for line in sorted(sums) if sums[line][1]]
-        flat = np.array(kept, np.int64).reshape(-1, 2)
-        return flat[:, 0], flat[:, 1]
     table = pa.table({"line": lines, "position": np.arange(len(lines)), "diff": diffs})
     grouped = table.group_by("line").aggregate([("position", "min"), ("diff", "sum")])
     grouped = grouped.filter(pc.not_equal(grouped["diff_sum"], 0)).sort_by("line")
@@ -103,9 +102,7 @@ def _by_key(
     """Puts ordered by key, and the takes of keys that no put replaces."""
     put_keys = keys.take(pa.array(puts))
     if (counts > 1).any() or pc.count_distinct(put_keys).as_py() < len(puts):
-        raise SinkError(
-            "two rows for one key", hint="the key declared for this view does not hold", sink=sink, view=table.view.name
-        )
+        raise two_rows(sink, table)
     take_keys = keys.take(pa.array(takes))
     gone = ~pc.is_in(take_keys, value_set=put_keys).to_numpy(zero_copy_only=False) if len(takes) else np.zeros(0, bool)
     takes, take_keys = takes[gone], take_keys.filter(pa.array(gone))

@@ -6,17 +6,19 @@ so that one generation writes at a time and an older one finds out. Called by th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
+import orjson
 import psycopg
 from psycopg import sql
 
 from connectors.postgres import ddl
 from connectors.postgres.ddl import Names, Table
+from connectors.postgres.pipeline import Step
 from connectors.postgres.session import Connection
 from connectors.sink import Fenced, Frontier, SinkError, SinkView, SourceFrontier
 from engine.schema import Kind
@@ -32,6 +34,7 @@ class Claim:
     tables: Mapping[str, Table]
     missing: frozenset[str]
     remake: frozenset[str]
+    errors: Mapping[str, str]
 
 
 def claim(connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str) -> Claim:
@@ -51,7 +54,10 @@ def claim(connection: Connection, sink: str, names: Names, views: Sequence[SinkV
     frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]))
     tables = {view.name: _table(connection, view) for view in views}
     missing, remake = _settle_tables(connection, sink, names, tables)
-    return Claim(row[0], row[1], frontier, tables, frozenset(missing), frozenset(remake))
+    marked = connection.execute(
+        names.fill("SELECT name, error FROM {view} WHERE sink = %s AND error IS NOT NULL"), (sink,)
+    ).fetchall()
+    return Claim(row[0], row[1], frontier, tables, frozenset(missing), frozenset(remake), dict(marked))
 
 
 def _make_schema(connection: Connection, names: Names) -> None:
@@ -60,7 +66,9 @@ def _make_schema(connection: Connection, names: Names) -> None:
     if there is not None and not there[0]:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(names.schema)))
     ours = connection.execute(
-        "SELECT to_regprocedure(%s) IS NOT NULL", (_wait_signature(connection, names),)
+        "SELECT to_regprocedure(%s) IS NOT NULL AND EXISTS "
+        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'error_epoch')",
+        (_wait_signature(connection, names), names.of("view").as_string(connection)),
     ).fetchone()
     if ours is None or not ours[0]:
         connection.execute(names.fill(ddl.TABLES))
@@ -148,16 +156,34 @@ def filled(connection: Connection, names: Names, table: Table, epoch: int) -> No
     )
 
 
-def advance(connection: Connection, statement: bytes, mine: tuple[str, int, int], frontier: Frontier) -> Any:
-    """Send the update that moves the frontier and holds its row; its cursor must say that one row was touched."""
-    return connection.execute(statement, (frontier.epoch, _encode(frontier), *mine), prepare=True)
+def advance(names: Names, mine: tuple[str, int, int], frontier: Frontier) -> Step:
+    """The update that moves the frontier and holds its row: the fence is its condition, so it must touch one row."""
+    sink, generation, writes = mine
+    at = (b"%d" % frontier.epoch, _encode(frontier), sink.encode(), b"%d" % generation, b"%d" % writes)
+    return Step(_advance(names), at)
 
 
-def advance_statement(names: Names) -> bytes:
-    """The statement of `advance`: the fence is its condition."""
+@cache
+def _advance(names: Names) -> bytes:
     return names.fill(
-        "UPDATE {frontier} SET epoch = %s, sources = %s::jsonb, writes = writes + 1, updated_at = clock_timestamp() "
-        "WHERE sink = %s AND generation = %s AND writes = %s"
+        "UPDATE {frontier} SET epoch = $1, sources = $2::jsonb, writes = writes + 1, updated_at = clock_timestamp() "
+        "WHERE sink = $3 AND generation = $4 AND writes = $5"
+    ).as_bytes(None)
+
+
+def mark(names: Names, view: str, error: str, last: int | None, before: int | None) -> Step:
+    """The update that marks a view in `error`, or mended (""). `last`: the last epoch of its rows in this write, if it
+    has any; `before`: the sink's epoch so far, where its rows stand if it has none and was in no error.
+    """
+    last_text, before_text = (None if epoch is None else b"%d" % epoch for epoch in (last, before))
+    return Step(_mark(names), (error.replace("\0", "").encode(), last_text, before_text, view.encode()))
+
+
+@cache
+def _mark(names: Names) -> bytes:
+    return names.fill(
+        "UPDATE {view} SET error = nullif($1, ''), "
+        "error_epoch = CASE WHEN $1 <> '' THEN coalesce($2::bigint, error_epoch, $3::bigint) END WHERE name = $4"
     ).as_bytes(None)
 
 
@@ -185,7 +211,7 @@ def written(connection: Connection, names: Names, mine: tuple[str, int, int]) ->
     return bool(row[1] == writes + 1)
 
 
-def _encode(frontier: Frontier) -> str:
+def _encode(frontier: Frontier) -> bytes:
     sources = {
         name: {
             "lsn": lsn_text(source.lsn),
@@ -195,7 +221,7 @@ def _encode(frontier: Frontier) -> str:
         }
         for name, source in frontier.sources.items()
     }
-    return json.dumps(sources)
+    return orjson.dumps(sources)
 
 
 def _sources(stored: Mapping[str, Any]) -> dict[str, SourceFrontier]:

@@ -31,7 +31,7 @@ REPEATABLE = (
 
 _SESSION = (
     "SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; "
-    "SET client_min_messages = warning; "
+    "SET client_min_messages = warning; SET client_encoding = 'UTF8'; "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """Texts mean the same whatever the database's defaults, and a COMMIT that returned is on disk."""

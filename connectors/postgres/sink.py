@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 from psycopg import sql
 
 from connectors.postgres import ddl, flush, registry
 from connectors.postgres.ddl import Names
-from connectors.postgres.flush import Expected
+from connectors.postgres.few import Few, few, fewer
 from connectors.postgres.net import Net, net
+from connectors.postgres.pipeline import BEGIN, Pipeline, Step
 from connectors.postgres.session import REPEATABLE, Connection, Target, lost
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges
+from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
 
 _LOCK_TIMEOUT = "5s"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
@@ -48,9 +49,10 @@ class PostgresSink:
                 "a schema cannot have this name", hint="use letters, digits and _", sink=name, schema=schema
             )
         self._names = Names(schema)
-        self._advance = registry.advance_statement(self._names)
         self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
         self._connection: Connection | None = None
+        self._pipeline: Pipeline | None = None
+        self._errors: dict[str, str] = {}
         self._claim: registry.Claim | None = None
         self._writes = 0
         self._epoch: int | None = None
@@ -64,14 +66,14 @@ class PostgresSink:
         claim = self._claimed(views)
         self._claim, self._writes, self._remake = claim, claim.writes, set(claim.remake)
         self._epoch = None if claim.frontier is None else claim.frontier.epoch
-        return SinkState(claim.generation, claim.frontier, claim.missing)
+        self._errors = dict(claim.errors)
+        return SinkState(claim.generation, claim.frontier, claim.missing, claim.errors)
 
     def _claimed(self, views: Sequence[SinkView]) -> registry.Claim:
         """Claim the sink; a predecessor that hangs inside a transaction holds the row and is ended, then once more."""
         for again in (False, True):
             try:
-                connection = self._connection = self._target.connect()
-                connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+                connection, _ = self._connect()
                 if again:
                     connection.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -96,17 +98,28 @@ class PostgresSink:
                 raise
         raise AssertionError("the second attempt returns or raises")
 
+    def _connect(self) -> tuple[Connection, Pipeline]:
+        connection = self._connection = self._target.connect()
+        pipeline = self._pipeline = Pipeline(connection)
+        connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+        return connection, pipeline
+
     def write(
-        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp] | None = None
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
     ) -> None:
         """See `Sink.write`. `stamps` are not kept: a table has no place for the epoch of a row."""
         del stamps
         work = self._work(changes, frontier)
+        marks = self._marks(errors or {}, changes)
         deadline = self._now() + self._patience
         pause = _FIRST_PAUSE
         while True:
             try:
-                self._attempt(work, frontier)
+                self._attempt(work, frontier, marks)
                 break
             except REPEATABLE as error:
                 self._rollback()
@@ -129,25 +142,45 @@ class PostgresSink:
             pause = min(2 * pause, _LONGEST_PAUSE)
         self._writes += 1
         self._epoch = frontier.epoch
-        self._remake -= {n.table.view.name for n in work if n.whole}
+        self._remake -= {n.table.view.name for n in work if isinstance(n, Net) and n.whole}
+        self._errors = {name: error for name, error in {**self._errors, **(errors or {})}.items() if error}
 
-    def _work(self, changes: Mapping[str, ViewChanges], frontier: Frontier) -> list[Net]:
+    def _marks(self, errors: Mapping[str, str], changes: Mapping[str, ViewChanges]) -> list[Step]:
+        """What marks the views whose state is not what the table `view` says."""
+        assert self._claim is not None
+        found = []
+        for name in sorted(errors):
+            if name not in self._claim.tables:
+                raise SinkError("the sink was not opened with this view", sink=self.name, view=name)
+            if errors[name] != self._errors.get(name, ""):
+                last = last_epoch(changes.get(name), None)
+                found.append(registry.mark(self._names, name, errors[name], last, self._epoch))
+        return found
+
+    def _work(self, changes: Mapping[str, ViewChanges], frontier: Frontier) -> list[Net | Few]:
         if self._claim is None:
             raise SinkError("the sink is not open", sink=self.name)
         if self._epoch is not None and frontier.epoch < self._epoch:
             raise SinkError(
                 "a frontier cannot go back", sink=self.name, epoch=frontier.epoch, stands_at=self._epoch
             )  # fmt: skip
-        work = []
+        work: list[Net | Few] = []
         for name in sorted(changes):
             table = self._claim.tables.get(name)
             if table is None:
                 raise SinkError("the sink was not opened with this view", sink=self.name, view=name)
             if name in self._remake and not changes[name].whole:
                 raise SinkError("the view changed and must be given whole first", sink=self.name, view=name)
+            if not changes[name].whole and changes[name].rows.num_rows <= flush.FEW:
+                small = few(self.name, table, changes[name])
+                if len(small):
+                    work.append(small)
+                continue
             found = net(self.name, table, changes[name])
-            if len(found) or found.whole:
+            if found.whole or len(found) > flush.FEW:
                 work.append(found)
+            elif len(found):
+                work.append(fewer(found))
         return work
 
     @property
@@ -155,46 +188,45 @@ class PostgresSink:
         assert self._claim is not None
         return self.name, self._claim.generation, self._writes
 
-    def _attempt(self, work: Sequence[Net], frontier: Frontier) -> None:
-        """One transaction, or the finding that an earlier attempt went through after all."""
-        connection = self._connection
-        if connection is None or connection.closed:
-            connection = self._connection = self._target.connect()
-            connection.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
+    def _attempt(self, work: Sequence[Net | Few], frontier: Frontier, marks: Sequence[Step]) -> None:
+        """One transaction, or the finding that an earlier attempt went through after all.
+
+        What is small goes out with the frontier in one go, and COMMIT follows once its answers are checked: two waits.
+        """
+        connection, pipeline = self._connection, self._pipeline
+        if connection is None or pipeline is None or connection.closed:
+            connection, pipeline = self._connect()
             connection.commit()
             if registry.written(connection, self._names, self._mine):
                 return
-        small = all(len(n) <= flush.FEW and not n.whole for n in work)
-        with connection.pipeline() if small else contextlib.nullcontext():
-            moved = registry.advance(connection, self._advance, self._mine, frontier)
-            if not small:
-                self._check_moved(connection, moved)
-            expected = [e for n in work for e in self._apply(connection, n, frontier.epoch, small)]
-        self._check_moved(connection, moved)
-        for one in expected:
-            one.check(self.name)
+        small = [step for one in work if isinstance(one, Few) for step in one.steps(self._names)]
+        steps = [*small, *marks]
+        _, moved, *touched = pipeline.run([BEGIN, registry.advance(self._names, self._mine, frontier), *steps])
+        if moved != 1:
+            self._refuse(connection)
+        for step, rows in zip(steps, touched, strict=True):
+            step.check(self.name, rows)
+        for one in work:
+            if isinstance(one, Net):
+                self._apply(connection, one, frontier.epoch)
         connection.commit()
 
-    def _check_moved(self, connection: Connection, moved: psycopg.Cursor[tuple[object, ...]]) -> None:
+    def _refuse(self, connection: Connection) -> None:
         """Our fence: no row touched means that another generation, or something else, has changed it."""
-        if moved.rowcount == 1:
-            return
         connection.rollback()
         if registry.written(connection, self._names, self._mine):
             raise SinkError("this write was done already", hint="restart", sink=self.name)
         raise Fenced("the frontier row could not be moved", sink=self.name)
 
-    def _apply(self, connection: Connection, work: Net, epoch: int, small: bool) -> Iterator[Expected]:
-        if work.whole:
-            if work.table.view.name in self._remake:
-                connection.execute(sql.SQL("DROP TABLE {}").format(self._names.of(work.table.view.name)))
-                registry.make(connection, self.name, self._names, work.table)
-            flush.replace(connection, self._names, work)
-            registry.filled(connection, self._names, work.table, epoch)
-        elif small or len(work) <= flush.FEW:
-            yield from flush.apply_few(connection, self._names, work)
-        else:
-            yield from flush.apply_many(connection, self._names, work)
+    def _apply(self, connection: Connection, work: Net, epoch: int) -> None:
+        if not work.whole:
+            flush.apply(connection, self.name, self._names, work)
+            return
+        if work.table.view.name in self._remake:
+            connection.execute(sql.SQL("DROP TABLE {}").format(self._names.of(work.table.view.name)))
+            registry.make(connection, self.name, self._names, work.table)
+        flush.replace(connection, self._names, work)
+        registry.filled(connection, self._names, work.table, epoch)
 
     def _rollback(self) -> None:
         with contextlib.suppress(psycopg.Error):

@@ -20,11 +20,14 @@ from engine.batch.payload import conformed, take_rows, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
+from engine.kernels import seek
+from engine.kernels.reduce import all_within
 
 Facts = tuple[Int64s, Int64s, Int64s]
 """What happened to a row: time, diff, position in the payload."""
 
 _WORTH_ELIDING = 1024
+_FOREVER = np.iinfo(np.int64).max
 
 
 class DiffOverflow(HeadraceError):
@@ -83,7 +86,7 @@ class Batch:
         size = len(times)
         if size and not _within(times, description):
             raise InvariantBroken("updates outside of their batch", description=description)
-        ids = layout.ids(updates.rows)
+        ids = layout.ids(updates)
         facts = (times, updates.diffs, np.arange(size))
         if size >= _WORTH_ELIDING:
             facts = (elided(times), elided(updates.diffs), facts[2])
@@ -136,10 +139,9 @@ class Batch:
     @cached_property
     def addresses(self) -> Int64s:
         """Where the lanes lie, for kernels that see many batches: (address, stride) of each of the eight; the size."""
-        found: list[int] = []
-        for lane in (*self.ids, *self.facts):
-            found += (lane.ctypes.data, lane.strides[0])
-        return np.array([*found, len(self)], np.int64)
+        found = np.empty(seek.COLUMNS, np.int64)
+        seek.locate(self.ids, self.facts, found)
+        return found
 
     def check_order(self) -> None:
         """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""
@@ -152,14 +154,23 @@ class Batch:
 
 def _within(times: Int64s, description: Description) -> bool:
     # Times may have been advanced to since, which may lie beyond the upper frontier.
-    if not description.upper.closed and int(times.max()) >= max(description.upper.epoch, description.since.epoch + 1):
-        return False
-    return description.lower.epoch <= int(times.min())
+    upper = description.upper
+    until = _FOREVER if upper.closed else max(upper.epoch, description.since.epoch + 1)
+    return bool(all_within(times, description.lower.epoch, until))
 
 
 def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
     """Sorted and consolidated lanes, and how many distinct rows they have. Raises DiffOverflow."""
     count = len(facts[0])
+    if count < kernels.FEW:
+        block, size, distinct, overflow = kernels.seal_few(ids, facts)
+        if overflow:
+            raise DiffOverflow
+        h, c, o, high, low = (
+            stretched(out, size) if lane.strides[0] == 0 else out[:size]
+            for lane, out in zip(ids, block.view(np.uint64), strict=False)
+        )
+        return (h, c, o, high, low), (block[5, :size], block[6, :size], block[7, :size]), distinct
     # Room is numpy's: it asks the system for huge pages, which makes touching fresh memory ten times cheaper.
     room = tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in ids)
     times, diffs, places = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)

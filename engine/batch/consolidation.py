@@ -5,24 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from engine.batch.batch import seal_lanes
-from engine.batch.keys import fingerprint
+from engine.batch.keys import HashPlan, image_plan, lanes_of
 from engine.batch.layout import constant_lane
 from engine.batch.payload import take_rows
 from engine.batch.updates import Updates
 
 
-def consolidate(updates: Updates) -> Updates:
+def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
     """Equal (row image, time) added up, zeros dropped, ordered by (time, fingerprint): the canonical form.
 
-    The same updates in any order and any division give the same result. Raises DiffOverflow.
+    The same updates in any order and any division give the same result. `plan`: how their rows' images are hashed,
+    where the caller has it. Raises DiffOverflow.
     """
     if len(updates) <= 1:
         return updates if len(updates) == 0 or updates.diffs[0] != 0 else _none(updates)
-    high, low = fingerprint(updates.rows)
+    high, low, _ = lanes_of(updates, plan or image_plan(updates.rows.schema))
     none = constant_lane(0, len(updates))
     facts = (updates.times, updates.diffs, np.arange(len(updates)))
     _, (times, diffs, positions), _ = seal_lanes((high, low, none, none, none), facts)
-    if len(times) and times.min() != times.max():
+    if len(times) > 1 and bool((times != times[0]).any()):
         order = np.argsort(times, kind="stable")
         times, diffs, positions = times[order], diffs[order], positions[order]
     if len(positions) == len(updates) and (positions[1:] > positions[:-1]).all():

@@ -7,7 +7,6 @@ else rests on 128 bits. `hash` alone says where to look, never what is equal. Ca
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.batch.updates import Int64s
+from engine.batch.exported import Exported
+from engine.batch.updates import Int64s, Updates
 from engine.errors import InvariantBroken, TypeNotSupported
 from engine.kernels import hashing, ordering
 from engine.schema import DataType, Kind
@@ -45,10 +45,6 @@ _CODES: dict[pa.DataType, int] = {
     pa.large_binary(): hashing.BYTES64,
 }
 
-_address_of = ctypes.pythonapi.PyCapsule_GetPointer
-_address_of.restype = ctypes.c_void_p
-_address_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
 
 @dataclass(frozen=True)
 class Keys:
@@ -69,9 +65,12 @@ class Keys:
         return Keys(self.hash[positions], self.check[positions])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HashPlan:
-    """What of which columns is hashed: `steps` is int64[columns, 4] of (column, code, form, width in bytes)."""
+    """What of which columns is hashed: `steps` is int64[columns, 4] of (column, code, form, width in bytes).
+
+    Plans are made once and known by identity.
+    """
 
     steps: Int64s
     exact: bool
@@ -108,36 +107,32 @@ def _width(arrow: pa.DataType) -> int:
     return arrow.byte_width if pa.types.is_fixed_size_binary(arrow) else 0
 
 
-@lru_cache(maxsize=4096)
 def key_plan(schema: pa.Schema, columns: tuple[int, ...], types: tuple[DataType, ...] | None = None) -> HashPlan:
     """How to hash the values of `columns` (positions); `types`, where known, one for each of them."""
+    return _key_plan(tuple(schema.field(c).type for c in columns), columns, types)
+
+
+@lru_cache(maxsize=4096)
+def _key_plan(lanes: tuple[pa.DataType, ...], columns: tuple[int, ...], types: tuple[DataType, ...] | None) -> HashPlan:
     steps = np.zeros((len(columns), 4), np.int64)
-    for k, column in enumerate(columns):
-        arrow = schema.field(column).type
+    for k, (column, arrow) in enumerate(zip(columns, lanes, strict=True)):
         code = lane_code(arrow)
         steps[k] = (column, code, _form(code, types[k] if types else None), _width(arrow))
     exact = len(columns) == 1 and int(steps[0, 1]) < hashing.D128
     return HashPlan(steps, exact)
 
 
-@lru_cache(maxsize=4096)
 def image_plan(schema: pa.Schema) -> HashPlan:
-    """How to hash the identical image of whole rows."""
-    steps = np.zeros((len(schema), 4), np.int64)
-    for k in range(len(schema)):
-        arrow = schema.field(k).type
+    """How to hash the identical image of whole rows: the same plan for the same lanes, whatever their names."""
+    return _image_plan(tuple(schema.types))
+
+
+@lru_cache(maxsize=4096)
+def _image_plan(lanes: tuple[pa.DataType, ...]) -> HashPlan:
+    steps = np.zeros((len(lanes), 4), np.int64)
+    for k, arrow in enumerate(lanes):
         steps[k] = (k, lane_code(arrow), hashing.IMAGE, _width(arrow))
     return HashPlan(steps, exact=False)
-
-
-class Exported:
-    """A record batch as the structs of Arrow's C data interface, for as long as this object lives."""
-
-    __slots__ = ("_capsule", "address")
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        _, self._capsule = rows.__arrow_c_array__()
-        self.address: int = _address_of(self._capsule, b"arrow_array")
 
 
 def hash_rows(struct: Exported, size: int, plan: HashPlan, mask: int = FULL_HASH) -> tuple[UInt64s, UInt64s, bool]:
@@ -146,6 +141,14 @@ def hash_rows(struct: Exported, size: int, plan: HashPlan, mask: int = FULL_HASH
     twos = np.empty(size, np.uint64)
     zero = hashing.hash_rows(struct.address, plan.steps, plan.exact, mask, ones, twos)
     return ones, twos, zero
+
+
+def lanes_of(updates: Updates, plan: HashPlan, mask: int = FULL_HASH) -> tuple[UInt64s, UInt64s, bool]:
+    """As `hash_rows`, worked out once for each plan: readers of one delta ask for the same lanes. Never write them."""
+    known = updates.identities.get((plan, mask))
+    if known is None:
+        known = updates.identities[plan, mask] = hash_rows(updates.struct, len(updates), plan, mask)
+    return known
 
 
 def key_lanes(

@@ -14,8 +14,19 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import FULL_HASH, Exported, HashPlan, Keys, UInt64s, hash_rows, image_plan, key_plan, order_lane
-from engine.batch.updates import Int64s
+from engine.batch.exported import Exported
+from engine.batch.keys import (
+    FULL_HASH,
+    HashPlan,
+    Keys,
+    UInt64s,
+    hash_rows,
+    image_plan,
+    key_plan,
+    lanes_of,
+    order_lane,
+)
+from engine.batch.updates import Int64s, Updates
 from engine.errors import InvariantBroken
 from engine.schema import DataType, Schema
 
@@ -49,7 +60,8 @@ class Layout:
         return key_plan(self.arrow, self.key, self.key_types)
 
     @cached_property
-    def _image_plan(self) -> HashPlan:
+    def image_plan(self) -> HashPlan:
+        """How the rows' fingerprints are made."""
         return image_plan(self.arrow)
 
     @cached_property
@@ -73,14 +85,21 @@ class Layout:
         hashes, checks, _ = hash_rows(Exported(rows), rows.num_rows, self._key_plan, self.hash_mask)
         return Keys(hashes, checks)
 
-    def ids(self, rows: pa.RecordBatch) -> Ids:
-        """The identity lanes of `rows`; those known to have one value have stride 0. Raises as `check_rows` does."""
-        self.check_rows(rows)
-        struct = Exported(rows)
-        size = rows.num_rows
-        hashes, checks, zero = hash_rows(struct, size, self._key_plan, self.hash_mask)
-        high, low, _ = hash_rows(struct, size, self._image_plan)
-        order = order_lane(rows, self.order) if self.order else constant_lane(0, size)
+    def keys_of(self, updates: Updates) -> Keys:
+        """The key identities of the updates' rows, which have this layout's key columns; worked out once."""
+        hashes, checks, _ = lanes_of(updates, self._key_plan, self.hash_mask)
+        return Keys(hashes, checks)
+
+    def ids(self, updates: Updates) -> Ids:
+        """The identity lanes of the updates' rows; those known to have one value have stride 0.
+
+        Raises as `check_rows` does.
+        """
+        self.check_rows(updates.rows)
+        size = len(updates)
+        hashes, checks, zero = lanes_of(updates, self._key_plan, self.hash_mask)
+        high, low, _ = lanes_of(updates, self.image_plan)
+        order = order_lane(updates.rows, self.order) if self.order else constant_lane(0, size)
         return hashes, constant_lane(0, size) if zero else checks, order, high, low
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from engine.batch.updates import Int64s
 
-_FEW = 3
-"""Up to so many rows, joining slices is cheaper than a take of every column (13 µs against 33 µs for ten columns)."""
+_FEW = 8
+"""Up to so many rows, joining slices is cheaper than a take of every column (28 µs against 37 µs for eight columns)."""
 
 _FEW_MORE = 64
 
@@ -52,7 +52,7 @@ def take_rows(rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:
     if size == 1:
         return rows.slice(int(positions[0]), 1)
     if size <= _FEW:
-        return pa.concat_batches([rows.slice(int(p), 1) for p in positions])
+        return pa.concat_batches([rows.slice(p, 1) for p in positions.tolist()])
     return rows.take(indices(positions))
 
 
@@ -79,10 +79,12 @@ def gather_rows(parts: Sequence[pa.RecordBatch], sources: Int64s, positions: Int
     if size == 0:
         return parts[0].slice(0, 0)
     first = int(sources[0])
-    if size == 1 or bool((sources == first).all()):
-        return take_rows(parts[first], positions)
+    if size == 1:
+        return parts[first].slice(int(positions[0]), 1)
     if size <= _FEW:
-        return concat_rows([parts[int(s)].slice(int(p), 1) for s, p in zip(sources, positions, strict=True)])
+        return concat_rows([parts[s].slice(p, 1) for s, p in zip(sources.tolist(), positions.tolist(), strict=True)])
+    if bool((sources == first).all()):
+        return take_rows(parts[first], positions)
     order = np.argsort(sources, kind="stable")
     ordered = sources[order]
     starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from engine.batch.exported import Exported
 
 Int64s = npt.NDArray[np.int64]
 UInt8s = npt.NDArray[np.uint8]
@@ -33,6 +37,16 @@ class Updates:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    @cached_property
+    def struct(self) -> Exported:
+        """The rows as kernels see them, made once."""
+        return Exported(self.rows)
+
+    @cached_property
+    def identities(self) -> dict[Any, Any]:
+        """What `engine.batch.keys` already worked out of these rows, by its plans."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.batch.consolidation import consolidate
+from engine.batch.layout import Layout
+from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, NegateNode, Node, ProjectNode, fingerprint_of
 from engine.dataflow.stateful import JoinNode, RecomputeNode, SumsNode, TableNode
 from engine.operators.aggregates import is_summable, slots_of
-from engine.operators.delta import ERRORS, Delta, concat, rows_of
+from engine.operators.delta import ERRORS, Delta, concat
 from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
 from engine.operators.ranks import has_images
 from engine.operators.reduce import Shape
@@ -138,7 +140,7 @@ class Collection:
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
         """(rows, errors) at `as_of`, consolidated, all times `as_of`. Raises NotFaithful."""
-        return canonical(self.flow.content(self.node, as_of), self.schema)
+        return canonical(self.flow.content(self.node, as_of), Layout(self.schema, ()))
 
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""
@@ -151,6 +153,7 @@ class Output:
     def __init__(self, name: str, collection: Collection) -> None:
         self.name = name
         self.collection = collection
+        self._layout = Layout(collection.schema, ())
         self._pending: list[Delta] = []
 
     @property
@@ -166,24 +169,27 @@ class Output:
         """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows."""
         pending, self._pending = self._pending, []
         both = Delta(concat([d.rows for d in pending]), concat([d.errors for d in pending]))
-        return canonical(both, self.schema)
+        return canonical(both, self._layout)
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
         """The collection at `as_of`."""
         return self.collection.snapshot(as_of)
 
 
-def canonical(delta: Delta, schema: Schema) -> tuple[Updates, Updates]:
-    """Both sides consolidated, the rows under the names of `schema`."""
-    return _canonical(delta.rows, schema), _canonical(delta.errors, ERRORS)
+_ERRORS = Layout(ERRORS, ())
 
 
-def _canonical(updates: Updates | None, schema: Schema) -> Updates:
+def canonical(delta: Delta, layout: Layout) -> tuple[Updates, Updates]:
+    """Both sides consolidated, the rows under the names of `layout`."""
+    return _canonical(delta.rows, layout), _canonical(delta.errors, _ERRORS)
+
+
+def _canonical(updates: Updates | None, layout: Layout) -> Updates:
     if updates is None:
         none = np.empty(0, np.int64)
-        return Updates(schema.empty(), none, none)
-    found = consolidate(updates)
-    return Updates(rows_of(found.rows.columns, schema.arrow, len(found)), found.times, found.diffs)
+        return Updates(layout.schema.empty(), none, none)
+    found = consolidate(updates, layout.image_plan)
+    return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
 
 
 def _argument(aggregate: Aggregate) -> Expr | None:

@@ -90,7 +90,6 @@ class ArrangeNode(Node):
             self.trace = source.trace
         else:
             self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key)
-        self._keys: tuple[Updates, Keys, Int64s | None] | None = None
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """Insert the step's updates; they pass on as they are."""
@@ -101,9 +100,7 @@ class ArrangeNode(Node):
 
     def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
         """The key identities of `rows`, and the positions of those without NULL (None: all)."""
-        if self._keys is None or self._keys[0] is not rows:
-            self._keys = (rows, self.trace.arranged.layout.keys(rows.rows), without_nulls(rows.rows, self.key))
-        return self._keys[1], self._keys[2]
+        return self.trace.layout.keys_of(rows), without_nulls(rows.rows, self.key)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The source's content."""
@@ -182,10 +179,8 @@ class SumsNode(Node):
         super().__init__(fingerprint, shape.schema, [source])
         self._source = source
         self._shape = shape
-        self._accumulators = shape.accumulator_schema()
-        self._trace = Trace(
-            registry, "accumulators", f"{fingerprint}-accumulators", self._accumulators, tuple(range(shape.key))
-        )
+        kept = shape.accumulator_schema()
+        self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
 
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on."""
@@ -195,7 +190,7 @@ class SumsNode(Node):
         """The corrections of the groups that change."""
         source = self._source.delta
         kept, delta = reduce_sums(
-            self._shape, self._accumulators, self._trace.spine, source.rows, lower, initial=lower == 0
+            self._shape, self._trace.layout, self._trace.spine, source.rows, lower, initial=lower == 0
         )
         if kept is not None:
             self._trace.insert(kept, upper)
@@ -211,7 +206,7 @@ class SumsNode(Node):
         """Sum up the source's content at frontier - 1."""
         if not self._trace.loaded:
             rows = self._source.content(frontier - 1, memo).rows
-            kept, _ = reduce_sums(self._shape, self._accumulators, None, rows, frontier - 1, initial=True)
+            kept, _ = reduce_sums(self._shape, self._trace.layout, None, rows, frontier - 1, initial=True)
             self._trace.fill(kept, frontier)
 
     def traces(self) -> Sequence[Trace]:

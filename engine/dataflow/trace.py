@@ -25,9 +25,9 @@ class Trace:
 
     def __init__(self, registry: Registry, label: str, collection: str, schema: Schema, key: tuple[int, ...]) -> None:
         self._registry = registry
-        self._layout = Layout(schema, key)
+        self.layout = Layout(schema, key)
         by = ".".join(str(k) for k in key)
-        self.arranged: Arranged = registry.add(collection, self._layout, f"{label}-{collection[:20]}@{by}")
+        self.arranged: Arranged = registry.add(collection, self.layout, f"{label}-{collection[:20]}@{by}")
         self._handle = self.arranged.hold("self")
         self.spine: Spine = self.arranged.spine
         self.loaded = False
@@ -40,12 +40,12 @@ class Trace:
     def insert(self, updates: Updates, upper: int) -> None:
         """Append the updates of the epochs before `upper` that were not yet inserted."""
         upon = Description(self.spine.upper, Frontier.at(upper))
-        self.spine.insert(Batch.seal(self._layout, updates, upon))
+        self.spine.insert(Batch.seal(self.layout, updates, upon))
 
     def catch_up(self, upper: int) -> None:
         """Say that nothing else happened before `upper`."""
         if self.spine.upper.epoch < upper:
-            self.spine.insert(Batch.empty(self._layout, Description(self.spine.upper, Frontier.at(upper))))
+            self.spine.insert(Batch.empty(self.layout, Description(self.spine.upper, Frontier.at(upper))))
 
     def load(self, batches: Sequence[Batch], frontier: int) -> None:
         """Resume from a checkpoint's batches, complete up to `frontier`. Raises InvariantBroken for any other."""
@@ -62,9 +62,9 @@ class Trace:
         as_of = frontier - 1
         description = Description.epochs(0, frontier, as_of)
         if content is None or not len(content):
-            self.spine.insert(Batch.empty(self._layout, description))
+            self.spine.insert(Batch.empty(self.layout, description))
         else:
-            self.spine.insert(Batch.seal(self._layout, content, description))
+            self.spine.insert(Batch.seal(self.layout, content, description))
         self._handle.advance(Frontier.at(as_of))
         self.loaded = True
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from engine.kernels.compiler import JIT_OFF
+from engine.kernels.compiler import JIT_OFF, helper
 
 
 def _loader(numba_type: Any, ctypes_type: Any, numpy_type: Any) -> Any:
@@ -43,3 +43,9 @@ load_u32 = _loader(types.uint32, ctypes.c_uint32, np.uint32)
 load_i32 = _loader(types.int32, ctypes.c_int32, np.int32)
 load_u64 = _loader(types.uint64, ctypes.c_uint64, np.uint64)
 load_i64 = _loader(types.int64, ctypes.c_int64, np.int64)
+
+
+@helper
+def address(lane: Any) -> Any:
+    """Where the lane's first entry lies."""
+    return lane.ctypes.data

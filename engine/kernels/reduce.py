@@ -7,12 +7,17 @@ the reduce operators alone.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from numba import types
 
 from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel
+from engine.kernels.order import sort_index
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")
+_GROUPED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64))  # type: ignore[no-untyped-call]
 TABLE_NEW = types.Array(types.int64, 2, "C")
 
 LOW = 0xFFFFFFFF
@@ -29,18 +34,24 @@ def all_within(times, lower, upper):  # type: ignore[no-untyped-def]
     return inside
 
 
-@kernel(types.int64(I64, U64, U64, I64_NEW))
-def group_ids(order, hashes, checks, groups):  # type: ignore[no-untyped-def]
-    """Number the groups along `order` (sorted by key); `groups[row]` gets its group's number. Returns how many."""
+@kernel(_GROUPED(U64, U64, I64))
+def group_rows(hashes, checks, times):  # type: ignore[no-untyped-def]
+    """Number the groups of equal keys by key: (block, groups).
+
+    Rows of the block: the rows by group, then time, then as they came; each row's group; a row of each group.
+    """
+    index = sort_index((hashes, checks, checks, checks, checks), times)
+    block = np.empty((3, len(index)), np.int64)
     n = 0
-    for k in range(len(order)):
-        row = order[k]
-        if k > 0:
-            last = order[k - 1]
-            if hashes[row] != hashes[last] or checks[row] != checks[last]:
-                n += 1
-        groups[row] = n
-    return n + 1 if len(order) > 0 else 0
+    for k in range(len(index)):
+        row = index[k]
+        last = index[k - 1]
+        if k == 0 or hashes[row] != hashes[last] or checks[row] != checks[last]:
+            block[2, n] = row
+            n += 1
+        block[0, k] = row
+        block[1, row] = n - 1
+    return block, n
 
 
 @kernel(types.void(I64, I64, I64_TABLE, TABLE_NEW))

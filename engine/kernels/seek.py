@@ -13,16 +13,28 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64_NEW, I64_TABLE, U64, U64_NEW, helper, kernel, repeated
+from engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, U64, helper, kernel
 from engine.kernels.consolidate import overflows
-from engine.kernels.memory import load_i64, load_u64
+from engine.kernels.memory import address, load_i64, load_u64
 from engine.kernels.order import sort_index
 
 COLUMNS = 17
 """Width of a row of the table of batches."""
 
 _TIMES, _DIFFS, _POSITIONS, _SIZE = 10, 12, 14, 16
-_FOUND: Any = types.Tuple((repeated(I64_NEW, 5), repeated(U64_NEW, 2), types.boolean))  # type: ignore[no-untyped-call]
+_FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
+
+
+@kernel(types.void(IDS, FACTS, I64_NEW))
+def locate(ids, facts, out):
+    """One row of the table of batches: where these lanes lie, for as long as their owner keeps them."""
+    for k in range(5):
+        out[2 * k] = address(ids[k])
+        out[2 * k + 1] = ids[k].strides[0]
+    for k in range(3):
+        out[10 + 2 * k] = address(facts[k])
+        out[11 + 2 * k] = facts[k].strides[0]
+    out[_SIZE] = len(facts[0])
 
 
 @helper
@@ -144,8 +156,8 @@ def _sort(lo, hi, orders, out, halves):
 def gather(table, hashes, checks, since, until):
     """All updates of the keys, at times < `until`, advanced to `since`.
 
-    Returns ((probe, batch, position, time, diff), (high, low halves of the fingerprint), overflow): one entry an
-    update. Probes may repeat and need no order.
+    Returns (block, entries, overflow): the block's rows are probe, batch, position, time, diff and the high and low
+    halves of the fingerprint, one entry an update. Probes may repeat and need no order.
     """
     count = len(hashes)
     zeros = np.zeros(count, np.int64)
@@ -153,14 +165,10 @@ def gather(table, hashes, checks, since, until):
     begins = np.empty((len(table), count), np.int64)
     ends = np.empty((len(table), count), np.int64)
     total = _ranges(table, hashes, checks, order, begins, ends)
-    out = (
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-        np.empty(total, np.int64),
-    )
-    halves = (np.empty(total, np.uint64), np.empty(total, np.uint64))
+    block = np.empty((7, total), np.int64)
+    lanes = block.view(np.uint64)
+    out = (block[0], block[1], block[2], block[3], block[4])
+    halves = (lanes[5], lanes[6])
     orders = np.empty(total, np.uint64)
     size = 0
     overflow = False
@@ -188,5 +196,4 @@ def gather(table, hashes, checks, since, until):
                 _sort(start, size, orders, out, halves)
             size, lost = _consolidate(start, size, out, halves)
             overflow |= lost
-    trimmed = (out[0][:size], out[1][:size], out[2][:size], out[3][:size], out[4][:size])
-    return trimmed, (halves[0][:size], halves[1][:size]), overflow
+    return block, size, overflow

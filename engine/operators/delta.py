@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.payload import take_rows
+from engine.batch.payload import concat_rows as joined_rows
+from engine.batch.payload import conformed, take_rows
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.schema import TEXT, Column, Schema
 
@@ -65,8 +66,7 @@ def concat(parts: Iterable[Updates | None]) -> Updates | None:
 def concat_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Payloads of one schema as one payload."""
     schema = parts[0].schema
-    columns = [pa.concat_arrays([part.column(i) for part in parts]) for i in range(len(schema))]
-    return rows_of(columns, schema, sum(part.num_rows for part in parts))
+    return joined_rows([conformed(part, schema) for part in parts])
 
 
 def rows_of(columns: Sequence[pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:

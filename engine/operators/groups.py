@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.batch.keys import Keys
 from engine.batch.updates import Int64s, UInt8s, Updates
-from engine.kernels.reduce import corrections, group_ids, versions
+from engine.kernels.reduce import corrections, group_rows, versions
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,8 @@ class Groups:
 
 def group(keys: Keys, times: Int64s | None = None) -> Groups:
     """The groups of rows with these keys; within a group by time, or as they come when there are no times."""
-    lanes = (keys.check, keys.hash) if times is None else (times, keys.check, keys.hash)
-    order = np.lexsort(lanes)
-    ids = np.empty(len(order), np.int64)
-    count = group_ids(order, keys.hash, keys.check, ids)
-    first = np.empty(count, np.int64)
-    first[ids[order[::-1]]] = order[::-1]
-    return Groups(order, ids, first)
+    block, count = group_rows(keys.hash, keys.check, np.zeros(len(keys), np.int64) if times is None else times)
+    return Groups(block[0], block[1], block[2, :count])
 
 
 class Versions(NamedTuple):

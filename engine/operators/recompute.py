@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.keys import fingerprint, key_lanes
+from engine.batch.keys import fingerprint
+from engine.batch.payload import take_rows
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.kernels.exact_sum import exact_sums
 from engine.kernels.reduce import least_at_versions, presence, sums_at_versions
@@ -74,13 +75,16 @@ def recompute(shape: Shape, spine: Spine, updates: Updates | None, lower: int, s
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return QUIET
-    keys = key_lanes(updates.rows, range(shape.key), shape.key_types)
+    keys = spine.layout.keys_of(updates)
     found = group(keys, updates.times)
     none = np.empty((len(updates), 0), np.int64)
     states = versions_of(found, updates, none, none[: found.count], lower - 1)
     clock = Clock(states.starts(found.count), states.times)
     matches = spine.gather(keys.take(found.first), span.since, span.until)
-    rows, probe = matches.rows(), matches.probe
+    images = any(has_images(kind) for kind in shape.key_types)
+    wanted = {slot.column for slot in shape.slots if slot.column is not None}.union(range(shape.key) if images else ())
+    place = {column: at for at, column in enumerate(sorted(wanted))}
+    rows, probe = matches.rows(list(place)), matches.probe
     order = np.lexsort((matches.times, probe))
     counts = np.zeros((len(states.times), 1), np.int64)
     ones = np.ones((len(probe), 1), np.int64)
@@ -93,7 +97,7 @@ def recompute(shape: Shape, spine: Spine, updates: Updates | None, lower: int, s
         if slot.column is None:
             columns.append(pa.array(counts[:, 0]))
             continue
-        values = rows.column(slot.column)
+        values = rows.column(place[slot.column])
         stream = Stream(probe, matches.times, matches.diffs, values)
         if values.null_count:
             stream = stream.at(np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)))
@@ -120,8 +124,8 @@ def _corrections(
     version, times, diffs = corrections_of(states, live.astype(np.uint8), same)
     if not len(version):
         return QUIET
-    at = pa.array(version)
-    return split(Updates(rows.take(at), times, diffs), None if messages is None else messages.take(at))
+    faults = None if messages is None else messages.take(pa.array(version))
+    return split(Updates(take_rows(rows, version), times, diffs), faults)
 
 
 def _keys(

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import key_lanes
-from engine.batch.payload import indices
+from engine.batch.layout import Layout
+from engine.batch.payload import take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.reduce import same_as_last, sum_lanes
 from engine.operators.aggregates import Slot, lanes_of, results_of
@@ -53,11 +53,12 @@ class Shape(NamedTuple):
 
 
 def reduce_sums(
-    shape: Shape, accumulators: Schema, spine: Spine | None, updates: Updates | None, lower: int, *, initial: bool
+    shape: Shape, layout: Layout, spine: Spine | None, updates: Updates | None, lower: int, *, initial: bool
 ) -> tuple[Updates | None, Delta]:
     """(updates of the output arrangement, updates of the result) that `updates` make.
 
-    `spine`: the output arrangement before them, or None while there is none. `initial`: nothing was ever emitted, so
+    `layout`: of the output arrangement, whose key columns are those of the rows; `spine`: that arrangement before the
+    updates, or None while there is none. `initial`: nothing was ever emitted, so
     that a reduce without a key gets its one row at `lower`.
     """
     whole = shape.key == 0
@@ -65,7 +66,7 @@ def reduce_sums(
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
-    keys = key_lanes(updates.rows, range(shape.key), shape.key_types)
+    keys = layout.keys_of(updates)
     found = group(keys, updates.times)
     prior = np.zeros((found.count, shape.lanes), np.int64)
     if spine is not None:
@@ -84,10 +85,9 @@ def reduce_sums(
     if not len(version):
         return None, QUIET
     rows = updates.rows
-    at = indices(states.rows[version])
-    key_columns = [rows.column(i).take(at) for i in range(shape.key)]
+    key_columns = take_rows(rows.select(list(range(shape.key))), states.rows[version]).columns
     lanes = states.lanes[version]
-    kept = Updates(rows_of([*key_columns, packed_lanes(lanes)], accumulators.arrow, len(version)), times, diffs)
+    kept = Updates(rows_of([*key_columns, packed_lanes(lanes)], layout.arrow, len(version)), times, diffs)
     return kept, _results(shape, key_columns, lanes, times, diffs)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.keys import HashPlan, Keys, lanes_of
 from engine.batch.payload import indices, take_rows
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
 from engine.kernels.upsert import fill_forward, net_images, walk
@@ -38,13 +38,13 @@ class Changes(NamedTuple):
 
 def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
     """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch)."""
-    assert schema.key is not None, "a keyed table"
-    types = [schema.columns[k].type for k in schema.key]
-    keys = key_lanes(upserts.rows, schema.key, types)
+    layout = spine.layout
+    layout.check_rows(upserts.rows)
+    keys = layout.keys(upserts.rows)
     truncates = upserts.kinds == TRUNCATE
     if truncates.any():
         prior = live_content(spine, as_of).rows
-        known = key_lanes(prior, schema.key, types)
+        known = layout.keys(prior)
         found = group(Keys(np.concatenate([keys.hash, known.hash]), np.concatenate([keys.check, known.check])))
         current = np.full(found.count, -1, np.int64)
         current[found.ids[len(upserts) :]] = np.arange(prior.num_rows)
@@ -67,7 +67,7 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     old, new, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     n = net_images(order, changes.groups, upserts.epochs[changes.rows], before, after, old, new, times)
     images = _Images(upserts, prior, changes.rows, fill_image)
-    rows = _emit(images, old[:n], new[:n], times[:n])
+    rows = _emit(images, old[:n], new[:n], times[:n], layout.image_plan)
     return Delta(rows, _unfilled(name, schema, upserts, changes.rows[np.flatnonzero(bad)]) if failed else None)
 
 
@@ -148,7 +148,7 @@ class _Images:
         return rows_of(columns, taken.schema, len(images))
 
 
-def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s) -> Updates | None:
+def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s, plan: HashPlan) -> Updates | None:
     """-old and +new at each time, where the two are not the same image."""
     if not len(times):
         return None
@@ -160,7 +160,7 @@ def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s) -> Updates |
     )
     both = np.flatnonzero((old >= 0) & (new >= 0))
     if len(both):
-        high, low = fingerprint(updates.rows)
+        high, low, _ = lanes_of(updates, plan)
         one, two = np.searchsorted(ends, both), len(ends) + np.searchsorted(begins, both)
         same = (high[one] == high[two]) & (low[one] == low[two])
         if same.any():

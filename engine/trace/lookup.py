@@ -79,11 +79,11 @@ def gather(
     `table`: int64[batches, 17] of their `addresses`, which the caller keeps alive; `payloads`: one a batch, or an empty
     one where there is no batch. Raises DiffOverflow.
     """
-    found, (high, low), overflow = kernels.gather(table, keys.hash, keys.check, since, until)
+    block, size, overflow = kernels.gather(table, keys.hash, keys.check, since, until)
     if overflow:
         raise DiffOverflow
-    probe, sources, positions, times, diffs = found
-    return Matches(probe, times, diffs, high, low, sources, positions, payloads)
+    probe, sources, positions, times, diffs, high, low = block[:, :size]
+    return Matches(probe, times, diffs, high.view(np.uint64), low.view(np.uint64), sources, positions, payloads)
 
 
 def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:

@@ -27,6 +27,9 @@ SMALL = 512
 _FAN = 5
 """So many small neighbours of one magnitude become one."""
 
+_MANY = 8
+"""So many small batches, of whatever sizes, `exert` makes one; fewer cost a lookup less than merging them would."""
+
 _TINY = 32
 """Below this size, sizes do not count: the overhead of a merge does."""
 
@@ -55,6 +58,7 @@ class Spine:
         self._since = MINIMUM
         self._physical = CLOSED
         self._upper = MINIMUM
+        self._due = False
         self._empty = layout.schema.empty()
         self._view: tuple[Int64s, tuple[pa.RecordBatch, ...]] | None = None
 
@@ -108,17 +112,22 @@ class Spine:
         self._batches.append(batch)
         self._view = None
         self._merge_small(at_least=_FAN)
+        self._due = self._due or len(self._batches[-1]) >= SMALL
         self._work(len(batch) * _FUEL_AN_UPDATE + _FUEL_AN_INSERT)
 
     def exert(self, fuel: int) -> int:
         """Merge for about `fuel` updates, beyond what inserts do; returns the fuel left.
 
-        It stops where merging would cost more than it saves: at batches an eighth of the one before or smaller.
+        It stops where merging would cost more than it saves: at a few small batches, and at batches an eighth of the
+        one before or smaller.
         """
         fuel -= self._work(fuel)
+        if len(self._batches) >= _MANY:
+            self._merge_small(at_least=_MANY, graded=False)
         while fuel > 0 and not self._mergers:
-            at = len(self._batches) - 2
-            while at >= 0 and len(self._batches[at]) >= _LOPSIDED * len(self._batches[at + 1]):
+            sizes = [len(batch) for batch in self._batches]
+            at = len(sizes) - 2
+            while at >= 0 and (sizes[at + 1] < SMALL or sizes[at] >= _LOPSIDED * sizes[at + 1]):
                 at -= 1
             if at < 0 or not self._begin(at):
                 break
@@ -133,6 +142,7 @@ class Spine:
         self._since = self._since.join(since) if not since.closed else CLOSED
         if physical is not None:
             self._physical = physical
+            self._due = True
 
     def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
         """All updates of the keys, which may repeat and need no order.
@@ -170,10 +180,10 @@ class Spine:
         if merger is not None:
             merger.widen(upper)
 
-    def _merge_small(self, at_least: int) -> None:
+    def _merge_small(self, at_least: int, *, graded: bool = True) -> None:
         """Merge at once the last small batches, if they are so many.
 
-        Going back from the end, a batch joins while it is not over twice the sum of those after it.
+        Going back from the end, a batch joins while it is not over twice the sum of those after it (if `graded`).
         """
         batches = self._batches
         free = max(self._mergers, default=-2) + 2
@@ -181,7 +191,7 @@ class Spine:
         size = 0
         while start > free:
             mine = len(batches[start - 1])
-            if mine >= SMALL or (size and mine > 2 * max(size, _TINY)) or not self._may_merge(start - 1):
+            if mine >= SMALL or (graded and size and mine > 2 * max(size, _TINY)) or not self._may_merge(start - 1):
                 break
             size += mine
             start -= 1
@@ -193,7 +203,7 @@ class Spine:
         """Begin the merges that sizes call for and give each one under way `fuel`; returns what all of them spent."""
         spent = 0
         worked: dict[int, int] = {}
-        while True:
+        while self._due or self._mergers:
             self._begin_due()
             finished = False
             for at in sorted(self._mergers, reverse=True):
@@ -206,16 +216,21 @@ class Spine:
                     self._finish(at, merger)
                     finished = True
             if not finished:
-                return spent
+                break
+        return spent
 
     def _finish(self, at: int, merger: Merger) -> None:
         del self._mergers[at]
         self._batches[at : at + 2] = [merger.result()]
         self._mergers = {k if k < at else k - 1: m for k, m in self._mergers.items()}
         self._view = None
+        self._due = True
 
     def _begin_due(self) -> None:
         """Begin merges of neighbours of which the earlier one is not twice the later one, and that one is not small."""
+        if not self._due:
+            return
+        self._due = False
         at = 0
         while at + 1 < len(self._batches):
             earlier, later = len(self._batches[at]), len(self._batches[at + 1])

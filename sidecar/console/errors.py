@@ -18,7 +18,13 @@ from engine.errors import HeadraceError
 EXIT_CODES: dict[str, int] = {
     "error": 1,
     "internal": 1,
+    "batch": 1,
+    "since": 1,
+    "literal": 1,
+    "function": 1,
+    "demo": 1,
     "config": 3,
+    "init": 3,
     "view": 4,
     "type": 4,
     "source": 5,
@@ -26,19 +32,22 @@ EXIT_CODES: dict[str, int] = {
     "connect": 5,
     "http": 5,
     "devstack": 5,
+    "publish": 5,
     "state": 6,
     "checkpoint": 6,
     "reclock": 6,
     "fenced": 7,
     "undecodable": 8,
     "continuity": 8,
+    "recording": 8,
+    "overflow": 8,
 }
 """Exit code by the kind of error; 0 is success, 2 a wrong command line, 130 Ctrl-C."""
 
 
 def exit_code(error: HeadraceError) -> int:
     """The exit code of an error."""
-    return EXIT_CODES.get(error.code, 1)
+    return EXIT_CODES[error.code]
 
 
 def fail(error: HeadraceError, *, as_json: bool) -> NoReturn:

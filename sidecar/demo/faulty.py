@@ -1,20 +1,23 @@
 """The sidecar with one wrong diff, on purpose: `python -m sidecar.demo.faulty run …`. The demo and its test must notice.
 
-After a while one update of one view is counted twice on its way to the sinks; everything else is the sidecar as it is.
+After a while a few rows of one view are lost on their way to the sinks; everything else is the sidecar as it is.
 """
 
 from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
 
 from engine.batch.updates import Updates
 from sidecar import cli
 from sidecar.emit import ViewState
 
-AFTER = 40
-"""Changes of the chosen view that pass unharmed."""
+AFTER, UNTIL = 10, 15
+"""Which steps' changes of the chosen view are harmed."""
 
 
-def break_one(view: str = "payment_methods") -> None:
-    """From the AFTER-th change on, take the first row of one change of `view` away."""
+def break_one(view: str = "order_totals") -> None:
+    """Lose the first added row of some steps of `view`."""
     take = ViewState.take
     seen: list[int] = []
 
@@ -26,8 +29,9 @@ def break_one(view: str = "payment_methods") -> None:
                 rows, errors = output_take()
                 if len(rows):
                     seen.append(1)
-                    if len(seen) == AFTER:
-                        rows = Updates(rows.rows.slice(1), rows.times[1:], rows.diffs[1:])
+                    if AFTER <= len(seen) < UNTIL and (rows.diffs > 0).any():
+                        keep = np.delete(np.arange(len(rows)), int((rows.diffs > 0).argmax()))
+                        rows = Updates(rows.rows.take(pa.array(keep)), rows.times[keep], rows.diffs[keep])
                 return rows, errors
 
             state.output.take = once  # type: ignore[method-assign]

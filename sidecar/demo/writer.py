@@ -1,7 +1,9 @@
-"""The shop's traffic as a process of its own: `python -m sidecar.demo.writer URL RATE SEED`.
+"""The shop's traffic as a process of its own: `python -m sidecar.demo.writer URL RATE SEED [SAMPLES EVERY]`.
 
 Always: each transaction is whole and committed before the next; the rate is kept by a schedule, so that a late one is made
-up for. Ends at SIGTERM with the number of transactions on standard output.
+up for. Ends at SIGTERM with the number of transactions on standard output. Of every EVERY-th transaction it writes a line
+to the file SAMPLES: the seconds of the monotonic clock after its COMMIT returned, and an LSN that only it and what was
+committed after it pass.
 """
 
 from __future__ import annotations
@@ -10,24 +12,32 @@ import random
 import signal
 import sys
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import psycopg
 
 from sidecar.demo.shop import Book
 
 
-def main(url: str, rate: float, seed: int) -> int:
+def main(url: str, rate: float, seed: int, samples: Path | None = None, every: int = 1) -> int:
     """Write `rate` transactions a second until SIGTERM; returns how many."""
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     done = 0
-    with psycopg.connect(url) as db:
+    with ExitStack() as opened:
+        db = opened.enter_context(psycopg.connect(url))
+        notes = opened.enter_context(samples.open("w")) if samples is not None else None
         book = open_book(db, seed)
         begin = time.monotonic()
         while not stopping:
             with db.transaction(), db.cursor() as cursor:
                 book.transact(cursor)
+                # before the commit, so that the commit of this transaction is the first to lie beyond it
+                lsn = _insert_lsn(cursor) if notes is not None and done % every == 0 else None
+            if notes is not None and lsn is not None:
+                notes.write(f"{time.monotonic():.6f} {lsn}\n")
             done += 1
             ahead = begin + done / rate - time.monotonic()
             if ahead > 0:
@@ -36,6 +46,12 @@ def main(url: str, rate: float, seed: int) -> int:
                 begin = time.monotonic() - done / rate
     sys.stdout.write(f"{done}\n")
     return done
+
+
+def _insert_lsn(cursor: psycopg.Cursor[tuple[object, ...]]) -> int:
+    found = cursor.execute("select (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+    assert found is not None, "a function gives one row"
+    return int(str(found[0]))
 
 
 def open_book(db: psycopg.Connection, seed: int) -> Book:
@@ -53,4 +69,7 @@ def open_book(db: psycopg.Connection, seed: int) -> Book:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    sampling = sys.argv[4:6]
+    main(
+        sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), *((Path(sampling[0]), int(sampling[1])) if sampling else ())
+    )

@@ -131,8 +131,6 @@ def status(running: Running) -> Mapping[str, Any]:
 def _source(runtime: Runtime, index: int) -> dict[str, Any]:
     intake = runtime.parts.intakes[index]
     frontier = runtime.sources.get(intake.name)
-    here = intake.source.positions()
-    ends = intake.source.high_watermarks()
     waiting = intake.assembler.waiting()
     return {
         "name": intake.name,
@@ -141,8 +139,8 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         "decode_seconds": round(intake.counts.decode_seconds, 3),
         "lsn": None if frontier is None else frontier.lsn,
         "commit_us": None if frontier is None else frontier.commit_us,
-        "positions": here,
-        "lag": sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items()),
+        "positions": intake.source.positions(),
+        "lag": intake.lag(),
         "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
     }
 

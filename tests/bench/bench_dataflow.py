@@ -6,13 +6,9 @@ Writes build/bench/dataflow.json. Run it as `python -m tests.bench.bench_dataflo
 from __future__ import annotations
 
 import gc
-import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +17,7 @@ from engine.batch.updates import Upserts
 from engine.dataflow import Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, Column, DataType, Kind, Schema
+from tests.bench.report import publish, row
 
 MONEY = DataType.parse("numeric(12,2)")
 SUM = DataType(Kind.NUMERIC, scale=2)
@@ -168,23 +165,15 @@ def main() -> None:
     """Print and write the figures."""
     rounds = [measure(20_000, 150) for _ in range(3)]
     p50, p99, rate, cpu = (statistics.median(r[k] for r in rounds) for k in ("p50", "p99", "rate", "cpu"))
-    machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
-    figures = [
-        ("step of 7 rows, five views, p50", "ms", p50, 3.0, p50 <= 3.0),
-        ("step of 7 rows, five views, p99", "ms", p99, 10.0, p99 <= 10.0),
-        ("step of 7 rows, five views, processor time, p50", "ms", cpu, 3.0, cpu <= 3.0),
-        ("first step, five views", "rows/s", rate, 100_000.0, rate >= 100_000.0),
-    ]
-    out = [
-        {"name": n, "unit": u, "ours": round(v, 3), "peer": None, "peer_value": None, "ratio": None, "goal": g}
-        | {"met": bool(m), "machine": machine}
-        for n, u, v, g, m in figures
-    ]  # fmt: skip
-    for row in out:
-        sys.stdout.write(f"{row['name']:50} {row['ours']:>12} {row['unit']:7} goal {row['goal']} met {row['met']}\n")
-    folder = Path("build/bench")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dataflow.json").write_text(json.dumps(out, indent=2) + "\n")
+    publish(
+        "dataflow",
+        [
+            row("step of 7 rows, five views, p50", "ms", p50, 3.0),
+            row("step of 7 rows, five views, p99", "ms", p99, 10.0),
+            row("step of 7 rows, five views, processor time, p50", "ms", cpu, 3.0),
+            row("first step, five views", "rows/s", rate, 100_000.0),
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -77,11 +77,11 @@ def bulk(size: int) -> list[Result]:
     columns = [pa.array(random.integers(0, size, size)), pa.array(random.integers(0, size, size))]
     layout = Layout(PAIRS, (0,))
     rows = pa.RecordBatch.from_arrays(columns, schema=PAIRS.arrow)
-    updates = Updates(rows, np.zeros(size, np.int64), np.ones(size, np.int64))
     ours, theirs = [], []
     for _ in range(3):
-        ours.append(seconds(lambda: Batch.seal(layout, updates, Description.epochs(0, 1))))
-        ids = layout.ids(rows)
+        updates = Updates(rows, np.zeros(size, np.int64), np.ones(size, np.int64))
+        ours.append(seconds(lambda updates=updates: Batch.seal(layout, updates, Description.epochs(0, 1))))  # type: ignore[misc]
+        ids = layout.ids(updates)
         theirs.append(seconds(lambda ids=ids: np.lexsort((ids[4], ids[3], ids[0]))))  # type: ignore[misc]
     peer = size / statistics.median(theirs)
     return [

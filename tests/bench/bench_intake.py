@@ -6,13 +6,9 @@ core: nothing here starts a thread. Run as `python -m tests.bench.bench_intake`;
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +18,7 @@ from connectors.changes import Messages
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.tables import TableSpec
 from engine.schema import Column, DataType, Schema
+from tests.bench.report import publish, row
 
 EVENTS = 20_000
 ROUNDS = 9
@@ -130,7 +127,7 @@ def rate(name: str, batch: Messages, form: DebeziumFormat, goal: float | None) -
             orjson.loads(value)  # type: ignore[arg-type]
 
     mine, theirs = alternate(ours, peer, ROUNDS)
-    return line(name, "events/s", len(batch) / mine, len(batch) / theirs, goal, more_is_better=True)
+    return row(name, "events/s", len(batch) / mine, goal, peer="orjson.loads", peer_value=len(batch) / theirs)
 
 
 def latency(batch: Messages, form: DebeziumFormat, goal: float) -> dict[str, Any]:
@@ -148,16 +145,7 @@ def latency(batch: Messages, form: DebeziumFormat, goal: float) -> dict[str, Any
 
     mine, theirs = alternate(ours, peer, ROUNDS)
     name = f"a run of {len(batch)} messages"
-    return line(name, "µs", mine / repeats * 1e6, theirs / repeats * 1e6, goal, more_is_better=False)
-
-
-def line(name: str, unit: str, ours: float, peer: float, goal: float | None, *, more_is_better: bool) -> dict[str, Any]:
-    """One line of the report. `ratio` is ours over the peer's, in the unit given."""
-    met = None if goal is None else (ours >= goal if more_is_better else ours <= goal)
-    return {
-        "name": name, "unit": unit, "ours": round(ours, 1), "peer": "orjson.loads", "peer_value": round(peer, 1),
-        "ratio": round(ours / peer, 3), "goal": goal, "met": met,
-    }  # fmt: skip
+    return row(name, "µs", mine / repeats * 1e6, goal, peer="orjson.loads", peer_value=theirs / repeats * 1e6)
 
 
 def main() -> int:
@@ -169,15 +157,7 @@ def main() -> int:
         rate(f"{len(carrying.values[0] or b'')}-byte envelope, with schema", carrying, fresh(None), None),
         latency(messages(2, False), fresh(declared), 150.0),
     ]
-    path = Path("build/bench/intake.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    out = sys.stdout.write
-    out(f"intake on one core of {platform.machine()}, Python {platform.python_version()}\n")
-    for row in report:
-        goal = "" if row["goal"] is None else f"  goal {row['goal']:,.0f} {'met' if row['met'] else 'MISSED'}"
-        out(f"{row['name']:<34}{row['ours']:>12,.0f} {row['unit']:<9} orjson.loads {row['peer_value']:>10,.0f}"
-            f"  ratio {row['ratio']:.2f}{goal}\n")  # fmt: skip
+    publish("intake", report)
     return 0
 
 

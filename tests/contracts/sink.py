@@ -42,6 +42,9 @@ class SinkHarness(Protocol):
     def together(self, views: Sequence[SinkView]) -> list[Counter[Texts]]:
         """The content of several views in one snapshot of a reader."""
 
+    def marks(self) -> dict[str, tuple[str, int | None]]:
+        """What a reader sees of the views in error: message, and the epoch of their rows."""
+
     def lose_answer(self, sink: Sink) -> AbstractContextManager[None]:
         """Inside, the next write of `sink` becomes durable and its answer is lost."""
 
@@ -292,6 +295,44 @@ class SinkContract:
         sink.write({ORDERS.name: changes(ORDERS, *gone), LINES.name: changes(LINES, *less)}, frontier(3))
         assert harness.content(ORDERS) == texts(ORDERS, *rows[1500:])
         assert harness.content(LINES) == texts(LINES, *lines[1500:])
+
+    def test_a_view_in_error_is_marked_until_mended_and_the_others_go_on(self, harness: SinkHarness) -> None:
+        sink = harness.make()
+        assert sink.open([ORDERS, LINES]).errors == {}
+        sink.write({ORDERS.name: whole(ORDERS, 1, (1, None, "a")), LINES.name: whole(LINES, 1, ("a", 1))}, frontier(1))
+        late = changes(ORDERS, ((2, None, None), 2, 1))
+        sink.write({ORDERS.name: late}, frontier(3), stamps(2, 3), {ORDERS.name: "division by zero"})
+        assert harness.marks() == {ORDERS.name: ("division by zero", 2)}, "the rows that came along are of epoch 2"
+        sink.write({LINES.name: changes(LINES, (("b", 1), 4, 1))}, frontier(4), errors={LINES.name: ""})
+        sink.write({}, frontier(5), errors={ORDERS.name: 'another: "x" % \\ \u00e9'})
+        assert harness.marks() == {ORDERS.name: ('another: "x" % \\ \u00e9', 2)}, "a new message moves no rows"
+        assert harness.content(ORDERS) == texts(ORDERS, (1, None, "a"), (2, None, None))
+        assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1))
+        sink.close()
+        sink = harness.make()
+        state = sink.open([ORDERS, LINES])
+        assert state.errors == {ORDERS.name: 'another: "x" % \\ \u00e9'}
+        assert state.frontier == frontier(5)
+        assert state.missing == frozenset()
+        sink.write({ORDERS.name: whole(ORDERS, 6, (3, None, None))}, frontier(6), errors={ORDERS.name: ""})
+        assert harness.marks() == {}
+        assert harness.content(ORDERS) == texts(ORDERS, (3, None, None))
+        sink.write({}, frontier(7), errors={LINES.name: "overflow"})
+        assert harness.marks() == {LINES.name: ("overflow", 6)}
+        assert harness.make().open([ORDERS]).errors == {}, "a view that is gone takes its mark along"
+
+    def test_a_mark_is_of_the_write_or_nothing(self, harness: SinkHarness) -> None:
+        sink = harness.make()
+        sink.open([LINES])
+        sink.write({LINES.name: whole(LINES, 1, ("a", 1))}, frontier(1))
+        with harness.lose_answer(sink):
+            sink.write({}, frontier(2), errors={LINES.name: "overflow"})
+        assert harness.marks() == {LINES.name: ("overflow", 1)}
+        with pytest.raises(SinkError):
+            sink.write({LINES.name: changes(LINES, (("b", 1), 3, -1))}, frontier(3), errors={LINES.name: ""})
+        assert harness.marks() == {LINES.name: ("overflow", 1)}
+        with pytest.raises(SinkError, match="not opened with this view"):
+            sink.write({}, frontier(3), errors={ORDERS.name: "overflow"})
 
     def test_an_unknown_view_is_refused(self, harness: SinkHarness) -> None:
         sink = harness.make()

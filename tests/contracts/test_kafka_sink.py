@@ -94,6 +94,10 @@ class KafkaHarness:
             found.append(self._counted(view, live))
         return found
 
+    def marks(self) -> dict[str, tuple[str, int | None]]:
+        errors = self.frontier()["errors"]
+        return {topic.removeprefix(self.prefix): (e["error"], e["epoch"]) for topic, e in errors.items()}
+
     def _counted(self, view: SinkView, live: dict[bytes, Any]) -> Counter[Texts]:
         counted: Counter[Texts] = Counter()
         for value in live.values():

@@ -38,7 +38,7 @@ class KafkaSourceHarness:
         else:
             self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         end = time.monotonic() + 10
-        while len(self.admin.list_topics(timeout=10).topics[topic].partitions) < partitions:
+        while (t := self.admin.list_topics(timeout=10).topics.get(topic)) is None or len(t.partitions) < partitions:
             assert time.monotonic() < end
             time.sleep(0.02)
 

@@ -30,6 +30,9 @@ class MemoryHarness:
     def together(self, views: Sequence[SinkView]) -> list[Counter[Texts]]:
         return [self.content(view) for view in views]
 
+    def marks(self) -> dict[str, tuple[str, int | None]]:
+        return dict(self.store.errors)
+
     @contextmanager
     def lose_answer(self, sink: Sink) -> Iterator[None]:
         assert isinstance(sink, MemorySink)

@@ -37,6 +37,14 @@ class PostgresHarness:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             return [read_texts(connection, view.name, view.schema.names) for view in views]
 
+    def marks(self) -> dict[str, tuple[str, int | None]]:
+        with psycopg.connect(self.url) as connection:
+            rows = connection.execute(
+                "SELECT view, error, epoch, lsn FROM headrace.freshness WHERE error IS NOT NULL"
+            ).fetchall()
+        assert all(lsn is None for *_, lsn in rows), "the sources' positions are the group's, not this view's"
+        return {view: (error, epoch) for view, error, epoch, _ in rows}
+
     def kill_sessions(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(

@@ -112,7 +112,9 @@ class Channel:
         end = time.monotonic() + PATIENCE
         while not holds():
             if self.process is not None and self.process.poll() is not None:
-                raise AssertionError(f"the sidecar ended with {self.process.returncode} before {what}: {self.log()[-3000:]}")
+                raise AssertionError(
+                    f"the sidecar ended with {self.process.returncode} before {what}: {self.log()[-3000:]}"
+                )
             assert time.monotonic() < end, f"not in time: {what}: {self.log()[-3000:]}"
             time.sleep(0.05)
 
@@ -149,10 +151,14 @@ class Channel:
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
             slot = f"headrace_{self.name}"
             end = time.monotonic() + 20
-            while admin.execute("select 1 from pg_replication_slots where slot_name = %s and active", (slot,)).fetchone():
+            while admin.execute(
+                "select 1 from pg_replication_slots where slot_name = %s and active", (slot,)
+            ).fetchone():
                 assert time.monotonic() < end, "the connector let go of its slot"
                 time.sleep(0.1)
-            admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (slot,))
+            admin.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (slot,)
+            )
             for suffix in ("src", "dst"):
                 admin.execute(f'drop database "{self.name}_{suffix}" with (force)')
 
@@ -178,12 +184,18 @@ class Traffic:
             found = self.db.execute("select count(*) from customers").fetchone()
             products = self.db.execute("select count(*) from products").fetchone()
             last = self.db.execute("select coalesce(max(id), 0) from orders").fetchone()
-            assert found and products and last
+            assert found
+            assert products
+            assert last
             self.book = shop.Book(self.draw, found[0], products[0], last[0] + 1)
-            self.book.settled = [r[0] for r in self.db.execute("select id from orders where status = 'paid'").fetchall()]
+            self.book.settled = [
+                r[0] for r in self.db.execute("select id from orders where status = 'paid'").fetchall()
+            ]
 
     def transact(self, count: int = 1) -> None:
+        """About a hundred a second, as a busy shop would."""
         for _ in range(count):
+            time.sleep(0.008)
             with self.db.transaction(), self.db.cursor() as cursor:
                 self.book.transact(cursor)
                 if self.draw.random() < 0.05:
@@ -198,12 +210,16 @@ class Traffic:
     def drastic(self) -> None:
         """A primary-key change with a long text that is not sent again, a truncate, NULLs, all in one transaction."""
         with self.db.transaction():
-            self.db.execute("update products set id = 1005 where id = 5 and not exists (select 1 from order_lines where product_id = 5)")
+            self.db.execute(
+                "insert into products select 1000, 'long', null, 1, null, string_agg(md5(i::text), ''), now()"
+                " from generate_series(1, 300) i"
+            )
+        with self.db.transaction():
+            self.db.execute("update products set id = 1001 where id = 1000")
             self.db.execute("truncate payments")
             self.db.execute("insert into payments select id, id, 1.00, null, now() from orders where id % 2 = 0")
             self.db.execute("update customers set city = null, credit = null where id % 7 = 0")
-            self.db.execute("delete from order_lines where product_id = 5")
-            self.db.execute("update products set id = 1005 where id = 5")
+            self.db.execute("update products set price = 2 where id = 1001")
 
     def close(self) -> None:
         self.db.close()

@@ -37,7 +37,7 @@ def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Chan
         while judge.pending:
             traffic.transact(1)
             judge.settle()
-            assert time.monotonic() < end, "the sinks passed the position"
+            assert time.monotonic() < end, f"the sinks did not pass step {step}'s position: {shop.status()['sources']}"
     traffic.close()
     judge.mirror.close()
     assert judge.verdict.differences == []
@@ -51,7 +51,11 @@ def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Chan
     assert shared, "two views read one arrangement"
     assert all(a["bytes"] > 0 for a in shared)
     metrics = (shop.get("/metrics") or b"").decode()
-    for name in ("headrace_events_total", "headrace_view_freshness_seconds_bucket", "headrace_sink_write_seconds_count"):
+    for name in (
+        "headrace_events_total",
+        "headrace_view_freshness_seconds_bucket",
+        "headrace_sink_write_seconds_count",
+    ):
         assert name in metrics
     told = subprocess.run(
         [sys.executable, "-m", "sidecar.cli", "status", "--url", f"http://{shop.http}", "--json"],
@@ -73,19 +77,23 @@ def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Chan
 @pytest.mark.timeout(600)
 def test_ten_kills_under_load_lose_nothing_and_double_nothing(shop: Channel) -> None:
     traffic = Traffic(shop.source_url, 11)
-    for _ in range(10):
-        process = shop.start(wait=False)
-        until = time.monotonic() + traffic.draw.uniform(2.0, 5.0)
+    epochs = []
+    for round_ in range(10):
+        shop.start(wait=round_ % 4 != 3)  # some die while they recover
+        until = time.monotonic() + traffic.draw.uniform(0.5, 3.0)
         while time.monotonic() < until:
             traffic.transact(1)
-        assert process.poll() is None, shop.log()[-3000:]
+        if round_ % 4 != 3:
+            epochs.append(shop.status()["epoch"])
         shop.kill()
+        traffic.transact(5)
+    assert epochs[0] < epochs[-1]
     shop.start()
     traffic.transact(10)
     traffic.close()
     final = shop.compare_final()
     assert final.differences == []
-    assert shop.status()["generation"] == 11
+    assert shop.status()["generation"] > len(epochs)
     assert shop.stop() == 0
 
 
@@ -112,7 +120,11 @@ def test_a_wrong_diff_is_noticed(shop: Channel) -> None:
         traffic.transact(2)
         time.sleep(0.02)
     traffic.close()
-    assert shop.compare_final().differences
+    try:
+        noticed = bool(shop.compare_final().differences)
+    except AssertionError as ended:  # the Postgres sink itself misses a row that it is told to take away
+        noticed = "must go" in str(ended)
+    assert noticed
 
 
 @pytest.mark.timeout(300)

@@ -174,3 +174,37 @@ def test_a_broker_that_is_not_there_is_told(unique: str) -> None:
 def test_settings_that_cannot_be_are_named(config: dict[str, str]) -> None:
     with pytest.raises(SinkError, match=r"no\.such\.key|acks|bootstrap\.servers"):
         KafkaSink("group", config).open([])
+
+
+def test_where_a_write_ends_is_foreseen_and_a_wrong_guess_is_made_good(
+    harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.make()
+    sink.open([LINES])
+    sink.write({LINES.name: whole(LINES, 1, ("a", 1))}, frontier(1))
+    producer = sink._producer
+    assert producer is not None
+    asked: list[bool] = []
+    foresee = producer._foreseen
+
+    def foreseen(records: Any) -> Any:
+        ends = foresee(records)
+        asked.append(ends is not None)
+        return ends
+
+    monkeypatch.setattr(producer, "_foreseen", foreseen)
+    sink.write({LINES.name: changes(LINES, (("b", 1), 2, 2))}, frontier(2))
+    assert asked == [True], "from the second write on, rows and frontier go together"
+    topic = f"{harness.prefix}{LINES.name}"
+    stranger = Producer({"bootstrap.servers": harness.bootstrap})
+    stranger.produce(topic, b'{"row":{"product":"x","quantity":0},"count":1}', b'{"product":"x","quantity":0}')
+    assert stranger.flush(10) == 0
+    sink.write({LINES.name: changes(LINES, (("c", 1), 3, 1))}, frontier(3))
+    assert asked == [True, True, False], "the guess failed, was aborted, and the write repeated without one"
+    assert sink._producer is producer
+    end = harness.frontier()["ends"][topic]["0"]
+    keys = [orjson.loads(m.key())["product"] for m in read_committed(harness.bootstrap, topic, end)]
+    assert keys == ["a", "b", "x", "c"]
+    sink.write({LINES.name: changes(LINES, (("c", 1), 4, -1))}, frontier(4))
+    assert asked[3:] == [True]
+    assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1), ("b", 1), ("x", 0))

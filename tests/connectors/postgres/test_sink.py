@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal as D
+from typing import Any
 
 import psycopg
 import pytest
@@ -221,6 +222,65 @@ def test_a_lock_held_by_a_user_is_waited_for(sink: PostgresSink, database: str) 
         release.start()
         sink.write({ORDERS.name: changes(ORDERS, ((1, D("1.00"), "a"), 2, -1))}, frontier(2))
         release.join()
+
+
+@pytest.mark.parametrize("many_first", [False, True])
+def test_rows_that_came_in_few_go_by_copy_and_the_other_way(
+    sink: PostgresSink, database: str, monkeypatch: pytest.MonkeyPatch, many_first: bool
+) -> None:
+    odd = (("a\tb\\", None), ("c\nd", 2), ('"{}', 3), (None, None))
+    sink.open([LINES])
+    sink.write({LINES.name: whole(LINES, 1)}, frontier(1))
+    for epoch, diff, many in ((2, 2, many_first), (3, -2, not many_first)):
+        monkeypatch.setattr("connectors.postgres.flush.FEW", -1 if many else 512)
+        sink.write({LINES.name: changes(LINES, *[(row, epoch, diff) for row in odd])}, frontier(epoch))
+        with psycopg.connect(database) as connection:
+            found = read_texts(connection, LINES.name, LINES.schema.names)
+            assert sum(found.values()) == (8 if diff > 0 else 0)
+
+
+def test_a_large_change_whose_net_is_small(sink: PostgresSink, database: str) -> None:
+    opened(sink)
+    flow = [((1, D("1.00"), "a"), 2, -1)]
+    for epoch in range(2, 402):
+        flow.append(((1, D(epoch), "b"), epoch, 1))
+        flow.append(((1, D(epoch), "b"), epoch + 1, -1))
+    sink.write({ORDERS.name: changes(ORDERS, *flow, ((2, None, "c"), 402, 1))}, frontier(402))
+    with psycopg.connect(database) as connection:
+        assert read_texts(connection, ORDERS.name, ORDERS.schema.names) == {("2", None, "c"): 1}
+
+
+def test_a_small_write_waits_for_the_server_twice(sink: PostgresSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(sink)
+    connection, pipeline = sink._connection, sink._pipeline
+    assert connection is not None
+    assert pipeline is not None
+    waits: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **more: Any) -> Any:
+            waits.append(name)
+            return call(*args, **more)
+
+        return wrapper
+
+    monkeypatch.setattr(connection, "wait", counted("commit", connection.wait))
+    monkeypatch.setattr(pipeline, "run", counted("run", pipeline.run))
+    some = {ORDERS.name: changes(ORDERS, ((2, None, "c"), 2, 1)), LINES.name: changes(LINES, (("a", 1), 2, -1))}
+    sink.write(some, frontier(2))
+    assert waits == ["run", "commit"], "rows with frontier, then COMMIT"
+
+
+def test_a_refused_statement_leaves_the_session_of_use(sink: PostgresSink, database: str) -> None:
+    opened(sink)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("ALTER TABLE headrace.lines ADD CONSTRAINT small CHECK (quantity < 100)")
+        with pytest.raises(SinkError, match="small"):
+            sink.write({LINES.name: changes(LINES, (("b", 100), 2, 1))}, frontier(2))
+        session = sink._connection
+        sink.write({LINES.name: changes(LINES, (("b", 99), 2, 1))}, frontier(2))
+        assert sink._connection is session
+        assert read_texts(connection, "lines", LINES.schema.names) == {("a", "1"): 1, ("b", "99"): 1}
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,10 @@ def test_every_type_arrives_exactly(
         assert read_texts(connection, view.name, schema.names) == expected
     images = [a.to_pylist() for a in image.text_columns(schema, rows)]
     assert Counter(zip(*images, strict=True)) == expected
+    one_by_one = image.text_rows(schema, rows)
+    assert one_by_one == list(zip(*images, strict=True)), "made row by row they are the same"
+    lines = image.lines(image.copy_fields(schema, image.text_columns(schema, rows)), height).to_pylist()
+    assert [image.line(row) for row in one_by_one] == lines
     sink.write({view.name: ViewChanges(rows, ones * 3, -ones)}, frontier(3))
     with psycopg.connect(database) as connection:
         assert not read_texts(connection, view.name, schema.names)

@@ -304,3 +304,23 @@ def test_blank_padded_keys_meet(updates: Updates) -> None:
         if (r or "").rstrip() == "a" and r is not None
     )
     assert total(found.updates()) == expected
+
+
+def test_idle_merging_leaves_a_few_small_batches_alone() -> None:
+    spine, twin = Spine(Layout(schema_of(_TYPES), (0,))), NaiveTrace()
+    source = random.Random(4)
+    for epoch, size in enumerate((400, 160, 70, 30)):
+        _insert(spine, twin, _random_updates(source, size, 900, epoch, epoch + 1), epoch, epoch + 1)
+    held = spine.batches()
+    spine.exert(10**6)
+    assert spine.batches() == held, "a lookup in so few costs less than merging them"
+    assert total(spine.snapshot(3)) == twin.at(3)
+
+
+def test_lanes_of_a_delta_are_worked_out_once_for_each_layout() -> None:
+    updates = _random_updates(random.Random(6), 20, 9, 0, 1)
+    by_number, by_text = Layout(schema_of(_TYPES), (0,)), Layout(schema_of(_TYPES), (1,))
+    assert by_number.keys_of(updates).hash is by_number.ids(updates)[0]
+    assert by_number.ids(updates)[3] is by_text.ids(updates)[3]
+    assert by_number.ids(updates)[0].tolist() == by_number.keys(updates.rows).hash.tolist()
+    assert by_number.ids(updates)[0].tolist() != by_text.ids(updates)[0].tolist()

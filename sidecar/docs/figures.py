@@ -1,0 +1,128 @@
+"""docs/benchmarks.md and the numbers in README.md, written from the benchmarks' JSON.
+
+Always: `docs/figures` holds the last figures taken over from build/bench, and the pages are a function of it alone, so that
+a benchmark that was not run keeps its committed section and a check needs no benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sidecar.docs.markdown import table
+
+Rows = Sequence[Mapping[str, Any]]
+FIRST = ("freshness", "stack", "intake", "engine", "dataflow")
+TITLES = {
+    "freshness": "Freshness: commit in Postgres → visible in the sink",
+    "stack": "What each real part costs",
+    "intake": "Intake: from bytes to columns",
+    "engine": "Engine: arranging",
+    "dataflow": "Engine: a step through five views",
+}
+ABOUT = {
+    "freshness": "Transactions of about seven events over five tables, durable epochs and both exactly-once sinks on. The first "
+    "three lines are measured outside of the sidecar: from the return of COMMIT to the first look at the sink's frontier "
+    "that is beyond it. The legs are the sidecar's own account, warm-up included. A checker reads the views all the while, each "
+    "state in one REPEATABLE READ transaction.",
+    "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
+}
+HEADLINES = {
+    "freshness": ("commit → visible, p50", "commit → visible, p99", "own share (in Kafka → visible), p50",
+                  "visible states that never were", "sidecar's peak memory"),
+    "stack": ("all parts and first fresh view, warm",),
+    "dataflow": ("step of 7 rows, five views, p50",),
+}  # fmt: skip
+
+_HEAD = """# Benchmarks
+
+<!-- Written by `make bench docs` from build/bench/*.json, the last of which are kept in docs/figures: do not edit. -->
+
+`make bench` runs all, `make bench-NAME` one; each prints its table and writes `build/bench/NAME.json`. Figures depend on the
+machine and on what else it does: compare ratios of one run, not figures of two. A ratio above 1 says that ours is better.
+"""
+
+
+def take_over(built: Path, kept: Path) -> list[str]:
+    """Copy the figures of every benchmark that was run into `kept`; their names."""
+    kept.mkdir(parents=True, exist_ok=True)
+    found = sorted(built.glob("*.json")) if built.is_dir() else []
+    for path in found:
+        if isinstance(json.loads(path.read_text()), list):
+            shutil.copyfile(path, kept / path.name)
+    return [path.stem for path in found]
+
+
+def read(kept: Path) -> dict[str, Rows]:
+    """Benchmark → rows, in the order in which pages show them."""
+    names = sorted(
+        (p.stem for p in kept.glob("*.json")), key=lambda n: (FIRST.index(n) if n in FIRST else len(FIRST), n)
+    )
+    return {name: json.loads((kept / f"{name}.json").read_text()) for name in names}
+
+
+def benchmarks(figures: Mapping[str, Rows]) -> str:
+    """The page of all figures."""
+    return "\n".join([_HEAD, *(_section(name, rows) for name, rows in figures.items())])
+
+
+def numbers(figures: Mapping[str, Rows]) -> str:
+    """The few lines that README shows."""
+    chosen = []
+    for name, rows in figures.items():
+        wanted = HEADLINES.get(name, [r["name"] for r in rows if r["goal"] is not None][:1])
+        chosen += [(r["name"], _figure(r["ours"], r["unit"]), _goal(r), _peer(r), f"`{_command(name, rows)}`")
+                   for r in rows if r["name"] in wanted]  # fmt: skip
+    machines = {_machine(rows) for name, rows in figures.items() if name in ("freshness",)}
+    about = "".join(f"Measured on {m}, which did other work too. " for m in sorted(machines) if m)
+    head = ("what", "measured", "goal", "beside", "command")
+    return f"{table(head, chosen)}\n{about}All figures: [docs/benchmarks.md](docs/benchmarks.md).\n"
+
+
+def _section(name: str, rows: Rows) -> str:
+    cells = [(r["name"] + (f" ({r['note']})" if r.get("note") else ""), _figure(r["ours"], r["unit"]), _goal(r), _peer(r),
+              "" if r["ratio"] is None else f"{r['ratio']:.2f}") for r in rows]  # fmt: skip
+    body = table(("what", "ours", "goal", "beside", "ratio"), cells)
+    machine = _machine(rows)
+    where = f"Machine: {machine}. " if machine else ""
+    about = f"{ABOUT[name]}\n\n" if name in ABOUT else ""
+    return f"## {TITLES.get(name, name)}\n\n`{_command(name, rows)}`. {where}\n\n{about}{body}".replace(" \n", "\n")
+
+
+def _command(name: str, rows: Rows) -> str:
+    return str(rows[0].get("command", f"make bench-{name}")) if rows else f"make bench-{name}"
+
+
+def _machine(rows: Rows) -> str:
+    found = rows[0].get("machine") if rows else None
+    if not isinstance(found, dict) or "cores" not in found:
+        return ""
+    return (
+        f"{found['cores']} cores ({found['cpu']}), {found['memory_mib'] / 1024:.0f} GiB, {found['system']}, Python "
+        f"{found['python']}, one-minute load {found['load_1m']} at the end, {found['at']}"
+    )
+
+
+def _goal(row: Mapping[str, Any]) -> str:
+    if row["goal"] is None:
+        return ""
+    sign = "≥" if row["unit"].endswith("/s") else "≤"
+    return f"{sign} {_figure(row['goal'], row['unit'])}: {'met' if row['met'] else 'missed'}"
+
+
+def _peer(row: Mapping[str, Any]) -> str:
+    return "" if row["peer_value"] is None else f"{_figure(row['peer_value'], row['unit'])}, {row['peer']}"
+
+
+def _figure(value: float, unit: str) -> str:
+    text = (
+        f"{value:,.0f}"
+        if value == int(value) or abs(value) >= 1000
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.2f}"
+    )
+    return f"{text} {unit}".rstrip()

@@ -1,0 +1,299 @@
+"""The command as its users meet it: what it prints, as tables and as JSON, and the code it leaves with."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import connectors
+import engine
+import sidecar
+import views
+from engine.errors import HeadraceError
+from sidecar.cli import app
+from sidecar.console.errors import EXIT_CODES
+from tests.sidecar import recordings
+
+FINAL = [
+    {"view": "by_city", "row": {"city": "Bern", "orders": 1, "amount": "0.25"}, "count": 1},
+    {"view": "by_city", "row": {"city": "Basel", "orders": 1, "amount": "1.00"}, "count": 1},
+]
+DIVISION = """\
+version: 1
+views:
+  - name: shares
+    sql: select id, amount / (id - 3) as share from orders
+"""
+
+
+def headrace(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def in_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(lines, key=lambda line: json.dumps(line, sort_keys=True))
+
+
+def test_version() -> None:
+    told = headrace("--version")
+    assert told.exit_code == 0
+    assert re.fullmatch(r"headrace \d+\.\d+\.\d+\n", told.stdout)
+
+
+def test_validate_names_each_view_with_key_tables_and_columns(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path)
+    told = headrace("validate", "-c", path, "--json")
+    assert told.exit_code == 0, told.output
+    body = json.loads(told.stdout)
+    assert body["ok"] is True
+    (view,) = body["views"]
+    assert view["name"] == "by_city"
+    assert view["key"] is None, "a city may be null"
+    assert sorted(view["tables"]) == ["public.customers", "public.orders"]
+    assert [(c["name"], c["data_type"]) for c in view["columns"]] == [
+        ("city", "text"), ("orders", "bigint"), ("amount", "numeric")]  # fmt: skip
+    assert view["plan"] is None
+
+    table = headrace("validate", "-c", path)
+    assert table.exit_code == 0
+    assert "1 view" in table.stdout
+    assert "by_city" in table.stdout
+
+
+def test_validate_tells_a_key_that_follows_from_the_sql(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path, views=DIVISION)
+    assert json.loads(headrace("validate", "-c", path, "--json").stdout)["views"][0]["key"] == ["id"]
+
+
+def test_validate_explains_the_plan(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path)
+    plan = json.loads(headrace("validate", "-c", path, "--explain", "--json").stdout)["views"][0]["plan"]
+    assert "join" in str(plan).lower()
+    told = headrace("validate", "-c", path, "--explain").stdout
+    assert str(plan).splitlines()[0] in told
+
+
+def test_validate_where_only_messages_tell_the_columns(tmp_path: Path) -> None:
+    body = json.loads(headrace("validate", "-c", recordings.shop(tmp_path, schemas=True), "--json").stdout)
+    assert body["unknown_tables"] == ["public.customers", "public.orders"]
+
+
+def test_a_view_that_cannot_be_understood_is_told_with_its_place(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path, views=recordings.VIEW.replace("c.city, count", "c.town, count"))
+    told = headrace("validate", "-c", path, "--json")
+    assert told.exit_code == 4
+    error = json.loads(told.stdout)["error"]
+    assert error["code"] == "view"
+    assert "town" in error["what"]
+    assert error["where"]["view"] == "by_city"
+    assert Path(error["where"]["file"]).name == "shop.yaml"
+    assert (error["where"]["line"], error["where"]["column"]) == (5, 14)
+    shown = headrace("validate", "-c", path)
+    assert shown.exit_code == 4
+    assert "line=5" in shown.stderr
+    assert "Traceback" not in shown.output
+
+
+def test_a_wrong_configuration_is_told_with_every_mistake(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path, stat="./x", http="nowhere")
+    told = headrace("validate", "-c", path, "--json")
+    assert told.exit_code == 3
+    body = json.loads(told.stdout)
+    every = [body["error"], *body["others"]]
+    assert {e["code"] for e in every} == {"config"}
+    assert {e["where"]["field"] for e in every} == {"stat", "http"}
+    assert any("state" in e["hint"] for e in every)
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    told = headrace("validate", "-c", tmp_path / "none.yaml")
+    assert told.exit_code == 3
+    assert "none.yaml" in told.stderr
+
+
+def test_run_refuses_a_configuration_without_sinks(tmp_path: Path) -> None:
+    told = headrace("run", "-c", recordings.shop(tmp_path), "--json")
+    assert told.exit_code == 3
+    assert "sink" in json.loads(told.stdout)["error"]["what"]
+
+
+@pytest.mark.parametrize("kind", ["config", "views"])
+def test_schemas_are_json_schemas(kind: str) -> None:
+    body = json.loads(headrace("schema", kind).stdout)
+    assert body["type"] == "object"
+    assert "version" in body["properties"]
+
+
+@pytest.mark.parametrize("arguments", [("schema", "else"), ("replay", "x", "--output", "else"), ("unknown",)])
+def test_a_wrong_command_line(arguments: tuple[str, ...]) -> None:
+    assert headrace(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+@pytest.mark.parametrize("name", ["small.jsonl", "small.jsonl.gz"])
+def test_replay_gives_each_view_at_the_end(tmp_path: Path, schemas: bool, name: str) -> None:
+    path = recordings.shop(tmp_path, schemas=schemas)
+    recording = recordings.small(schemas=schemas).write(tmp_path / name)
+    told = headrace("replay", recording, "-c", path, "--json")
+    assert told.exit_code == 0, told.output
+    assert in_order(json_lines(told.stdout)) == FINAL
+
+
+def test_replay_gives_the_changes_epoch_by_epoch(tmp_path: Path) -> None:
+    recording = recordings.small().write(tmp_path / "small.jsonl")
+    told = headrace("replay", recording, "-c", recordings.shop(tmp_path), "--output", "changes", "--json")
+    assert told.exit_code == 0, told.output
+    lines = json_lines(told.stdout)
+    assert [line["epoch"] for line in lines] == sorted(line["epoch"] for line in lines)
+
+    def change(epoch: int, city: str | None, orders: int, amount: str, diff: int) -> dict[str, Any]:
+        return {
+            "view": "by_city",
+            "epoch": epoch,
+            "row": {"city": city, "orders": orders, "amount": amount},
+            "diff": diff,
+        }
+
+    assert in_order(lines) == in_order([
+        change(1, "Bern", 1, "10.50", 1), change(1, None, 1, "1.00", 1),
+        change(2, "Bern", 1, "10.50", -1), change(2, "Bern", 2, "10.75", 1),
+        change(3, "Bern", 2, "10.75", -1), change(3, "Bern", 1, "0.25", 1),
+        change(3, None, 1, "1.00", -1), change(3, "Basel", 1, "1.00", 1),
+    ])  # fmt: skip
+
+
+def test_replay_as_tables(tmp_path: Path) -> None:
+    recording = recordings.small().write(tmp_path / "small.jsonl")
+    path = recordings.shop(tmp_path)
+    final = headrace("replay", recording, "-c", path).stdout
+    assert "by_city: 2 rows" in final
+    assert "10.50" not in final
+    changes = headrace("replay", recording, "-c", path, "--output", "changes").stdout
+    assert "by_city epoch 3" in changes
+    assert "-1" in changes
+    assert "NULL" in changes
+
+
+def test_replay_of_several_recordings_is_one_history(tmp_path: Path) -> None:
+    lines = recordings.small().lines
+    files = []
+    for number, part in enumerate((lines[:5], lines[5:])):
+        files.append(tmp_path / f"{number}.jsonl")
+        files[-1].write_text("".join(line + "\n" for line in part))
+    told = headrace("replay", *files, "-c", recordings.shop(tmp_path), "--json")
+    assert in_order(json_lines(told.stdout)) == FINAL
+
+
+def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    recording = recordings.small().write(tmp_path / "bad.jsonl")
+    with recording.open("a") as file:
+        file.write("{nonsense\n")
+    count = len(recordings.small().lines)
+    told = headrace("replay", recording, "-c", recordings.shop(tmp_path), "--json")
+    assert told.exit_code == 8
+    error = json_lines(told.stdout)[-1]["error"]
+    assert error["code"] == "recording"
+    assert error["where"] == {"file": str(recording), "line": count + 1}
+
+
+def test_a_recording_that_is_not_there(tmp_path: Path) -> None:
+    told = headrace("replay", tmp_path / "none.jsonl", "-c", recordings.shop(tmp_path))
+    assert told.exit_code == 8
+    assert "none.jsonl" in told.stderr
+
+
+def test_a_recording_that_ends_in_the_middle(tmp_path: Path) -> None:
+    recording = recordings.small().write(tmp_path / "cut.jsonl.gz")
+    recording.write_bytes(recording.read_bytes()[:-20])
+    told = headrace("replay", recording, "-c", recordings.shop(tmp_path), "--json")
+    assert told.exit_code == 8
+    assert json_lines(told.stdout)[-1]["error"]["where"]["file"] == str(recording)
+
+
+def test_a_record_that_cannot_be_decoded_stops_the_replay(tmp_path: Path) -> None:
+    made = recordings.small()
+    made.raw("orders", '{"op": "c", "after": {"id": "seven"}, "source": {"schema": "public", "table": "orders"}}')
+    told = headrace("replay", made.write(tmp_path / "bad.jsonl"), "-c", recordings.shop(tmp_path), "--json")
+    assert told.exit_code == 8
+    error = json_lines(told.stdout)[-1]["error"]
+    assert error["code"] == "undecodable"
+    assert error["where"]["topic"] == "shop.public.orders"
+    assert error["where"]["record"] == len(made.lines)
+
+
+def test_a_view_in_error_at_the_end_is_told_after_the_rows(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path, views=DIVISION)
+    recording = recordings.small().write(tmp_path / "small.jsonl")
+    told = headrace("replay", recording, "-c", path, "--json")
+    assert told.exit_code == 4
+    *rows, last = json_lines(told.stdout)
+    assert [r["row"]["id"] for r in rows] == [2]
+    assert last["error"]["what"] == "division by zero"
+    assert last["error"]["where"]["view"] == "shares"
+
+
+def test_the_command_itself_runs(tmp_path: Path) -> None:
+    recording = recordings.small().write(tmp_path / "small.jsonl")
+    command = [
+        sys.executable,
+        "-m",
+        "sidecar.cli",
+        "replay",
+        str(recording),
+        "-c",
+        str(recordings.shop(tmp_path)),
+        "--json",
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert in_order(json_lines(told.stdout)) == FINAL
+    assert told.stderr == ""
+
+
+def test_status_where_nobody_listens(tmp_path: Path) -> None:
+    for arguments in (("-c", recordings.shop(tmp_path)), ("--url", "http://127.0.0.1:1")):
+        told = headrace("status", "--json", *arguments)
+        assert told.exit_code == 5
+        error = json.loads(told.stdout)["error"]
+        assert error["code"] == "http"
+        assert error["where"]["http"] == "http://127.0.0.1:1"
+        assert "headrace run" in error["hint"]
+
+
+def families() -> dict[str, set[str]]:
+    """Every kind of error in the code base: code → the classes that carry it."""
+    for package in (engine, views, connectors, sidecar):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    found: dict[str, set[str]] = {}
+    waiting: list[type[HeadraceError]] = [HeadraceError]
+    while waiting:
+        kind = waiting.pop()
+        if not kind.__module__.startswith("tests."):
+            found.setdefault(kind.code, set()).add(kind.__qualname__)
+        waiting += kind.__subclasses__()
+    return found
+
+
+def test_every_kind_of_error_has_an_exit_code_that_the_docs_tell() -> None:
+    found = families()
+    assert found.keys() == EXIT_CODES.keys()
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    told = {int(code): text for code, text in re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)}
+    assert set(told) == {0, 2, 130} | set(EXIT_CODES.values())
+    for code, number in EXIT_CODES.items():
+        assert f"`{code}`" in told[number], f"docs/cli.md: {code} leaves with {number}"

@@ -1,0 +1,266 @@
+"""Groups and view states over the sink in memory: what is offered, what is left out, what waits, what fails."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.memory import MemorySink
+from connectors.sink import EpochStamp, Frontier, SinkError, SinkView, ViewChanges
+from engine.batch.updates import Updates
+from engine.dataflow import Output
+from sidecar import emit
+from sidecar.emit import Group, ViewState
+from sidecar.metrics import Metrics
+from sidecar.runtime import Parts, Runtime
+from tests.contracts.sink import LINES, changes, frontier, view_of, whole
+
+PRICES = view_of("prices", ["product"], product="text!", price="integer")
+MESSAGES = pa.schema([("error", pa.large_string())])
+A, B, C = ("a", 1), ("b", 2), ("c", 3)
+
+
+class Scripted:
+    """An output whose takes and content the test sets."""
+
+    def __init__(self, view: SinkView) -> None:
+        self.view = view
+        self.rows: list[tuple[tuple[object, ...], int, int]] = []
+        self.errors: list[tuple[str, int, int]] = []
+        self.content: list[tuple[object, ...]] = []
+
+    def take(self) -> tuple[Updates, Updates]:
+        rows, errors = changes(self.view, *self.rows), self.errors
+        self.rows, self.errors = [], []
+        return Updates(rows.rows, rows.epochs, rows.diffs), self._messages(errors)
+
+    def _messages(self, errors: list[tuple[str, int, int]]) -> Updates:
+        batch = pa.RecordBatch.from_arrays([pa.array([m for m, _, _ in errors], pa.large_string())], schema=MESSAGES)
+        return Updates(
+            batch, np.array([e for _, e, _ in errors], np.int64), np.array([d for *_, d in errors], np.int64)
+        )
+
+    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
+        made = whole(self.view, as_of, *self.content)
+        return Updates(made.rows, made.epochs, made.diffs), self._messages([])
+
+
+class Slow(MemorySink):
+    """Writes only while `gate` is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def write(
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
+    ) -> None:
+        self.entered.set()
+        assert self.gate.wait(10)
+        super().write(changes, frontier, stamps, errors)
+
+
+def opened(sink: MemorySink, *views: SinkView, threaded: bool = False, epoch: int = 0) -> Group:
+    sink.open(views)
+    group = Group(sink, threaded=threaded)
+    group.start(epoch)
+    return group
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[Slow, Group]]:
+    sink = Slow()
+    group = opened(sink, LINES, threaded=True)
+    yield sink, group
+    sink.gate.set()
+    group.close()
+
+
+def rows(sink: MemorySink, view: SinkView) -> Counter[tuple[object, ...]]:
+    return sink.store.rows[view.name]
+
+
+def test_what_is_offered_is_written_and_told() -> None:
+    sink = MemorySink()
+    group = opened(sink, LINES)
+    told: list[tuple[str, int, list[int]]] = []
+    group.on_written(lambda name, at, stamps, seconds: told.append((name, at.epoch, list(stamps))))
+    group.offer({LINES.name: changes(LINES, (A, 1, 1), (B, 2, 2))}, frontier(2), {2: EpochStamp("shop", 1, 1)})
+    assert rows(sink, LINES) == {A: 1, B: 2}
+    assert sink.store.frontier == frontier(2)
+    assert told == [("memory", 2, [2])]
+    assert group.epoch == 2
+
+
+def test_epochs_that_the_sink_holds_are_left_out() -> None:
+    sink = MemorySink()
+    opened(sink, LINES).offer({LINES.name: changes(LINES, (A, 5, 1))}, frontier(5), {})
+    group = opened(sink, LINES, epoch=5)
+    group.offer({LINES.name: changes(LINES, (A, 4, 1))}, frontier(4), {}, {LINES.name: "overflow"})
+    assert sink.writes == 1, "nothing of a repetition is new"
+    assert not sink.store.errors, "nor is the state of a view at an epoch that is over"
+    group.offer({LINES.name: changes(LINES, (A, 5, 1), (B, 6, 1))}, frontier(6), {})
+    assert rows(sink, LINES) == {A: 1, B: 1}
+    assert sink.store.frontier == frontier(6)
+
+
+def test_a_frontier_moves_without_changes_and_only_forwards() -> None:
+    sink = MemorySink()
+    group = opened(sink, LINES)
+    group.offer({}, frontier(3), {})
+    group.offer({}, frontier(3), {})
+    group.offer({}, frontier(2), {})
+    assert sink.writes == 1
+    assert sink.store.frontier == frontier(3)
+
+
+def test_a_whole_view_replaces_what_waits_and_what_is_there(slow: tuple[Slow, Group]) -> None:
+    sink, group = slow
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert sink.entered.wait(5)
+    group.offer({LINES.name: changes(LINES, (A, 2, 1))}, frontier(2), {})
+    group.offer({LINES.name: whole(LINES, 3, C)}, frontier(3), {})
+    group.offer({LINES.name: changes(LINES, (B, 4, 1))}, frontier(4), {})
+    sink.gate.set()
+    assert group.drain(5)
+    assert rows(sink, LINES) == {C: 1, B: 1}
+    assert sink.writes == 2, "what waited went as one write"
+
+
+def test_a_full_backlog_slows_the_one_who_offers(slow: tuple[Slow, Group], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "MAX_BACKLOG_BYTES", 1)
+    sink, group = slow
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert sink.entered.wait(5)
+    group.offer({LINES.name: changes(LINES, (A, 2, 1))}, frontier(2), {})
+    third = threading.Thread(target=group.offer, args=({LINES.name: changes(LINES, (A, 3, 1))}, frontier(3), {}))
+    third.start()
+    third.join(0.2)
+    assert third.is_alive(), "over its bound an offer waits"
+    sink.gate.set()
+    third.join(5)
+    assert not third.is_alive()
+    assert group.drain(5)
+    assert rows(sink, LINES) == {A: 3}
+
+
+def test_a_failure_of_the_thread_is_raised_where_the_loop_looks() -> None:
+    sink = MemorySink()
+    group = opened(sink, LINES, threaded=True)
+    sink.fail_next = "before"
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert group._thread is not None
+    group._thread.join(5)
+    with pytest.raises(SinkError, match="cannot be reached"):
+        group.check()
+    with pytest.raises(SinkError):
+        group.offer({}, frontier(2), {})
+    with pytest.raises(SinkError):
+        group.drain(1)
+    group.close()
+    assert not rows(sink, LINES)
+
+
+def test_a_failure_without_a_thread_is_raised_at_once() -> None:
+    sink = MemorySink()
+    group = opened(sink, LINES)
+    sink.fail_next = "before"
+    with pytest.raises(SinkError, match="cannot be reached"):
+        group.offer({}, frontier(1), {})
+    assert group.epoch == 0
+
+
+def test_a_sink_is_told_of_an_error_once_and_when_it_changes() -> None:
+    sink = MemorySink()
+    group = opened(sink, LINES, PRICES)
+    fine = {LINES.name: "", PRICES.name: ""}
+    group.offer({}, frontier(1), {}, {**fine, PRICES.name: "overflow"})
+    group.offer({}, frontier(1), {}, {**fine, PRICES.name: "overflow"})
+    assert sink.writes == 1
+    group.offer({}, frontier(1), {}, {**fine, PRICES.name: "division by zero"})
+    assert sink.store.errors == {PRICES.name: ("division by zero", None)}
+    group.offer({}, frontier(2), {}, fine)
+    assert sink.store.errors == {}
+    assert sink.writes == 3
+
+
+def test_a_mark_that_an_earlier_run_left_is_taken_away() -> None:
+    sink = MemorySink()
+    opened(sink, PRICES).offer({}, frontier(1), {}, {PRICES.name: "overflow"})
+    opened(sink, PRICES, epoch=1).offer({}, frontier(2), {}, {PRICES.name: ""})
+    assert sink.store.errors == {}
+
+
+class Loop:
+    """A runtime's way from outputs to one sink, without sources."""
+
+    def __init__(self, *views: SinkView) -> None:
+        self.sink = MemorySink()
+        self.outputs = {v.name: Scripted(v) for v in views}
+        self.states = [ViewState(v, cast(Output, self.outputs[v.name]), ("memory",)) for v in views]
+        self.group = opened(self.sink, *views)
+        nothing: Any = None
+        parts = Parts(
+            "test", [], nothing, nothing, nothing, nothing, {}, self.states, [self.group], nothing, Metrics(), nothing,
+            {}, 1.0, "test", 1,
+        )  # fmt: skip
+        self.runtime = Runtime(parts, {}, 0)
+
+    def step(self, epoch: int) -> None:
+        self.runtime.epoch = epoch
+        self.runtime._emit([])
+
+
+def test_a_view_in_error_leaves_and_comes_back_whole() -> None:
+    loop = Loop(LINES, PRICES)
+    prices, lines = loop.outputs[PRICES.name], loop.outputs[LINES.name]
+    prices.rows, lines.rows = [(A, 1, 1)], [(A, 1, 1)]
+    loop.step(1)
+    prices.rows, prices.errors = [(B, 2, 1)], [("overflow", 2, 1), ("division by zero", 2, 1)]
+    lines.rows = [(B, 2, 1)]
+    loop.step(2)
+    store = loop.sink.store
+    assert store.errors == {PRICES.name: ("division by zero", 1)}, "its rows are those of epoch 1"
+    assert rows(loop.sink, PRICES) == {A: 1}
+    assert rows(loop.sink, LINES) == {A: 1, B: 1}, "the others go on"
+    assert loop.states[1].frontier == 1
+    prices.errors = [("division by zero", 3, -1)]
+    loop.step(3)
+    assert store.errors == {PRICES.name: ("overflow", 1)}
+    prices.rows, prices.errors, prices.content = [(C, 4, 1)], [("overflow", 4, -1)], [B, C]
+    loop.step(4)
+    assert store.errors == {}
+    assert rows(loop.sink, PRICES) == {B: 1, C: 1}, "given whole: what it missed is there"
+    assert loop.states[1].frontier == 4
+    prices.rows = [(A, 5, 1)]
+    loop.step(5)
+    assert rows(loop.sink, PRICES) == {A: 1, B: 1, C: 1}
+
+
+def test_an_error_that_is_repeated_and_mended_below_the_sinks_frontier_writes_nothing() -> None:
+    loop = Loop(PRICES)
+    loop.group.offer({PRICES.name: changes(PRICES, (A, 9, 1))}, frontier(9), {})
+    prices = loop.outputs[PRICES.name]
+    prices.errors = [("overflow", 3, 1)]
+    loop.step(3)
+    prices.errors = [("overflow", 5, -1)]
+    loop.step(5)
+    assert loop.sink.writes == 1
+    prices.content = [A]
+    loop.step(9)
+    assert rows(loop.sink, PRICES) == {A: 1}
+    assert loop.sink.store.errors == {}
+    loop.step(10)
+    assert loop.sink.store.frontier is not None
+    assert loop.sink.store.frontier.epoch == 10
