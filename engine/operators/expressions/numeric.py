@@ -126,10 +126,11 @@ def _whole(arrow_name: str, slow: Callable[[str], str]) -> Maker:
         def kernel(value: Values) -> Outcome:
             if decimals.scale_of(params[0]) == 0:
                 return value, None
-            if arrow_name == "round":
-                out = pc.round(value, 0, "half_towards_infinity")
-            else:
-                out = pc.call_function(arrow_name, [value])
+            out = (
+                pc.round(value, 0, "half_towards_infinity")
+                if arrow_name == "round"
+                else pc.call_function(arrow_name, [value])
+            )
             return pc.cast(out, lane), None
 
         return kernel
