@@ -14,6 +14,7 @@ from engine.errors import InvariantBroken
 from engine.schema import Schema
 from views.compile import CompiledView
 from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan
+from views.scalar import columns, moved
 
 
 def render(view: CompiledView, flow: Dataflow, rendered: Mapping[str, Collection]) -> Collection:
@@ -53,6 +54,8 @@ class _Renderer:
                 raise InvariantBroken("a view was rendered before one that it reads", view=plan.view)
             return self.rendered[plan.view]
         if isinstance(plan, Project):
+            if isinstance(plan.input, Join):
+                return self.projected_join(plan, plan.input)
             return self.build(plan.input).project(plan.exprs, plan.schema)
         if isinstance(plan, Filter):
             return self.build(plan.input).filter(plan.predicate)
@@ -65,3 +68,15 @@ class _Renderer:
             return self.build(plan.input).distinct()
         first, *rest = (self.build(p) for p in plan.inputs)
         return first.concat(*rest) if rest else first
+
+    def projected_join(self, plan: Project, join: Join) -> Collection:
+        """A join whose rows hold only the columns that the projection, or the residual, reads."""
+        read = set[int]().union(*(columns(e) for e in plan.exprs))
+        if join.residual is not None:
+            read |= columns(join.residual)
+        held = sorted(read)
+        to = {column: place for place, column in enumerate(held)}
+        residual = None if join.residual is None else moved(join.residual, to)
+        left, right = self.build(join.left), self.build(join.right)
+        joined = left.join(right, join.left_key, join.right_key, residual, held)
+        return joined.project([moved(e, to) for e in plan.exprs], plan.schema)

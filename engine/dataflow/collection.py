@@ -74,18 +74,26 @@ class Collection:
         return Collection(self.flow, node, schema)
 
     def join(
-        self, other: Collection, left_key: Sequence[int], right_key: Sequence[int], residual: Expr | None = None
+        self,
+        other: Collection,
+        left_key: Sequence[int],
+        right_key: Sequence[int],
+        residual: Expr | None = None,
+        columns: Sequence[int] | None = None,
     ) -> Collection:
         """Inner join where the keys are equal (both sides of one type each; NULL meets nothing) and `residual` is TRUE.
 
-        Rows are left columns ++ right columns; the residual is over that row.
+        Rows are left columns ++ right columns, or of these the ascending positions `columns` alone; the residual is
+        over the row as it is then.
         """
         pairs = _ordered(list(zip(left_key, right_key, strict=True)), self.node, other.node)
         left = self.flow.arrange(self.node, tuple(one for one, _ in pairs))
         right = self.flow.arrange(other.node, tuple(two for _, two in pairs))
-        schema = Schema((*self.schema.columns, *other.schema.columns))
-        fingerprint = fingerprint_of("join", left.fingerprint, right.fingerprint, residual)
-        node = self.flow.intern(fingerprint, lambda: JoinNode(fingerprint, left, right, schema, residual))
+        both = (*self.schema.columns, *other.schema.columns)
+        held = tuple(range(len(both)) if columns is None else columns)
+        schema = Schema(tuple(both[c] for c in held))
+        fingerprint = fingerprint_of("join", left.fingerprint, right.fingerprint, residual, held)
+        node = self.flow.intern(fingerprint, lambda: JoinNode(fingerprint, left, right, schema, residual, held))
         return Collection(self.flow, node, schema)
 
     def reduce(self, key: Sequence[int], aggregates: Sequence[Aggregate], schema: Schema) -> Collection:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.arrangement import Registry
+from engine.batch import Layout, consolidate
 from engine.batch.keys import Keys
 from engine.batch.updates import Int64s, Updates, Upserts
 from engine.dataflow.intake import Intake
@@ -16,7 +17,7 @@ from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
-from engine.operators.join import Joined, Span, join_trace, without_nulls
+from engine.operators.join import Joined, Probes, Span, join_trace, without_nulls
 from engine.operators.multiset import count_rows
 from engine.operators.recompute import recompute
 from engine.operators.reduce import Shape, reduce_sums, results_from
@@ -121,38 +122,72 @@ class ArrangeNode(Node):
             self.trace.release()
 
 
+class _Side:
+    """One side of a join: its arrangement, and what of its columns the join's rows hold.
+
+    `held`: positions in the side's own columns. `slim`: those and the key, which is all of a delta that a join needs.
+    """
+
+    def __init__(self, arranged: ArrangeNode, held: tuple[int, ...]) -> None:
+        self.arranged = arranged
+        self.held = held
+        kept = sorted({*held, *arranged.key})
+        self._slim = kept if len(kept) < len(arranged.schema.columns) else None
+        columns = tuple(arranged.schema.columns[k] for k in kept)
+        self._key = tuple(kept.index(k) for k in arranged.key)
+        self._layout = Layout(Schema(columns), self._key)
+        self._out = [kept.index(k) for k in held]
+
+    def probes(self, updates: Updates) -> Probes:
+        """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
+        if self._slim is None:
+            keys, nulls = self.arranged.keys(updates)
+            return Probes(updates, keys, nulls, self.held)
+        slim = consolidate(Updates(updates.rows.select(self._slim), updates.times, updates.diffs))
+        return Probes(slim, self._layout.keys_of(slim), without_nulls(slim.rows, self._key), self._out)
+
+
 class JoinNode(Node):
     """Inner equi-join of two arrangements."""
 
     label = "join"
 
     def __init__(
-        self, fingerprint: str, left: ArrangeNode, right: ArrangeNode, schema: Schema, residual: Expr | None
+        self,
+        fingerprint: str,
+        left: ArrangeNode,
+        right: ArrangeNode,
+        schema: Schema,
+        residual: Expr | None,
+        columns: Sequence[int],
     ) -> None:
         super().__init__(fingerprint, schema, [left, right])
-        self._left = left
-        self._right = right
+        width = len(left.schema.columns)
+        self._left = _Side(left, tuple(c for c in columns if c < width))
+        self._right = _Side(right, tuple(c - width for c in columns if c >= width))
         self._joined = Joined(schema.arrow, residual)
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""
-        left, right = self._left.delta, self._right.delta
+        left, right = self._left.arranged.delta, self._right.arranged.delta
         one = self._half(left.rows, self._left, self._right, Span(lower - 1, None), left=True)
         two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower), left=False)
         return merged(_both(one, two), left, right)
 
-    def _half(self, probes: Updates | None, mine: ArrangeNode, other: ArrangeNode, span: Span, *, left: bool) -> Delta:
-        if probes is None or not len(probes):
+    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span, *, left: bool) -> Delta:
+        if updates is None or not len(updates):
             return QUIET
-        keys, nulls = mine.keys(probes)
-        return join_trace(probes, keys, nulls, other.trace.spine, span, self._joined, left=left)
+        probes = mine.probes(updates)
+        if not len(probes.updates):
+            return QUIET
+        return join_trace(probes, other.arranged.trace.spine, other.held, span, self._joined, left=left)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The left side's content joined with the right trace at `as_of`."""
-        left, right = self._left.content(as_of, memo), self._right.content(as_of, memo)
-        self._right.trace.check_faithful(as_of)
+        left, right = self._left.arranged.content(as_of, memo), self._right.arranged.content(as_of, memo)
+        self._right.arranged.trace.check_faithful(as_of)
         pairs = self._half(left.rows, self._left, self._right, Span(as_of, as_of + 1), left=True)
         return merged(pairs, left, right)
 

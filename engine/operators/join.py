@@ -1,7 +1,7 @@
 """The inner equi-join of updates with a trace: each pair once, at the later of its two times.
 
 Always: NULL keys meet nothing; a residual that fails, or a multiplicity that overflows, is an error update; the rows
-are left columns ++ right columns whichever side the updates are of. Called by the dataflow's join nodes.
+hold columns of the left before those of the right, whichever side the updates are of. Called by the dataflow's join nodes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,18 @@ class Span(NamedTuple):
     until: int | None
 
 
+class Probes(NamedTuple):
+    """Updates to look up: the `keys` of all of them, the positions of those without NULL (None: all), and which of
+    their columns the join's rows hold."""
+
+    updates: Updates
+    keys: Keys
+    nulls: Int64s | None
+    held: Sequence[int]
+
+
 class Joined(NamedTuple):
-    """What a join makes of pairs: `schema` of left ++ right, and the residual over that row."""
+    """What a join makes of pairs: `schema` of the columns held, left before right, and the residual over that row."""
 
     schema: pa.Schema
     residual: Expr | None
@@ -53,13 +63,12 @@ def without_nulls(rows: pa.RecordBatch, key: Sequence[int]) -> Int64s | None:
     return None if mask is None else np.flatnonzero(mask)
 
 
-def join_trace(
-    probes: Updates, keys: Keys, nulls: Int64s | None, spine: Spine, span: Span, joined: Joined, *, left: bool
-) -> Delta:
-    """`probes` joined with the updates of `spine` in `span`. `left`: the probes are the left side.
+def join_trace(probes: Probes, spine: Spine, held: Sequence[int], span: Span, joined: Joined, *, left: bool) -> Delta:
+    """`probes` joined with the updates of `spine` in `span`, of which the rows hold the columns `held`.
 
-    `keys`: of every probe; `nulls`: what `without_nulls` said of them.
+    `left`: the probes are the left side.
     """
+    updates, keys, nulls, _ = probes
     if nulls is not None:
         if not len(nulls):
             return QUIET
@@ -71,13 +80,14 @@ def join_trace(
     probe = matches.probe if nulls is None else nulls[matches.probe]
     times, diffs = np.empty(n, np.int64), np.empty(n, np.int64)
     bad = np.empty(n, np.uint8)
-    lost = pair(probe, probes.times, probes.diffs, matches.times, matches.diffs, times, diffs, bad)
+    lost = pair(probe, updates.times, updates.diffs, matches.times, matches.diffs, times, diffs, bad)
+    own = updates.rows.select(list(probes.held))
     rows: list[Updates | None] = []
     errors: list[Updates | None] = []
     for start in range(0, n, FUEL):
         stop = min(start + FUEL, n)
-        others = (matches if stop - start == n else matches.take(np.arange(start, stop))).rows()
-        mine = take_rows(probes.rows, probe[start:stop])
+        others = (matches if stop - start == n else matches.take(np.arange(start, stop))).rows(held)
+        mine = take_rows(own, probe[start:stop])
         columns = [*mine.columns, *others.columns] if left else [*others.columns, *mine.columns]
         pairs = Updates(rows_of(columns, joined.schema, stop - start), times[start:stop], diffs[start:stop])
         found = split(pairs, message_where(bad[start:stop], OVERFLOW) if lost else None)

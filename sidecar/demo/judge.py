@@ -91,6 +91,7 @@ class Judge:
             version = str(lsns.get("lake", 0))
             found = oracle.answers(db, lsn, with_views(self.views), {"headrace.lake_version": version})
         self.verdict.compare_all(f"the end, LSN {lsn}", self.views, rows, found)
+        self.mirror.close()
 
     def _await(self, sink: psycopg.Connection, lsn: int) -> tuple[int, dict[str, int], dict[str, Any]]:
         """The Postgres sink once it has passed `lsn` (heartbeats move it on)."""
