@@ -269,7 +269,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     epoch = manifest.epoch if manifest else 0
     store = CheckpointStore(generation, program())
     if manifest is not None:
-        layouts = {name: arranged.layout for name, arranged in flow.arrangements().items()}
+        layouts = {name: arranged.layout for name, arranged in flow.registry.arrangements().items()}
         batches, files = load_batches(manifest, generation, layouts)
         store.adopt(batches, files)
         flow.restore(epoch + 1, batches)
