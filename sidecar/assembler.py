@@ -8,7 +8,7 @@ and held back from the positions by `pending_positions`. The reclock is the only
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -17,6 +17,7 @@ import numpy as np
 
 from connectors.changes import Decoded, Heartbeat, SnapshotMark, TableChanges, TransactionMark, VersionMark
 from engine.batch import key_lanes
+from engine.batch.updates import TRUNCATE
 from engine.errors import HeadraceError
 
 MEMORY_OF_TRANSACTIONS = 1_000_000
@@ -199,6 +200,7 @@ class TransactionAssembler:
     def __init__(self, tables: Mapping[str, str], *, in_order: bool = False) -> None:
         self._tables = dict(tables)
         self._in_order = in_order
+        self._leaves = Counter(table for name, table in tables.items() if name != table)
         self._pending: dict[int, _Pending] = {}
         self._ends: deque[TransactionMark] = deque()
         self._bound: dict[int, int] = {}
@@ -208,10 +210,6 @@ class TransactionAssembler:
         self._loose: list[Slice] = []
         self._saw_end = self._finished = False
         self.heartbeat: Heartbeat | None = None
-
-    def subscribe(self, names: Mapping[str, str]) -> None:
-        """Tables learnt from messages."""
-        self._tables.update(names)
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for a second snapshot."""
@@ -300,6 +298,7 @@ class TransactionAssembler:
                 break
             self._ends.popleft()
             slices = pending.whole() if pending else ()
+            self._check_truncates(slices)
             self._pending.pop(end.transaction, None)
             self._remember(end.transaction, end.lsn)
             at = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
@@ -307,6 +306,22 @@ class TransactionAssembler:
         if self._loose:
             out.extend(self._cut())
         return out
+
+    def _check_truncates(self, slices: Sequence[Slice]) -> None:
+        """A leaf's TRUNCATE empties that leaf alone, and which rows are its own we do not know: all leaves or none."""
+        emptied: dict[str, list[Slice]] = {}
+        for s in slices:
+            if s.changes.table in self._leaves and (s.changes.kinds[s.start : s.stop] == TRUNCATE).any():
+                emptied.setdefault(s.changes.table, []).append(s)
+        for table, found in emptied.items():
+            topics = {s.changes.topic for s in found}
+            if len(topics) < self._leaves[table] and not any(t.endswith(f".{table}") for t in topics):
+                first = found[0].changes
+                raise ContinuityError(
+                    "one partition of a table was truncated", table=table, topic=first.topic, partition=first.partition,
+                    offset=int(first.offsets[found[0].start]),
+                    hint="delete the rows instead, or start with an empty state folder and a new snapshot",
+                )  # fmt: skip
 
     def _cut(self) -> list[Transaction]:
         """Rows without metadata: one transaction a poll, or, in order of emission, one a run of a txId."""

@@ -28,7 +28,7 @@ LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
 LOG_EPOCHS = 200_000
 WATCH_SECONDS = 0.25
-FUEL = 100_000
+FUEL = 20_000
 """Updates that idle merging may handle in one go."""
 
 

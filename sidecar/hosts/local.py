@@ -20,6 +20,10 @@ from sidecar.runtime import Runtime
 from sidecar.wiring import Running, build, understand
 
 
+SWITCH_SECONDS = 0.0005
+"""How long the loop may keep the interpreter from the sinks' threads, which need it for moments only."""
+
+
 def serve(settings: Settings, *, as_json: bool = False) -> None:
     """Run until told to stop. Raises HeadraceError when a part fails; exits 0 after a drain."""
     warm()
@@ -30,6 +34,7 @@ def serve(settings: Settings, *, as_json: bool = False) -> None:
     door = _open_door(settings, running, board)
     stop_on_signals(runtime)
     gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         _say(as_json, event="running", name=settings.config.name, http=door.address if door else None,
              epoch=runtime.epoch, generation=runtime.parts.generation)  # fmt: skip

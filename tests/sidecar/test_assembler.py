@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.changes import TableChanges
+from engine.batch.updates import TRUNCATE
 from sidecar.assembler import ContinuityError, Transaction, TransactionAssembler, VersionAssembler
 from tests.sidecar.streams import changes, decoded, end, notified, version_end
 
@@ -170,6 +173,22 @@ def test_any_interleaving_gives_the_same_transactions(seed: int) -> None:
         a.accept(decoded(streams[name].pop(0)))
         given_ += a.complete()
     assert [(t.id, rows(t)) for t in given_] == expected
+
+
+def test_a_truncate_of_one_leaf_is_refused_and_of_all_leaves_passes() -> None:
+    def truncate(leaf: str, order: int) -> TableChanges:
+        run = changes("s.p", [(0, None)], txid=5, orders=[order], lsn=order, kinds=[TRUNCATE])
+        return replace(run, topic=f"p.s.{leaf}")
+
+    for leaves, whole in ((("p1",), False), (("p1", "p2"), True)):
+        a = TransactionAssembler({"s.p": "s.p", "s.p1": "s.p", "s.p2": "s.p"})
+        a.accept(decoded(notified("skipped"), *(truncate(leaf, i) for i, leaf in enumerate(leaves, 1))))
+        a.accept(decoded(end(5, 9, {"s.p": len(leaves)})))
+        if whole:
+            assert ids(a.complete()) == [5]
+        else:
+            with pytest.raises(ContinuityError, match=r"one partition of a table was truncated .*topic=p\.s\.p1"):
+                a.complete()
 
 
 def test_a_version_waits_for_every_partition_of_every_table() -> None:

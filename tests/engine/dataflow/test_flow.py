@@ -222,3 +222,24 @@ def test_upserts_in_the_past_are_refused() -> None:
         push(flow, "items", ITEMS, (4, UPSERT, (1, 1, "a")))
     with pytest.raises(InvariantBroken, match="declared twice"):
         flow.table("items", GROUPS)
+
+
+def test_a_join_of_chosen_columns_is_that_part_of_the_whole_one_and_other_columns_change_nothing() -> None:
+    flow = Dataflow()
+    items, groups = flow.table("items", ITEMS), flow.table("groups", GROUPS)
+    whole = items.join(groups, [1], [0]).project(
+        [ColumnRef(0, INTEGER), ColumnRef(4, TEXT)], Schema((Column("id", INTEGER), Column("title", TEXT)))
+    )
+    chosen = items.join(groups, [1], [0], None, [0, 4])
+    outputs = whole.output("whole"), chosen.output("chosen")
+    push(flow, "items", ITEMS, (0, UPSERT, (1, 1, "a")), (0, UPSERT, (2, 1, "b")), (1, UPSERT, (3, None, "c")))
+    push(flow, "groups", GROUPS, (0, UPSERT, (1, "one")), (1, UPSERT, (1, "uno")))
+    flow.step(2)
+    first, second = (taken(o) for o in outputs)
+    assert first == second
+    assert (1, (2, "uno"), 1) in second[0]
+    push(flow, "items", ITEMS, (2, UPSERT, (1, 1, "other name")))
+    flow.step(3)
+    assert chosen.node.delta.rows is None
+    assert taken(outputs[0]) == taken(outputs[1]) == ([], [])
+    assert chosen.snapshot(2)[0].rows.to_pylist() == whole.snapshot(2)[0].rows.to_pylist()
