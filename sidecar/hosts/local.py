@@ -19,7 +19,6 @@ from sidecar.metrics import memory
 from sidecar.runtime import Runtime
 from sidecar.wiring import Running, build, understand
 
-
 SWITCH_SECONDS = 0.0005
 """How long the loop may keep the interpreter from the sinks' threads, which need it for moments only."""
 
