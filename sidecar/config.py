@@ -117,6 +117,7 @@ class PostgresSinkConfig(StrictModel):
     name: str = Field(pattern=NAME)
     type: Literal["postgres"]
     url: SecretStr = Field(description="libpq URL; TLS by sslmode=… in it")
+    interval_ms: int = Field(default=0, ge=0, description="at most one write in so many milliseconds")
     schema_: str = Field(default="headrace", alias="schema", pattern=NAME, description="schema of the tables")
 
     @field_validator("url")
@@ -134,6 +135,11 @@ class KafkaSinkConfig(StrictModel):
     type: Literal["kafka"]
     topic_prefix: str = Field(default="views.", description="put before the view's name")
     format: Literal["json"] = "json"
+    interval_ms: int = Field(
+        default=40,
+        ge=0,
+        description="at most one transaction in so many milliseconds; each costs the broker a commit a topic",
+    )
     kafka: dict[str, str | int | float | bool] | None = Field(
         default=None, description="librdkafka keys of this sink; those of `kafka` unless given"
     )

@@ -111,13 +111,14 @@ def _merge(parts: Sequence[ViewChanges]) -> ViewChanges:
 
 
 class Group:
-    """The views of one sink: one frontier, written by one thread."""
+    """The views of one sink: one frontier, written by one thread, at most once in `interval` seconds."""
 
     def __init__(
         self,
         sink: Sink,
         *,
         threaded: bool = True,
+        interval: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.sink = sink
@@ -125,6 +126,7 @@ class Group:
         self.epoch = 0
         self._written: Written = lambda *_: None
         self._clock = clock
+        self._interval = interval
         self._backlog = _Backlog()
         self._told: dict[str, str] = {}
         self._changed = threading.Condition()
@@ -199,11 +201,16 @@ class Group:
             raise self._failure
 
     def _run(self) -> None:
+        written = float("-inf")
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._backlog.frontier is not None or self._closing)
+                pause = written + self._interval - self._clock()
+                if pause > 0:
+                    self._changed.wait_for(lambda: self._closing, pause)
                 if self._closing:
                     return
+            written = self._clock()
             try:
                 self._write_once()
             except BaseException as failure:

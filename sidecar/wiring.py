@@ -311,7 +311,7 @@ def _open_sinks(
         if not views:
             continue
         sink = make_sink(settings, config)
-        group = Group(sink)
+        group = Group(sink, interval=config.interval_ms / 1000)
         closers.append(group.close)
         states[config.name] = sink.open(views)
         groups.append(group)
