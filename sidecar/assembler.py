@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from connectors.changes import Decoded, Heartbeat, SnapshotMark, TableChanges, TransactionMark, VersionMark
-from engine.batch import key_lanes
+from connectors.changes import Decoded, SnapshotMark, TableChanges, TransactionMark
 from engine.batch.updates import TRUNCATE
 from engine.errors import HeadraceError
 
@@ -209,7 +208,6 @@ class TransactionAssembler:
         self._snapshot_lsn: int | None = None
         self._loose: list[Slice] = []
         self._saw_end = self._finished = False
-        self.heartbeat: Heartbeat | None = None
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for a second snapshot."""
@@ -222,11 +220,8 @@ class TransactionAssembler:
                 if mark.status == "END" and mark.lsn > self._bound_lsn:
                     self._ends.append(mark)
                     self._snapshot.ended |= self._in_order
-            elif isinstance(mark, SnapshotMark):
-                if self._snapshot_lsn is None:
-                    self._snapshot.mark(mark)
-            elif isinstance(mark, Heartbeat):
-                self.heartbeat = mark
+            elif isinstance(mark, SnapshotMark) and self._snapshot_lsn is None:
+                self._snapshot.mark(mark)
 
     def _accept_changes(self, changes: TableChanges) -> None:
         initial = changes.snapshot == 1
@@ -402,101 +397,3 @@ class TransactionAssembler:
                 self._remember(txid, lsn)
             else:
                 self._snapshot_lsn = max(self._snapshot_lsn, lsn)
-
-
-class VersionAssembler:
-    """Spark: a version is complete when one attempt's END of every partition of every table is there with all its keys.
-
-    `keys`: table → positions of its primary key. Versions are given in ascending order; rows of other attempts, and
-    repetitions of a task (the same key again), change nothing.
-    """
-
-    def __init__(self, keys: Mapping[str, tuple[int, ...]]) -> None:
-        self._keys = dict(keys)
-        self._rows: dict[tuple[int, int], list[Slice]] = {}
-        self._marks: dict[tuple[int, int], dict[tuple[str, int], VersionMark]] = {}
-        self._given = -1
-
-    def accept(self, decoded: Decoded) -> None:
-        """Take in what a format decoded."""
-        for changes in decoded.changes:
-            if not len(changes):
-                continue
-            order = np.stack([changes.transactions, changes.attempts])
-            step = (order[:, 1:] != order[:, :-1]).any(axis=0)
-            for start, stop in runs(np.concatenate([[0], np.cumsum(step)])):
-                at = (int(changes.transactions[start]), int(changes.attempts[start]))
-                if at[0] > self._given:
-                    self._rows.setdefault(at, []).append(Slice(changes, start, stop))
-        for mark in decoded.marks:
-            if isinstance(mark, VersionMark) and mark.version > self._given:
-                self._marks.setdefault((mark.version, mark.attempt), {})[(mark.table, mark.partition)] = mark
-
-    def complete(self) -> list[Transaction]:
-        """Complete versions, ascending; a lower version that never completes is passed by a higher that did."""
-        out = []
-        for version, attempt in sorted(self._marks):
-            if version > self._given and not self._missing(version, attempt):
-                slices = tuple(self._rows.get((version, attempt), ()))
-                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
-                out.append(Transaction("version", version, version, at, slices))
-                self._forget(version)
-        return out
-
-    def _missing(self, version: int, attempt: int) -> dict[str, int]:
-        marks = self._marks[version, attempt]
-        first = next(iter(marks.values()))
-        missing: dict[str, int] = {}
-        for table in first.tables:
-            partitions = [m for (t, _), m in marks.items() if t == table]
-            if not partitions or len(partitions) < partitions[0].partitions:
-                missing[table] = missing.get(table, 0) + 1
-                continue
-            for mark in partitions:
-                lack = mark.count - self._distinct(table, mark)
-                if lack > 0:
-                    missing[table] = missing.get(table, 0) + lack
-        return missing
-
-    def _distinct(self, table: str, mark: VersionMark) -> int:
-        hashes = []
-        for s in self._rows.get((mark.version, mark.attempt), ()):
-            if s.changes.table == table and s.changes.partition == mark.partition:
-                keys = key_lanes(s.changes.rows.slice(s.start, s.stop - s.start), self._keys[table])
-                hashes.append(np.stack([keys.hash, keys.check]))
-        return len(np.unique(np.concatenate(hashes, axis=1), axis=1).T) if hashes else 0
-
-    def _forget(self, version: int) -> None:
-        self._given = version
-        self._rows = {k: v for k, v in self._rows.items() if k[0] > version}
-        self._marks = {k: v for k, v in self._marks.items() if k[0] > version}
-
-    def pending_positions(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) → the oldest offset of what is not given yet."""
-        out: dict[tuple[str, int], int] = {}
-        for slices in self._rows.values():
-            for s in slices:
-                key = (s.changes.topic, s.changes.partition)
-                offset = int(s.changes.offsets[s.start])
-                out[key] = min(out.get(key, offset), offset)
-        for marks in self._marks.values():
-            for mark in marks.values():
-                key = (mark.topic, mark.partition)
-                out[key] = min(out.get(key, mark.offset), mark.offset)
-        return out
-
-    def waiting(self) -> Waiting | None:
-        """What the oldest version with an END waits for, or None."""
-        for version, attempt in sorted(self._marks):
-            missing = self._missing(version, attempt)
-            if missing:
-                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
-                return Waiting("version", version, missing, at)
-        return None
-
-    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
-        """Continue after these versions."""
-        self._given = max((v for v, _ in bound), default=self._given)
-
-    def finish(self) -> None:
-        """Nothing more comes; incomplete versions stay out."""

@@ -22,6 +22,7 @@ from connectors.sink import SourceFrontier
 from engine.batch import Batch, Layout
 from engine.batch.codec import decode, encode
 from engine.errors import HeadraceError
+from engine.schema import Schema
 from sidecar.generation import Generation
 from sidecar.reclock import read_positions
 
@@ -212,6 +213,27 @@ def _map_batch(path: Path, file: BatchFile, layout: Layout, arrangement: str) ->
     if len(mapped) != file.bytes or hashlib.blake2b(mapped, digest_size=20).hexdigest() != file.name:
         raise CheckpointError("a batch of the checkpoint was altered", file=path, arrangement=arrangement, hint=hint)
     return decode(pa.py_buffer(mapped), layout)
+
+
+def table_facts(tables: Mapping[str, Schema]) -> dict[str, Any]:
+    """The tables as a manifest keeps them: columns with types, and keys."""
+    return {
+        name: {"columns": [[c.name, c.type.sql()] for c in schema.columns], "key": list(schema.key or ())}
+        for name, schema in tables.items()
+    }
+
+
+def check_tables(manifest: Manifest | None, facts: Mapping[str, Any]) -> None:
+    """Raise CheckpointError where a table in use is not what the checkpoint holds of it."""
+    if manifest is None:
+        return
+    for name, fact in facts.items():
+        if manifest.tables.get(name) != fact:
+            change = "was not read before" if name not in manifest.tables else "has other columns or another key"
+            raise CheckpointError(
+                f"the state folder does not fit: the table {change}", table=name,
+                hint="start with an empty state folder; the views are then read anew from the topics",
+            )  # fmt: skip
 
 
 def replace_durably(path: Path, data: bytes) -> None:

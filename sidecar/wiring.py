@@ -28,8 +28,15 @@ from connectors.source import Source
 from engine.dataflow import Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
-from sidecar.assembler import Assembler, TransactionAssembler, VersionAssembler
-from sidecar.checkpoint import CheckpointError, CheckpointStore, Manifest, load_batches, read_manifest
+from sidecar.assembler import Assembler, TransactionAssembler
+from sidecar.checkpoint import (
+    CheckpointStore,
+    Manifest,
+    check_tables,
+    load_batches,
+    read_manifest,
+    table_facts,
+)
 from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, SourceConfig, kafka_settings
 from sidecar.emit import Group, ViewState
 from sidecar.generation import carry_over, sweep_generations, take_generation
@@ -37,6 +44,7 @@ from sidecar.ingest import Intake
 from sidecar.metrics import Metrics
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
+from sidecar.versions import VersionAssembler
 from views import spec
 from views.catalog import Catalog
 from views.compile import CompiledView, compile_views
@@ -262,7 +270,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     carry_over(generation, previous)
     manifest = read_manifest(generation.manifest)
     facts = table_facts(tables)
-    _check_tables(manifest, facts)
+    check_tables(manifest, facts)
 
     flow = Dataflow()
     views = _render(compiled, tables, flow)
@@ -358,26 +366,6 @@ def _open_intakes(
 
 def _declared(settings: Settings) -> set[str]:
     return {t.name for s in settings.config.sources for t in s.tables or ()}
-
-
-def table_facts(tables: Mapping[str, Schema]) -> dict[str, Any]:
-    """The tables as a manifest keeps them: columns with types, and keys."""
-    return {
-        name: {"columns": [[c.name, c.type.sql()] for c in schema.columns], "key": list(schema.key or ())}
-        for name, schema in tables.items()
-    }
-
-
-def _check_tables(manifest: Manifest | None, facts: Mapping[str, Any]) -> None:
-    if manifest is None:
-        return
-    for name, fact in facts.items():
-        if manifest.tables.get(name) != fact:
-            change = "was not read before" if name not in manifest.tables else "has other columns or another key"
-            raise CheckpointError(
-                f"the state folder does not fit: the table {change}", table=name,
-                hint="start with an empty state folder; the views are then read anew from the topics",
-            )  # fmt: skip
 
 
 def _reconcile(runtime: Runtime, states: Mapping[str, SinkState], newest: int) -> None:

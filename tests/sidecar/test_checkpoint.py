@@ -1,0 +1,137 @@
+"""A checkpoint is complete or absent, and whatever is not as it was written is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.sink import SourceFrontier
+from engine.batch import Batch, Description, Layout, Updates
+from sidecar.checkpoint import (
+    Capture,
+    CheckpointError,
+    CheckpointStore,
+    Manifest,
+    ViewRecord,
+    check_tables,
+    load_batches,
+    read_manifest,
+    table_facts,
+)
+from sidecar.generation import Generation, carry_over, take_generation
+from tests.sidecar.streams import SCHEMA
+
+LAYOUT = Layout(SCHEMA, (0,))
+
+
+def batch(*ids: int) -> Batch:
+    rows = pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(ids, pa.int64())], schema=SCHEMA.arrow)
+    ones = np.ones(len(ids), np.int64)
+    return Batch.seal(LAYOUT, Updates(rows, ones, ones), Description.epochs(0, 2))
+
+
+def generation(state: Path) -> Generation:
+    fresh, previous = take_generation(state)
+    carry_over(fresh, previous)
+    return fresh
+
+
+def capture(epoch: int, *batches: Batch) -> Capture:
+    sources = {"shop": SourceFrontier({"t": {0: 7}}, 70, 700)}
+    return Capture(epoch, sources, {"a@0": batches}, {"v": ViewRecord("f", {"oops": 2})}, table_facts({"s.t": SCHEMA}))
+
+
+def loaded(state: Generation) -> list[list[int]]:
+    manifest = read_manifest(state.manifest)
+    assert manifest is not None
+    batches, _ = load_batches(manifest, state, {"a@0": LAYOUT})
+    return [sorted(b.updates().rows.column(0).to_pylist()) for b in batches["a@0"]]
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    CheckpointStore(state, "p 1").write(capture(5, batch(1, 2), batch(3)))
+    manifest = read_manifest(state.manifest)
+    assert manifest is not None
+    assert (manifest.epoch, manifest.program) == (5, "p 1")
+    assert manifest.sources["shop"].positions == {"t": {0: 7}}
+    assert manifest.views["v"].errors == {"oops": 2}
+    assert loaded(state) == [[1, 2], [3]]
+
+
+def test_a_batch_is_written_once_and_swept_when_no_manifest_names_it(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    store = CheckpointStore(state, "p")
+    kept, gone = batch(1), batch(2)
+    store.write(capture(1, kept, gone))
+    before = {p.name: p.stat().st_ino for p in state.batches.iterdir()}
+    store.write(capture(2, kept, batch(3)))
+    after = {p.name: p.stat().st_ino for p in state.batches.iterdir()}
+    assert len(before) == len(after) == 2
+    assert len(before.items() & after.items()) == 1
+    assert loaded(state) == [[1], [3]]
+
+
+def test_the_next_generation_reads_what_the_last_one_wrote_and_the_last_one_cannot_harm_it(tmp_path: Path) -> None:
+    old = generation(tmp_path)
+    store = CheckpointStore(old, "p")
+    store.write(capture(1, batch(1)))
+    new = generation(tmp_path)
+    store.write(capture(2, batch(2)))
+    assert loaded(new) == [[1]]
+    assert loaded(old) == [[2]]
+
+
+def test_an_altered_or_missing_batch_is_refused_by_name(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    CheckpointStore(state, "p").write(capture(1, batch(1)))
+    (file,) = state.batches.iterdir()
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"altered .*{file.name}"):
+        loaded(state)
+    file.unlink()
+    with pytest.raises(CheckpointError, match=f"cannot be read .*{file.name}"):
+        loaded(state)
+
+
+def test_a_state_folder_of_another_version_or_a_torn_manifest_is_refused(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    CheckpointStore(state, "p").write(capture(1, batch(1)))
+    body = json.loads(state.manifest.read_bytes())
+    state.manifest.write_text(json.dumps({**body, "format": 99}))
+    with pytest.raises(CheckpointError, match=r"another version .*found=99"):
+        read_manifest(state.manifest)
+    state.manifest.write_text(json.dumps(body)[:50])
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_manifest(state.manifest)
+
+
+def test_tables_that_changed_are_refused(tmp_path: Path) -> None:
+    facts = table_facts({"s.t": SCHEMA})
+    manifest = Manifest(1, {}, {}, {}, facts, "p")
+    check_tables(manifest, facts)
+    with pytest.raises(CheckpointError, match=r"was not read before .*s\.new"):
+        check_tables(manifest, {**facts, "s.new": facts["s.t"]})
+    with pytest.raises(CheckpointError, match="other columns"):
+        check_tables(manifest, {"s.t": {"columns": [], "key": []}})
+
+
+def test_a_full_disk_is_named_and_the_last_checkpoint_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = generation(tmp_path)
+    store = CheckpointStore(state, "p")
+    store.write(capture(1, batch(1)))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        store.write(capture(2, batch(2)))
+    monkeypatch.undo()
+    assert loaded(state) == [[1]]
