@@ -52,7 +52,7 @@ $(VENV)/.kernels: $(VENV)/.ready $(wildcard engine/kernels/*.py)
 	@touch $@
 
 demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C)
-	$(PY) -m sidecar.demo --duration $(DURATION)
+	$(PY) -m sidecar.demo --duration $(DURATION) $(if $(WRONG_DIFF),--wrong-diff)
 
 test: setup jars kernels ## all tests, with real servers
 	$(PY) -m pytest
