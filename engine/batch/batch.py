@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.description import Description
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys
 from engine.batch.layout import Ids, Lane, Layout, constant_lane, stretched
 from engine.batch.payload import conformed, take_rows, unpinned
@@ -91,8 +92,11 @@ class Batch:
         if size >= _WORTH_ELIDING:
             facts = (elided(times), elided(updates.diffs), facts[2])
         sealed_ids, sealed, distinct = seal_lanes(ids, facts)
-        payload = unpinned(conformed(updates.rows, layout.arrow))
-        return cls.of(layout, description, sealed_ids, sealed, payload, distinct)
+        rows = conformed(updates.rows, layout.arrow)
+        made = cls.of(layout, description, sealed_ids, sealed, unpinned(rows), distinct)
+        if made.payload is rows:
+            made.__dict__["struct"] = updates.struct  # the same buffers, exported already to be hashed
+        return made
 
     @classmethod
     def empty(cls, layout: Layout, description: Description) -> Batch:
@@ -128,7 +132,9 @@ class Batch:
 
     def described(self, description: Description) -> Batch:
         """The same updates under another description."""
-        return Batch(self.layout, description, self.ids, self.facts, self.payload, self.distinct)
+        made = Batch(self.layout, description, self.ids, self.facts, self.payload, self.distinct)
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("addresses", "nbytes", "struct")})
+        return made
 
     @cached_property
     def nbytes(self) -> int:
@@ -138,10 +144,15 @@ class Batch:
 
     @cached_property
     def addresses(self) -> Int64s:
-        """Where the lanes lie, for kernels that see many batches: (address, stride) of each of the eight; the size."""
+        """Where lanes and payload lie, for kernels that see many batches: a row of the table that `seek` describes."""
         found = np.empty(seek.COLUMNS, np.int64)
-        seek.locate(self.ids, self.facts, found)
+        seek.locate(self.ids, self.facts, self.struct.address, found)
         return found
+
+    @cached_property
+    def struct(self) -> Exported:
+        """The payload as kernels see it."""
+        return Exported(self.payload)
 
     def check_order(self) -> None:
         """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""

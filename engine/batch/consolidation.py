@@ -8,7 +8,7 @@ from engine.batch.batch import seal_lanes
 from engine.batch.keys import HashPlan, image_plan, lanes_of
 from engine.batch.layout import constant_lane
 from engine.batch.payload import take_rows
-from engine.batch.updates import Updates
+from engine.batch.updates import Int64s, Updates
 
 
 def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
@@ -29,6 +29,16 @@ def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
     if len(positions) == len(updates) and (positions[1:] > positions[:-1]).all():
         return updates
     return Updates(take_rows(updates.rows, positions), times, diffs)
+
+
+def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
+    """Times, diffs and positions of the updates left when rows count as equal whose images under `plan` are.
+
+    Positions are those of the first of equal rows. Ordered by fingerprint, then time. Raises DiffOverflow.
+    """
+    high, low, _ = lanes_of(updates, plan)
+    none = constant_lane(0, len(updates))
+    return seal_lanes((high, low, none, none, none), (updates.times, updates.diffs, np.arange(len(updates))))[1]
 
 
 def _none(updates: Updates) -> Updates:

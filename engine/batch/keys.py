@@ -124,14 +124,19 @@ def _key_plan(lanes: tuple[pa.DataType, ...], columns: tuple[int, ...], types: t
 
 def image_plan(schema: pa.Schema) -> HashPlan:
     """How to hash the identical image of whole rows: the same plan for the same lanes, whatever their names."""
-    return _image_plan(tuple(schema.types))
+    return _columns_plan(tuple(schema.types), tuple(range(len(schema))))
+
+
+def columns_plan(schema: pa.Schema, columns: Sequence[int]) -> HashPlan:
+    """How to hash the identical image of some columns of rows: the same plan for the same lanes at the same places."""
+    return _columns_plan(tuple(schema.field(c).type for c in columns), tuple(columns))
 
 
 @lru_cache(maxsize=4096)
-def _image_plan(lanes: tuple[pa.DataType, ...]) -> HashPlan:
+def _columns_plan(lanes: tuple[pa.DataType, ...], columns: tuple[int, ...]) -> HashPlan:
     steps = np.zeros((len(lanes), 4), np.int64)
-    for k, arrow in enumerate(lanes):
-        steps[k] = (k, lane_code(arrow), hashing.IMAGE, _width(arrow))
+    for k, (column, arrow) in enumerate(zip(columns, lanes, strict=True)):
+        steps[k] = (column, lane_code(arrow), hashing.IMAGE, _width(arrow))
     return HashPlan(steps, exact=False)
 
 

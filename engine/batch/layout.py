@@ -7,6 +7,7 @@ with one fingerprint sort alike. Called by whoever seals or looks up.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -26,6 +27,7 @@ from engine.batch.keys import (
     lanes_of,
     order_lane,
 )
+from engine.batch.payload import Assembly
 from engine.batch.updates import Int64s, Updates
 from engine.errors import InvariantBroken
 from engine.schema import DataType, Schema
@@ -63,6 +65,20 @@ class Layout:
     def image_plan(self) -> HashPlan:
         """How the rows' fingerprints are made."""
         return image_plan(self.arrow)
+
+    @cached_property
+    def _assemblies(self) -> dict[tuple[int, ...] | None, Assembly]:
+        return {}
+
+    def assembly(self, columns: Sequence[int] | None = None) -> Assembly:
+        """How rows of this layout, or of those of its `columns`, are put together from its payloads."""
+        chosen = None if columns is None else tuple(columns)
+        found = self._assemblies.get(chosen)
+        if found is None:
+            at = range(len(self.schema.columns)) if chosen is None else chosen
+            found = Assembly.of(pa.schema([self.arrow.field(k) for k in at]), at)
+            self._assemblies[chosen] = found
+        return found
 
     @cached_property
     def fingerprint(self) -> str:

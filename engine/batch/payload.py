@@ -1,22 +1,25 @@
-"""Moving Arrow rows: take and concatenate, by the cheapest way for the count.
+"""Moving Arrow rows: take, concatenate, and assemble from many payloads at once.
 
-Always: the result holds exactly the rows asked for, in the order asked for. Called by batches, mergers and lookups.
+Always: the result holds exactly the rows asked for, in the order asked for. Called by batches, mergers, lookups and
+operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from engine.batch.updates import Int64s
+from engine.kernels import assemble as kernels
 
 _FEW = 8
 """Up to so many rows, joining slices is cheaper than a take of every column (28 µs against 37 µs for eight columns)."""
 
-_FEW_MORE = 64
+_MANY = 256
+"""From so many rows on each column is assembled in memory of its own, so that keeping one does not keep the others."""
 
 _PINNED_BYTES = 1 << 16
 """Less than this is not worth a copy."""
@@ -71,37 +74,63 @@ def without_columns(schema: pa.Schema, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(empty).replace_schema_metadata(schema.metadata)
 
 
-def gather_rows(parts: Sequence[pa.RecordBatch], sources: Int64s, positions: Int64s) -> pa.RecordBatch:
-    """Row k is `parts[sources[k]]` at `positions[k]`; at least one part."""
-    size = len(positions)
-    if len(parts) == 1:
-        return take_rows(parts[0], positions)
-    if size == 0:
-        return parts[0].slice(0, 0)
-    first = int(sources[0])
-    if size == 1:
-        return parts[first].slice(int(positions[0]), 1)
-    if size <= _FEW:
-        return concat_rows([parts[s].slice(p, 1) for s, p in zip(sources.tolist(), positions.tolist(), strict=True)])
-    if bool((sources == first).all()):
-        return take_rows(parts[first], positions)
-    order = np.argsort(sources, kind="stable")
-    ordered = sources[order]
-    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    bounds = [0, *starts.tolist(), size]
-    pieces: list[pa.RecordBatch] = []
-    places = positions[order]
-    shift = 0
-    for begin, end in pairwise(bounds):
-        part = parts[int(ordered[begin])]
-        # A whole part that is hardly larger than what is wanted of it costs less than a take of its own.
-        if part.num_rows <= 2 * (end - begin) + _FEW_MORE:
-            places[begin:end] += shift
-        else:
-            part = take_rows(part, places[begin:end])
-            places[begin:end] = np.arange(shift, shift + end - begin)
-        pieces.append(part)
-        shift += part.num_rows
-    wanted = np.empty(size, np.int64)
-    wanted[order] = places
-    return take_rows(concat_rows(pieces), wanted)
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """How rows of `schema` are put together: `steps` is int64[columns, 3] of (column picked, width, lane).
+
+    `types`: of each column, and whether its values vary in length.
+    """
+
+    schema: pa.Schema
+    steps: Int64s
+    types: tuple[tuple[pa.DataType, bool], ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, columns: Sequence[int], lanes: Sequence[int] | None = None) -> Assembly:
+        """Column k of the result is column `columns[k]` of the payloads that lane `lanes[k]` (without: 0) picks from."""
+        steps = np.zeros((len(columns), 3), np.int64)
+        for k, (column, field) in enumerate(zip(columns, schema, strict=True)):
+            steps[k] = (column, _width(field.type), 0 if lanes is None else lanes[k])
+        return cls(schema, steps, tuple((f.type, _width(f.type) < 0) for f in schema))
+
+    def rows(self, structs: Int64s, sources: Int64s, positions: Int64s) -> pa.RecordBatch:
+        """Row k takes, for each lane, row `positions[lane, k]` of the payload at address `structs[sources[lane, k]]`.
+
+        `sources`, `positions`: int64[lanes, rows]. The payloads' owner keeps them alive during the call.
+        """
+        size = sources.shape[1]
+        if not len(self.steps):
+            return without_columns(self.schema, size)
+        columns: list[pa.Array] = []
+        stride = len(self.steps) if size < _MANY else 1
+        for start in range(0, len(self.steps), stride):
+            steps = self.steps[start : start + stride]
+            block, data, places = kernels.assemble(structs, steps, sources, positions)
+            types = self.types[start : start + stride]
+            columns += _wrapped(types, pa.py_buffer(block), pa.py_buffer(data), places.tolist(), size)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _wrapped(
+    types: Sequence[tuple[pa.DataType, bool]],
+    block: pa.Buffer,
+    data: pa.Buffer,
+    places: Sequence[Sequence[int]],
+    size: int,
+) -> list[pa.Array]:
+    columns = []
+    for (arrow, varies), (nulls, validity, values, length, begin, count) in zip(types, places, strict=True):
+        buffers = [block.slice(validity, (size + 7) >> 3) if nulls else None, block.slice(values, length)]
+        if varies:
+            buffers.append(data.slice(begin, count))
+        columns.append(pa.Array.from_buffers(arrow, size, buffers, nulls))
+    return columns
+
+
+def _width(arrow: pa.DataType) -> int:
+    """Bytes of a value, or one of the kernel's codes."""
+    if pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow):
+        return kernels.OFFSETS64
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        return kernels.OFFSETS32
+    return kernels.BITS if pa.types.is_boolean(arrow) else int(arrow.byte_width)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from engine.arrangement import Registry
-from engine.batch import Layout, consolidate
-from engine.batch.keys import Keys
+from engine.batch.consolidation import netted
+from engine.batch.keys import Keys, columns_plan
 from engine.batch.updates import Int64s, Updates, Upserts
 from engine.dataflow.intake import Intake
 from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
-from engine.operators.join import Joined, Probes, Span, join_trace, without_nulls
+from engine.operators.join import Probes, Span, join_trace, joined, without_nulls
 from engine.operators.multiset import count_rows
 from engine.operators.recompute import recompute
 from engine.operators.reduce import Shape, reduce_sums, results_from
@@ -123,28 +125,32 @@ class ArrangeNode(Node):
 
 
 class _Side:
-    """One side of a join: its arrangement, and what of its columns the join's rows hold.
+    """One input of a join, and which of its columns the join's rows hold.
 
-    `held`: positions in the side's own columns. `slim`: those and the key, which is all of a delta that a join needs.
+    `held`: positions in the side's own columns. `slim`: how rows of those and the key, which is all of a delta that a
+    join needs, are hashed; None where that is all columns.
     """
 
     def __init__(self, arranged: ArrangeNode, held: tuple[int, ...]) -> None:
         self.arranged = arranged
         self.held = held
-        kept = sorted({*held, *arranged.key})
-        self._slim = kept if len(kept) < len(arranged.schema.columns) else None
-        columns = tuple(arranged.schema.columns[k] for k in kept)
-        self._key = tuple(kept.index(k) for k in arranged.key)
-        self._layout = Layout(Schema(columns), self._key)
-        self._out = [kept.index(k) for k in held]
+        kept = tuple(sorted({*held, *arranged.key}))
+        whole = len(kept) == len(arranged.schema.columns)
+        self._slim = None if whole else columns_plan(arranged.schema.arrow, kept)
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
+        keys, valid = self.arranged.keys(updates)
         if self._slim is None:
-            keys, nulls = self.arranged.keys(updates)
-            return Probes(updates, keys, nulls, self.held)
-        slim = consolidate(Updates(updates.rows.select(self._slim), updates.times, updates.diffs))
-        return Probes(slim, self._layout.keys_of(slim), without_nulls(slim.rows, self._key), self._out)
+            times, diffs, positions = updates.times, updates.diffs, np.arange(len(updates))
+        else:
+            times, diffs, positions = netted(updates, self._slim)
+        if valid is not None:
+            kept = np.isin(positions, valid)
+            times, diffs, positions = times[kept], diffs[kept], positions[kept]
+        elif self._slim is None:
+            return Probes(updates.struct, positions, keys, times, diffs)
+        return Probes(updates.struct, positions, keys.take(positions), times, diffs)
 
 
 class JoinNode(Node):
@@ -165,30 +171,28 @@ class JoinNode(Node):
         width = len(left.schema.columns)
         self._left = _Side(left, tuple(c for c in columns if c < width))
         self._right = _Side(right, tuple(c - width for c in columns if c >= width))
-        self._joined = Joined(schema.arrow, residual)
+        self._from_left, self._from_right = joined(schema.arrow, self._left.held, self._right.held, residual)
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""
         left, right = self._left.arranged.delta, self._right.arranged.delta
-        one = self._half(left.rows, self._left, self._right, Span(lower - 1, None), left=True)
-        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower), left=False)
+        one = self._half(left.rows, self._left, self._right, Span(lower - 1, None))
+        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
         return merged(_both(one, two), left, right)
 
-    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span, *, left: bool) -> Delta:
+    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
         if updates is None or not len(updates):
             return QUIET
-        probes = mine.probes(updates)
-        if not len(probes.updates):
-            return QUIET
-        return join_trace(probes, other.arranged.trace.spine, other.held, span, self._joined, left=left)
+        joined = self._from_left if mine is self._left else self._from_right
+        return join_trace(mine.probes(updates), other.arranged.trace.spine, span, joined)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The left side's content joined with the right trace at `as_of`."""
         left, right = self._left.arranged.content(as_of, memo), self._right.arranged.content(as_of, memo)
         self._right.arranged.trace.check_faithful(as_of)
-        pairs = self._half(left.rows, self._left, self._right, Span(as_of, as_of + 1), left=True)
+        pairs = self._half(left.rows, self._left, self._right, Span(as_of, as_of + 1))
         return merged(pairs, left, right)
 
     def release(self) -> None:

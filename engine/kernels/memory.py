@@ -1,7 +1,8 @@
-"""Reads of fixed-width values at an address: how kernels see Arrow buffers and the lanes of many batches in one call.
+"""Reads of fixed-width values at an address, and copies: how kernels see Arrow buffers and the lanes of many batches.
 
-Always: the caller owns what the address points into and keeps it alive during the call; nothing is ever written.
-Addresses come from Arrow's C data interface or from numpy, never from data. Called by `hashing` and `seek`.
+Always: the caller owns what the address points into and keeps it alive during the call; only `copy` writes, and only
+into arrays born in the calling kernel. Addresses come from Arrow's C data interface or from numpy, never from data.
+Called by `hashing`, `seek` and `assemble`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from engine.kernels.compiler import JIT_OFF, helper
@@ -49,3 +51,28 @@ load_i64 = _loader(types.int64, ctypes.c_int64, np.int64)
 def address(lane: Any) -> Any:
     """Where the lane's first entry lies."""
     return lane.ctypes.data
+
+
+def _copier() -> Any:
+    if JIT_OFF:
+
+        def move(target: Any, source: Any, size: Any) -> None:
+            ctypes.memmove(int(target), int(source), int(size))
+
+        return move
+
+    @intrinsic
+    def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            pointer = context.get_data_type(types.uint8).as_pointer()
+            to, at = (builder.inttoptr(a, pointer) for a in args[:2])
+            cgutils.raw_memcpy(builder, to, at, args[2], 1, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), generate
+
+    return copy_bytes
+
+
+copy = _copier()
+"""copy(target, source, size): `size` bytes from address to address; the two do not overlap."""

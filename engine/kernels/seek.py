@@ -3,7 +3,8 @@
 
 Always: the answer is ordered by (probe, row, time) and, within a probe, consolidated; it depends on the updates in the
 trace and not on how they lie in batches. Batches come as a table of addresses: one row a batch, of (address, stride)
-for the five identity lanes, times, diffs and positions, then the count of entries. Called by `engine.trace.lookup`.
+for the five identity lanes, times, diffs and positions, then the count of entries and the address of the payload's
+struct. Called by `engine.trace.lookup`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from engine.kernels.consolidate import overflows
 from engine.kernels.memory import address, load_i64, load_u64
 from engine.kernels.order import sort_index
 
-COLUMNS = 17
+COLUMNS = 18
 """Width of a row of the table of batches."""
+
+STRUCT = 17
+"""Where in it the address of the payload's struct stands."""
 
 _TIMES, _DIFFS, _POSITIONS, _SIZE = 10, 12, 14, 16
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
 
 
-@kernel(types.void(IDS, FACTS, I64_NEW))
-def locate(ids, facts, out):
-    """One row of the table of batches: where these lanes lie, for as long as their owner keeps them."""
+@kernel(types.void(IDS, FACTS, types.int64, I64_NEW))
+def locate(ids, facts, struct, out):
+    """One row of the table of batches: where these lanes and this payload lie, for as long as their owner keeps them."""
     for k in range(5):
         out[2 * k] = address(ids[k])
         out[2 * k + 1] = ids[k].strides[0]
@@ -35,6 +39,7 @@ def locate(ids, facts, out):
         out[10 + 2 * k] = address(facts[k])
         out[11 + 2 * k] = facts[k].strides[0]
     out[_SIZE] = len(facts[0])
+    out[STRUCT] = struct
 
 
 @helper

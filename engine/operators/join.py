@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys
-from engine.batch.payload import take_rows
-from engine.batch.updates import Int64s, Updates
+from engine.batch.payload import Assembly
+from engine.batch.updates import Int64s, UInt8s, Updates
 from engine.kernels.join import pair
 from engine.operators.aggregates import message_where
-from engine.operators.delta import QUIET, Delta, concat, rows_of
+from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
 from engine.trace.spine import Spine
@@ -36,20 +37,31 @@ class Span(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Updates to look up: the `keys` of all of them, the positions of those without NULL (None: all), and which of
-    their columns the join's rows hold."""
+    """Updates to look up: the payload their rows lie in, and each one's position there, key, time and diff."""
 
-    updates: Updates
+    struct: Exported
+    positions: Int64s
     keys: Keys
-    nulls: Int64s | None
-    held: Sequence[int]
+    times: Int64s
+    diffs: Int64s
 
 
 class Joined(NamedTuple):
-    """What a join makes of pairs: `schema` of the columns held, left before right, and the residual over that row."""
+    """What a join makes of pairs: how their rows are put together (lane 0: the probes) and the residual over such a row."""
 
-    schema: pa.Schema
+    assembly: Assembly
     residual: Expr | None
+
+
+def joined(schema: pa.Schema, left: Sequence[int], right: Sequence[int], residual: Expr | None) -> tuple[Joined, Joined]:
+    """For probes of the left side and of the right: rows of `schema` hold columns `left` and `right` of the two."""
+    columns = [*left, *right]
+    sides = [0] * len(left) + [1] * len(right)
+    mirrored = [1 - side for side in sides]
+    return (
+        Joined(Assembly.of(schema, columns, sides), residual),
+        Joined(Assembly.of(schema, columns, mirrored), residual),
+    )
 
 
 def without_nulls(rows: pa.RecordBatch, key: Sequence[int]) -> Int64s | None:
@@ -63,37 +75,46 @@ def without_nulls(rows: pa.RecordBatch, key: Sequence[int]) -> Int64s | None:
     return None if mask is None else np.flatnonzero(mask)
 
 
-def join_trace(probes: Probes, spine: Spine, held: Sequence[int], span: Span, joined: Joined, *, left: bool) -> Delta:
-    """`probes` joined with the updates of `spine` in `span`, of which the rows hold the columns `held`.
-
-    `left`: the probes are the left side.
-    """
-    updates, keys, nulls, _ = probes
-    if nulls is not None:
-        if not len(nulls):
-            return QUIET
-        keys = keys.take(nulls)
-    matches = spine.gather(keys, span.since, span.until)
+def join_trace(probes: Probes, spine: Spine, span: Span, joined: Joined) -> Delta:
+    """`probes` joined with the updates of `spine` in `span`. Raises DiffOverflow."""
+    if not len(probes.keys):
+        return QUIET
+    matches = spine.gather(probes.keys, span.since, span.until)
     n = len(matches)
     if not n:
         return QUIET
-    probe = matches.probe if nulls is None else nulls[matches.probe]
     times, diffs = np.empty(n, np.int64), np.empty(n, np.int64)
     bad = np.empty(n, np.uint8)
-    lost = pair(probe, updates.times, updates.diffs, matches.times, matches.diffs, times, diffs, bad)
-    own = updates.rows.select(list(probes.held))
+    lost = pair(matches.probe, probes.times, probes.diffs, matches.times, matches.diffs, times, diffs, bad)
+    structs = np.empty(len(matches.structs) + 1, np.int64)
+    structs[0] = probes.struct.address
+    structs[1:] = matches.structs
+    lanes = np.empty((2, 2, n), np.int64)
+    sources, positions = lanes
+    sources[0] = 0
+    np.add(matches.places[0], 1, out=sources[1])
+    positions[0] = probes.positions[matches.probe]
+    positions[1] = matches.places[1]
+    if n <= FUEL:
+        return _pairs(joined, structs, lanes, times, diffs, bad if lost else None)
     rows: list[Updates | None] = []
     errors: list[Updates | None] = []
     for start in range(0, n, FUEL):
-        stop = min(start + FUEL, n)
-        others = (matches if stop - start == n else matches.take(np.arange(start, stop))).rows(held)
-        mine = take_rows(own, probe[start:stop])
-        columns = [*mine.columns, *others.columns] if left else [*others.columns, *mine.columns]
-        pairs = Updates(rows_of(columns, joined.schema, stop - start), times[start:stop], diffs[start:stop])
-        found = split(pairs, message_where(bad[start:stop], OVERFLOW) if lost else None)
-        if joined.residual is not None and found.rows is not None:
-            errors.append(found.errors)
-            found = filter_rows(found.rows, joined.residual)
+        cut = slice(start, start + FUEL)
+        part = np.ascontiguousarray(lanes[:, :, cut])
+        found = _pairs(joined, structs, part, times[cut], diffs[cut], bad[cut] if lost else None)
         rows.append(found.rows)
         errors.append(found.errors)
     return Delta(concat(rows), concat(errors))
+
+
+def _pairs(
+    joined: Joined, structs: Int64s, lanes: Int64s, times: Int64s, diffs: Int64s, bad: UInt8s | None
+) -> Delta:
+    """The pairs' rows that the residual keeps, and the errors of those that fail."""
+    pairs = Updates(joined.assembly.rows(structs, lanes[0], lanes[1]), times, diffs)
+    found = Delta(pairs, None) if bad is None else split(pairs, message_where(bad, OVERFLOW))
+    if joined.residual is None or found.rows is None:
+        return found
+    kept = filter_rows(found.rows, joined.residual)
+    return Delta(kept.rows, concat([found.errors, kept.errors]))

@@ -16,7 +16,6 @@ from engine.batch.description import Description
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Ids, Layout
 from engine.batch.merger import merge_state, room
-from engine.batch.payload import gather_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels import merge as merging
 from engine.kernels import seek as kernels
@@ -31,7 +30,8 @@ class Matches:
     """Updates found for some keys, ordered by (probe, order lane, row fingerprint, time), consolidated within a probe.
 
     `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `high`, `low`: its row's
-    fingerprint; `sources`, `positions`: where its row lies. `rows` fetches payload, only when asked.
+    fingerprint; `places`: int64[2, updates], in which batch its row lies (a place in `structs`, the addresses of their
+    payloads) and where in it. `rows` fetches payload, only when asked.
     """
 
     probe: Int64s
@@ -39,19 +39,17 @@ class Matches:
     diffs: Int64s
     high: UInt64s
     low: UInt64s
-    sources: Int64s
-    positions: Int64s
-    payloads: tuple[pa.RecordBatch, ...]
+    places: Int64s
+    structs: Int64s
+    batches: tuple[Batch, ...]
+    layout: Layout
 
     def __len__(self) -> int:
         return len(self.probe)
 
     def rows(self, columns: Sequence[int] | None = None) -> pa.RecordBatch:
         """One row an update; `columns` (positions) leaves the others out."""
-        payloads: Sequence[pa.RecordBatch] = self.payloads
-        if columns is not None:
-            payloads = [p.select(list(columns)) for p in payloads]
-        return gather_rows(payloads, self.sources, self.positions)
+        return self.layout.assembly(columns).rows(self.structs, self.places[:1], self.places[1:])
 
     def take(self, chosen: Int64s) -> Matches:
         """The updates at the places `chosen`, in that order."""
@@ -61,9 +59,10 @@ class Matches:
             self.diffs[chosen],
             self.high[chosen],
             self.low[chosen],
-            self.sources[chosen],
-            self.positions[chosen],
-            self.payloads,
+            self.places.take(chosen, axis=1),
+            self.structs,
+            self.batches,
+            self.layout,
         )
 
     def updates(self) -> Updates:
@@ -71,19 +70,32 @@ class Matches:
         return Updates(self.rows(), self.times, self.diffs)
 
 
-def gather(
-    table: Int64s, payloads: tuple[pa.RecordBatch, ...], keys: Keys, since: int = EARLIEST, until: int = LATEST
-) -> Matches:
-    """The updates of `keys` at epochs < `until`, with times advanced to `since`.
+@dataclass(frozen=True, eq=False)
+class View:
+    """The batches of a trace as lookups see them: `table` has a row of `addresses` a batch, `structs` their payloads'."""
 
-    `table`: int64[batches, 17] of their `addresses`, which the caller keeps alive; `payloads`: one a batch, or an empty
-    one where there is no batch. Raises DiffOverflow.
-    """
-    block, size, overflow = kernels.gather(table, keys.hash, keys.check, since, until)
+    layout: Layout
+    batches: tuple[Batch, ...]
+    table: Int64s
+    structs: Int64s
+
+    @classmethod
+    def of(cls, layout: Layout, batches: tuple[Batch, ...]) -> View:
+        """The view of these batches."""
+        table = np.array([b.addresses for b in batches]) if batches else np.empty((0, kernels.COLUMNS), np.int64)
+        return cls(layout, batches, table, np.ascontiguousarray(table[:, kernels.STRUCT]))
+
+
+def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:
+    """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow."""
+    block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until)
     if overflow:
         raise DiffOverflow
-    probe, sources, positions, times, diffs, high, low = block[:, :size]
-    return Matches(probe, times, diffs, high.view(np.uint64), low.view(np.uint64), sources, positions, payloads)
+    lanes = np.ascontiguousarray(block[:, :size])
+    halves = lanes.view(np.uint64)
+    return Matches(
+        lanes[0], lanes[3], lanes[4], halves[5], halves[6], lanes[1:3], view.structs, view.batches, view.layout
+    )
 
 
 def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
@@ -111,7 +123,8 @@ def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
     times, diffs, positions = parts[0][1]
     starts = np.cumsum([0, *(b.payload.num_rows for b in batches)])
     sources = np.searchsorted(starts, positions, side="right") - 1
-    rows = gather_rows([b.payload for b in batches], sources, positions - starts[sources])
+    structs = np.array([b.struct.address for b in batches])
+    rows = layout.assembly().rows(structs, sources[None], (positions - starts[sources])[None])
     return Updates(rows, times, diffs)
 
 

@@ -7,18 +7,14 @@ large ones two by two with fuel. Single writer: the dataflow that owns the arran
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-
 from engine.batch.batch import Batch
 from engine.batch.keys import Keys
 from engine.batch.layout import Layout
 from engine.batch.merger import Merger
-from engine.batch.updates import Int64s, Updates
+from engine.batch.updates import Updates
 from engine.errors import HeadraceError, InvariantBroken
-from engine.kernels import seek
 from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import EARLIEST, LATEST, Matches, content, gather
+from engine.trace.lookup import EARLIEST, LATEST, Matches, View, content, gather
 from engine.trace.small import merge_small
 
 SMALL = 512
@@ -59,8 +55,7 @@ class Spine:
         self._physical = CLOSED
         self._upper = MINIMUM
         self._due = False
-        self._empty = layout.schema.empty()
-        self._view: tuple[Int64s, tuple[pa.RecordBatch, ...]] | None = None
+        self._view: View | None = None
 
     @property
     def upper(self) -> Frontier:
@@ -150,8 +145,9 @@ class Spine:
         `since`: times are advanced to it, and rows that cancel by then are gone; `until`: updates at epochs ≥ it are
         left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow.
         """
-        table, payloads = self._view or self._look()
-        return gather(table, payloads, keys, EARLIEST if since is None else since, LATEST if until is None else until)
+        if self._view is None:
+            self._view = View.of(self.layout, tuple(self._batches))
+        return gather(self._view, keys, EARLIEST if since is None else since, LATEST if until is None else until)
 
     def snapshot(self, as_of: int) -> Updates:
         """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.
@@ -163,14 +159,6 @@ class Spine:
         if not self._upper.closed and as_of >= self._upper.epoch:
             raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
         return content(self.layout, self._batches, as_of)
-
-    def _look(self) -> tuple[Int64s, tuple[pa.RecordBatch, ...]]:
-        if self._batches:
-            table = np.array([b.addresses for b in self._batches])
-            self._view = (table, tuple(b.payload for b in self._batches))
-        else:
-            self._view = (np.empty((0, seek.COLUMNS), np.int64), (self._empty,))
-        return self._view
 
     def _widen(self, at: int, upper: Frontier) -> None:
         batch = self._batches[at]

@@ -32,7 +32,8 @@ def main(url: str, rate: float, seed: int, samples: Path | None = None, every: i
         book = open_book(db, seed)
         begin = time.monotonic()
         while not stopping:
-            with db.transaction(), db.cursor() as cursor:
+            # one message out and one back, as an application's batch does: the writer shares the cores it measures
+            with db.pipeline(), db.transaction(), db.cursor() as cursor:
                 book.transact(cursor)
                 # before the commit, so that the commit of this transaction is the first to lie beyond it
                 lsn = _insert_lsn(cursor) if notes is not None and done % every == 0 else None
