@@ -7,7 +7,7 @@ with one fingerprint sort alike. Called by whoever seals or looks up.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -67,18 +67,24 @@ class Layout:
         return image_plan(self.arrow)
 
     @cached_property
-    def _assemblies(self) -> dict[tuple[int, ...] | None, Assembly]:
+    def _assemblies(self) -> dict[tuple[int, ...], Assembly]:
         return {}
 
     def assembly(self, columns: Sequence[int] | None = None) -> Assembly:
         """How rows of this layout, or of those of its `columns`, are put together from its payloads."""
-        chosen = None if columns is None else tuple(columns)
+        chosen = tuple(range(len(self.schema.columns)) if columns is None else columns)
         found = self._assemblies.get(chosen)
         if found is None:
-            at = range(len(self.schema.columns)) if chosen is None else chosen
-            found = Assembly.of(pa.schema([self.arrow.field(k) for k in at]), at)
+            found = Assembly.of(pa.schema([self.arrow.field(k) for k in chosen]), chosen)
             self._assemblies[chosen] = found
         return found
+
+    def filled_assembly(self, filled: Mapping[int, int]) -> Assembly:
+        """How rows are put together of which some columns are picked by a lane of their own: `filled`, column → lane."""
+        if not filled:
+            return self.assembly()
+        columns = range(len(self.schema.columns))
+        return Assembly.of(self.arrow, columns, [filled.get(k, 0) for k in columns])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -98,7 +104,11 @@ class Layout:
 
     def keys(self, rows: pa.RecordBatch) -> Keys:
         """The key identities of `rows`, which have this layout's columns."""
-        hashes, checks, _ = hash_rows(Exported(rows), rows.num_rows, self._key_plan, self.hash_mask)
+        return self.keys_at(Exported(rows), rows.num_rows)
+
+    def keys_at(self, struct: Exported, size: int) -> Keys:
+        """As `keys`, of `size` rows exported already."""
+        hashes, checks, _ = hash_rows(struct, size, self._key_plan, self.hash_mask)
         return Keys(hashes, checks)
 
     def keys_of(self, updates: Updates) -> Keys:

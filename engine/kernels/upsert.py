@@ -6,44 +6,108 @@ changes are walked in their own order, so the last one of an epoch stands. Calle
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, kernel
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")
+_NETTED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.int64))  # type: ignore[no-untyped-call]
 
 
-@kernel(types.int64(I64, U8, I64, U8, I64_NEW, I64_NEW, I64_NEW, I64_NEW, U8_NEW))
-def walk(groups, removes, fills, partial, current, before, after, fill_image, bad):  # type: ignore[no-untyped-def]
-    """Image of each change's key before and after it.
+@kernel(_NETTED(I64, I64, I64, I64, U8, U8, I64))
+def net(order, groups, fills, epochs, removes, partial, current):  # type: ignore[no-untyped-def]
+    """What each (group, epoch) changed: (block, updates, bad changes).
 
-    `removes`: 1 for a delete. `fills`: change whose `before` fills an unchanged column, or -1 for the key's own.
-    `partial`: 1 where any column is unchanged. `current`: image a group holds, updated in place. Writes `fill_image`
-    (the image that fills, -1 if none) and `bad` (1: partial and nothing to fill from; such a change does nothing).
-    Returns the number of bad changes.
+    `order`: changes by group, then as they come; `fills`: change whose image before it fills an unchanged column, or -1
+    for the key's own; `removes`: 1 for a delete; `partial`: 1 where any column is unchanged; `current`: the image a
+    group holds before the first change. Rows of the block: image, time and diff of each update, the old image before
+    the new one; then, one entry a change, the image that fills it (-1: none) and 1 where a partial change finds nothing
+    to fill from: it does nothing.
     """
-    found = 0
-    for i in range(len(groups)):
+    count = len(groups)
+    block = np.empty((5, 2 * count), np.int64)
+    held = current.copy()
+    before = np.empty(count, np.int64)
+    after = np.empty(count, np.int64)
+    failed = 0
+    for i in range(count):
         g = groups[i]
-        old = current[g]
-        before[i] = old
-        bad[i] = 0
-        fill_image[i] = -1
+        before[i] = held[g]
+        block[3, i] = -1
+        block[4, i] = 0
         if removes[i]:
-            current[g] = -1
+            held[g] = -1
         elif partial[i]:
-            source = before[fills[i]] if fills[i] >= 0 else old
+            source = before[fills[i]] if fills[i] >= 0 else before[i]
             if source < 0:
-                bad[i] = 1
-                found += 1
+                block[4, i] = 1
+                failed += 1
             else:
-                fill_image[i] = source
-                current[g] = i
+                block[3, i] = source
+                held[g] = i
         else:
-            current[g] = i
-        after[i] = current[g]
+            held[g] = i
+        after[i] = held[g]
+    n = 0
+    k = 0
+    while k < count:
+        first = order[k]
+        last = first
+        while k < count and groups[order[k]] == groups[first] and epochs[order[k]] == epochs[first]:
+            last = order[k]
+            k += 1
+        if before[first] == after[last]:
+            continue
+        if before[first] >= 0:
+            block[0, n] = before[first]
+            block[1, n] = epochs[first]
+            block[2, n] = -1
+            n += 1
+        if after[last] >= 0:
+            block[0, n] = after[last]
+            block[1, n] = epochs[first]
+            block[2, n] = 1
+            n += 1
+    return block, n, failed
+
+
+@kernel(types.Array(types.int64, 2, "C")(I64, I64, I64_TABLE))
+def place(images, rows, prior):  # type: ignore[no-untyped-def]
+    """Where each image's row lies: int64[2, images], payload and position.
+
+    An image below the number of changes lies in payload 0 at `rows[image]`; the others at `prior`, whose payloads follow.
+    """
+    found = np.empty((2, len(images)), np.int64)
+    count = len(rows)
+    for k in range(len(images)):
+        image = images[k]
+        if image < count:
+            found[0, k] = 0
+            found[1, k] = rows[image]
+        else:
+            found[0, k] = prior[0, image - count] + 1
+            found[1, k] = prior[1, image - count]
     return found
+
+
+@kernel(types.int64(U64, U64, I64, I64, I64_NEW))
+def unequal(high, low, times, diffs, kept):  # type: ignore[no-untyped-def]
+    """Fill `kept` with the updates other than pairs of -1 and +1 of one row at one time; returns how many."""
+    n = 0
+    k = 0
+    while k < len(times):
+        pair = k + 1 < len(times) and diffs[k] == -1 and diffs[k + 1] == 1 and times[k] == times[k + 1]
+        if pair and high[k] == high[k + 1] and low[k] == low[k + 1]:
+            k += 2
+            continue
+        kept[n] = k
+        n += 1
+        k += 1
+    return n
 
 
 @kernel(types.void(U8, I64, I64_NEW))
@@ -55,26 +119,6 @@ def fill_forward(unchanged, fill_image, sources):  # type: ignore[no-untyped-def
         if unchanged[i] and fill_image[i] >= 0:
             image = fill_image[i]
             sources[i] = image if image >= n else sources[image]
-
-
-@kernel(types.int64(I64, I64, I64, I64, I64, I64_NEW, I64_NEW, I64_NEW))
-def net_images(order, groups, epochs, before, after, old, new, times):  # type: ignore[no-untyped-def]
-    """The image each (group, epoch) started and ended with, where they differ. `order`: by group, then position."""
-    n = 0
-    i = 0
-    count = len(order)
-    while i < count:
-        first = order[i]
-        last = first
-        while i < count and groups[order[i]] == groups[first] and epochs[order[i]] == epochs[first]:
-            last = order[i]
-            i += 1
-        if before[first] != after[last]:
-            old[n] = before[first]
-            new[n] = after[last]
-            times[n] = epochs[first]
-            n += 1
-    return n
 
 
 @kernel(types.int64(I64, I64, I64, U8, I64_NEW, I64_NEW, I64_NEW, I64_NEW, U8_NEW))

@@ -7,17 +7,17 @@ error update that names table and column. Called by the dataflow's table nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import HashPlan, Keys, lanes_of
-from engine.batch.payload import indices, take_rows
+from engine.batch.exported import Exported
+from engine.batch.keys import Keys, lanes_of
+from engine.batch.layout import Layout
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
-from engine.kernels.upsert import fill_forward, net_images, walk
-from engine.operators.delta import Delta, concat, concat_rows, errors_at, rows_of, take
+from engine.kernels.upsert import fill_forward, net, place, unequal
+from engine.operators.delta import Delta, concat, errors_at, take
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.groups import group
 from engine.schema import Schema
@@ -40,35 +40,35 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch)."""
     layout = spine.layout
     layout.check_rows(upserts.rows)
-    keys = layout.keys(upserts.rows)
+    own = Exported(upserts.rows)
+    keys = layout.keys_at(own, len(upserts))
     truncates = upserts.kinds == TRUNCATE
     if truncates.any():
-        prior = live_content(spine, as_of).rows
-        known = layout.keys(prior)
+        content = live_content(spine, as_of)
+        known = layout.keys_of(content)
         found = group(Keys(np.concatenate([keys.hash, known.hash]), np.concatenate([keys.check, known.check])))
-        current = np.full(found.count, -1, np.int64)
-        current[found.ids[len(upserts) :]] = np.arange(prior.num_rows)
         changes = spell_out(upserts, truncates, found.ids, found.count)
+        order = np.argsort(changes.groups, kind="stable")
+        places = np.stack([np.zeros(len(content), np.int64), np.arange(len(content))])
+        prior = _Prior(places, np.array([content.struct.address]), content)
+        holders = found.ids[len(upserts) :]
     else:
         found = group(keys)
-        current, prior = _live_rows(spine, keys.take(found.first), as_of)
+        matches = spine.gather(keys.take(found.first), as_of)
         changes = Changes(
             np.arange(len(upserts)), found.ids, (upserts.kinds == DELETE).astype(np.uint8), _fills(upserts)
         )
+        order = found.order
+        prior = _Prior(matches.places, matches.structs, matches)
+        holders = matches.probe
     count = len(changes.rows)
-    current[current >= 0] += count
-    before, after, fill_image = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    bad = np.empty(count, np.uint8)
-    partial = _partial(upserts)
-    failed = walk(
-        changes.groups, changes.removes, changes.fills, partial[changes.rows], current, before, after, fill_image, bad
-    )
-    order = np.argsort(changes.groups, kind="stable")
-    old, new, times = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    n = net_images(order, changes.groups, upserts.epochs[changes.rows], before, after, old, new, times)
-    images = _Images(upserts, prior, changes.rows, fill_image)
-    rows = _emit(images, old[:n], new[:n], times[:n], layout.image_plan)
-    return Delta(rows, _unfilled(name, schema, upserts, changes.rows[np.flatnonzero(bad)]) if failed else None)
+    current = np.full(found.count, -1, np.int64)
+    current[holders] = np.arange(count, count + len(holders))
+    partial = _partial(upserts)[changes.rows]
+    epochs = upserts.epochs[changes.rows]
+    block, size, failed = net(order, changes.groups, changes.fills, epochs, changes.removes, partial, current)
+    rows = _emit(spine.layout, own, upserts, changes.rows, block, size, prior)
+    return Delta(rows, _unfilled(name, schema, upserts, changes.rows[block[4, :count] == 1]) if failed else None)
 
 
 def live_content(spine: Spine, as_of: int) -> Updates:
@@ -106,70 +106,41 @@ def _partial(upserts: Upserts) -> UInt8s:
     return partial
 
 
-def _live_rows(spine: Spine, keys: Keys, as_of: int) -> tuple[Int64s, pa.RecordBatch]:
-    """For each key the position of its live row in the payload returned beside, or -1."""
-    current = np.full(len(keys), -1, np.int64)
-    found = spine.gather(keys, as_of)
-    current[found.probe] = np.arange(len(found))
-    return current, found.rows()
+class _Prior(NamedTuple):
+    """Rows that stood before: `places` int64[2, rows], in which of the payloads at `structs` each lies, and where."""
+
+    places: Int64s
+    structs: Int64s
+    owner: object
 
 
-class _Images:
-    """Rows by image number: below the number of changes a change's row (filled), above it a prior row."""
-
-    def __init__(self, upserts: Upserts, prior: pa.RecordBatch, rows: Int64s, fill_image: Int64s) -> None:
-        self._count = len(rows)
-        self._rows = rows
-        self._offset = len(upserts) - self._count
-        self._payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
-        self._sources: Mapping[int, Int64s] = {
-            column: self._filled(mask[rows], fill_image) for column, mask in upserts.unchanged.items() if mask.any()
-        }
-
-    def _filled(self, mask: Bools, fill_image: Int64s) -> Int64s:
-        sources = np.empty(self._count, np.int64)
-        fill_forward(mask.astype(np.uint8), fill_image, sources)
-        return sources
-
-    def _positions(self, images: Int64s) -> Int64s:
-        if not self._count:
-            return images
-        return np.where(images < self._count, self._rows[np.minimum(images, self._count - 1)], images + self._offset)
-
-    def take(self, images: Int64s) -> pa.RecordBatch:
-        """The rows of `images`, unchanged values filled in."""
-        taken = take_rows(self._payload, self._positions(images))
-        if not self._sources:
-            return taken
-        columns = taken.columns
-        for column, sources in self._sources.items():
-            filled = np.where(images < self._count, sources[np.minimum(images, self._count - 1)], images)
-            columns[column] = self._payload.column(column).take(indices(self._positions(filled)))
-        return rows_of(columns, taken.schema, len(images))
-
-
-def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s, plan: HashPlan) -> Updates | None:
-    """-old and +new at each time, where the two are not the same image."""
-    if not len(times):
+def _emit(
+    layout: Layout, own: Exported, upserts: Upserts, rows: Int64s, block: Int64s, size: int, prior: _Prior
+) -> Updates | None:
+    """The updates of `block` with their rows, unchanged values filled in, where old and new are not the same image."""
+    if not size:
         return None
-    ends, begins = np.flatnonzero(old >= 0), np.flatnonzero(new >= 0)
-    updates = Updates(
-        images.take(np.concatenate([old[ends], new[begins]])),
-        np.concatenate([times[ends], times[begins]]),
-        np.concatenate([np.full(len(ends), -1, np.int64), np.ones(len(begins), np.int64)]),
-    )
-    both = np.flatnonzero((old >= 0) & (new >= 0))
-    if len(both):
-        high, low, _ = lanes_of(updates, plan)
-        one, two = np.searchsorted(ends, both), len(ends) + np.searchsorted(begins, both)
-        same = (high[one] == high[two]) & (low[one] == low[two])
-        if same.any():
-            keep = np.ones(len(updates), np.bool_)
-            keep[one[same]] = False
-            keep[two[same]] = False
-            kept = np.flatnonzero(keep)
-            return take(updates, kept) if len(kept) else None
-    return updates
+    count = len(rows)
+    images = block[0, :size]
+    lanes = [place(images, rows, prior.places)]
+    filled: dict[int, int] = {}
+    for column, mask in upserts.unchanged.items():
+        if mask.any():
+            sources = np.empty(count, np.int64)
+            fill_forward(mask[rows].astype(np.uint8), block[3, :count], sources)
+            at = np.where(images < count, sources[np.minimum(images, count - 1)], images)
+            filled[column] = len(lanes)
+            lanes.append(place(at, rows, prior.places))
+    structs = np.concatenate([[own.address], prior.structs])
+    both = np.stack(lanes, axis=1)
+    payload = layout.filled_assembly(filled).rows(structs, both[0], both[1])
+    updates = Updates(payload, block[1, :size], block[2, :size])
+    high, low, _ = lanes_of(updates, layout.image_plan)
+    kept = np.empty(size, np.int64)
+    n = unequal(high, low, updates.times, updates.diffs, kept)
+    if n == size:
+        return updates
+    return take(updates, kept[:n]) if n else None
 
 
 def _unfilled(name: str, schema: Schema, upserts: Upserts, rows: Int64s) -> Updates | None:
