@@ -174,14 +174,7 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
     """Sorted and consolidated lanes, and how many distinct rows they have. Raises DiffOverflow."""
     count = len(facts[0])
     if count < kernels.FEW:
-        block, size, distinct, overflow = kernels.seal_few(ids, facts)
-        if overflow:
-            raise DiffOverflow
-        h, c, o, high, low = (
-            stretched(out, size) if lane.strides[0] == 0 else out[:size]
-            for lane, out in zip(ids, block.view(np.uint64), strict=False)
-        )
-        return (h, c, o, high, low), (block[5, :size], block[6, :size], block[7, :size]), distinct
+        return blocked(*kernels.seal_few(ids, facts))
     # Room is numpy's: it asks the system for huge pages, which makes touching fresh memory ten times cheaper.
     room = tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in ids)
     times, diffs, places = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
@@ -192,6 +185,15 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
         stretched(out, size) if lane.strides[0] == 0 else out[:size] for lane, out in zip(ids, room, strict=True)
     )
     return (h, c, o, high, low), (times[:size], diffs[:size], places[:size]), distinct
+
+
+def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids, Facts, int]:
+    """What `seal_lanes` gives, from the block that a kernel returned."""
+    if overflow:
+        raise DiffOverflow
+    h, c, o, high, low, _, _, _ = block.view(np.uint64)[:, :size]
+    _, _, _, _, _, times, diffs, places = block[:, :size]
+    return (h, c, o, high, low), (times, diffs, places), distinct
 
 
 def elided(lane: Lane) -> Lane:

@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, IDS, U64_NEW, helper, kernel, repeated
+from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, I64_TABLE, IDS, U64_NEW, helper, kernel, repeated
+from engine.kernels.memory import load_i64
 from engine.kernels.order import same_row, sort_index
+
+SIZE = 16
+"""Where the count of entries stands in a row of the table of batches that `seek` describes."""
 
 _PART = 4096
 """Entries that are sorted together within the cache."""
@@ -170,25 +174,50 @@ def seal(ids, facts, out_ids, out_facts):
     return _seal_parts(ids, facts, out_ids, out_facts)
 
 
+@helper
+def _seal_block(ids, facts):
+    count = len(facts[0])
+    block = np.empty((8, count), np.int64)
+    lanes = block.view(np.uint64)
+    out = (lanes[0], lanes[1], lanes[2], lanes[3], lanes[4])
+    size, distinct, lost = _seal_into(ids, facts, out, (block[5], block[6], block[7]), 0)
+    return block, size, distinct, lost
+
+
 @kernel(_SEALED(IDS, FACTS))
 def seal_few(ids, facts):
     """As `seal`, with room of its own, in one block: (block, entries, distinct rows, 1 after an overflow).
 
-    Rows of the block are the five identity lanes (as int64; of a flat one only the first entry) and the three facts:
-    handing Python one array costs a microsecond, handing it eight costs eight.
+    Rows of the block are the five identity lanes (as int64), each in full, and the three facts: handing Python one array
+    costs a microsecond, handing it eight costs eight.
     """
-    count = len(facts[0])
-    block = np.empty((8, count), np.int64)
-    lanes = block.view(np.uint64)
-    out_ids = (
-        lanes[0][: 1 if ids[0].strides[0] == 0 else count],
-        lanes[1][: 1 if ids[1].strides[0] == 0 else count],
-        lanes[2][: 1 if ids[2].strides[0] == 0 else count],
-        lanes[3][: 1 if ids[3].strides[0] == 0 else count],
-        lanes[4][: 1 if ids[4].strides[0] == 0 else count],
-    )
-    size, distinct, lost = _seal_into(ids, facts, out_ids, (block[5], block[6], block[7]), 0)
-    return block, size, distinct, lost
+    return _seal_block(ids, facts)
+
+
+@kernel(_SEALED(I64_TABLE, I64, types.int64))
+def seal_batches(table, shifts, since):
+    """The entries of several batches as `seal_few` leaves them, times advanced to `since`.
+
+    `table`: a row a batch, as `seek` describes it; `shifts`: what is added to each one's positions.
+    """
+    total = 0
+    for b in range(len(table)):
+        total += table[b, SIZE]
+    lanes = np.empty((8, total), np.int64)
+    at = 0
+    for b in range(len(table)):
+        batch = table[b]
+        for lane in range(8):
+            base = batch[2 * lane]
+            stride = batch[2 * lane + 1]
+            for k in range(batch[SIZE]):
+                lanes[lane, at + k] = load_i64(base + k * stride)
+        for k in range(at, at + batch[SIZE]):
+            lanes[5, k] = max(lanes[5, k], since)
+            lanes[7, k] += shifts[b]
+        at += batch[SIZE]
+    words = lanes.view(np.uint64)
+    return _seal_block((words[0], words[1], words[2], words[3], words[4]), (lanes[5], lanes[6], lanes[7]))
 
 
 @kernel(types.boolean(I64))

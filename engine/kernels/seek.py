@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 
 from engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, U64, helper, kernel
-from engine.kernels.consolidate import overflows
+from engine.kernels.consolidate import SIZE, overflows
 from engine.kernels.memory import address, load_i64, load_u64
 from engine.kernels.order import sort_index
 
@@ -25,7 +25,7 @@ COLUMNS = 18
 STRUCT = 17
 """Where in it the address of the payload's struct stands."""
 
-_TIMES, _DIFFS, _POSITIONS, _SIZE = 10, 12, 14, 16
+_TIMES, _DIFFS, _POSITIONS = 10, 12, 14
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
 
 
@@ -38,7 +38,7 @@ def locate(ids, facts, struct, out):
     for k in range(3):
         out[10 + 2 * k] = address(facts[k])
         out[11 + 2 * k] = facts[k].strides[0]
-    out[_SIZE] = len(facts[0])
+    out[SIZE] = len(facts[0])
     out[STRUCT] = struct
 
 
@@ -57,7 +57,7 @@ def _is_key(batch, i, hashed, check):
 @helper
 def _gallop(batch, start, hashed, check):
     """The first entry at or after `start` whose key does not sort before (hashed, check)."""
-    size = batch[_SIZE]
+    size = batch[SIZE]
     if start >= size or not _less(batch, start, hashed, check):
         return start
     step = 1
@@ -78,7 +78,7 @@ def _gallop(batch, start, hashed, check):
 @helper
 def _gallop_past(batch, start, hashed, check):
     """The first entry after `start` of another key than (hashed, check), which entry `start` has."""
-    size = batch[_SIZE]
+    size = batch[SIZE]
     step = 1
     low = start
     while low + step < size and _is_key(batch, low + step, hashed, check):
@@ -109,7 +109,7 @@ def _ranges(table, hashes, checks, order, begins, ends):
             else:
                 at = _gallop(batch, at, hashes[probe], checks[probe])
                 begins[b, probe] = at
-                if at < batch[_SIZE] and _is_key(batch, at, hashes[probe], checks[probe]):
+                if at < batch[SIZE] and _is_key(batch, at, hashes[probe], checks[probe]):
                     at = _gallop_past(batch, at, hashes[probe], checks[probe])
                 ends[b, probe] = at
             total += ends[b, probe] - begins[b, probe]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.batch.batch import Batch, seal_lanes
+from engine.batch.batch import Batch, blocked
 from engine.batch.description import Description
 from engine.batch.layout import Layout
 from engine.batch.payload import concat_rows
+from engine.kernels.consolidate import seal_batches
 from engine.lattice import CLOSED, Frontier
+from engine.trace.lookup import EARLIEST
 
 
 def merge_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Batch:
@@ -22,16 +24,10 @@ def merge_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Ba
     reached = since
     for batch in batches:
         reached = reached.join(batch.description.since) if not reached.closed else CLOSED
-    times = np.concatenate([b.times for b in batches])
-    if not reached.closed:
-        times = np.maximum(times, reached.epoch)
-    diffs = np.concatenate([b.diffs for b in batches])
-    shift = 0
-    places = []
-    for batch in batches:
-        places.append(batch.positions + shift)
-        shift += batch.payload.num_rows
-    h, c, o, high, low = (np.concatenate([b.ids[k] for b in batches]) for k in range(5))
-    ids, facts, distinct = seal_lanes((h, c, o, high, low), (times, diffs, np.concatenate(places)))
+    sizes = [batch.payload.num_rows for batch in batches]
+    shifts = np.cumsum([0, *sizes[:-1]])
+    table = np.array([batch.addresses for batch in batches])
+    since_epoch = EARLIEST if reached.closed else reached.epoch
+    ids, facts, distinct = blocked(*seal_batches(table, shifts, since_epoch))
     payload = concat_rows([b.payload for b in batches])
     return Batch.of(layout, Description(first.lower, last.upper, reached), ids, facts, payload, distinct)

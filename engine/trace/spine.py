@@ -20,10 +20,10 @@ from engine.trace.small import merge_small
 SMALL = 512
 """Batches of fewer updates than this are merged at once, several together."""
 
-_FAN = 5
+_FAN = 8
 """So many small neighbours of one magnitude become one."""
 
-_MANY = 8
+_MANY = 12
 """So many small batches, of whatever sizes, `exert` makes one; fewer cost a lookup less than merging them would."""
 
 _TINY = 32
