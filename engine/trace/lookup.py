@@ -18,6 +18,7 @@ from engine.batch.layout import Ids, Layout
 from engine.batch.merger import merge_state, room
 from engine.batch.payload import gather_rows
 from engine.batch.updates import Int64s, Updates
+from engine.kernels import live as ends
 from engine.kernels import merge as merging
 from engine.kernels import seek as kernels
 from engine.lattice import MINIMUM, Frontier
@@ -84,6 +85,42 @@ def gather(
         raise DiffOverflow
     probe, sources, positions, times, diffs, high, low = block[:, :size]
     return Matches(probe, times, diffs, high.view(np.uint64), low.view(np.uint64), sources, positions, payloads)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Updates found from one end of some keys' order, as far as that was needed.
+
+    `probe`, `times`, `diffs`, `sources`, `positions`: as of `Matches`, ordered by probe; rows of a probe as they were
+    read, the updates of a row by time. `visited`: how many updates of the trace were read for it.
+    """
+
+    probe: Int64s
+    times: Int64s
+    diffs: Int64s
+    sources: Int64s
+    positions: Int64s
+    payloads: tuple[pa.RecordBatch, ...]
+    visited: int
+
+    def __len__(self) -> int:
+        return len(self.probe)
+
+    def column(self, column: int) -> pa.Array:
+        """One column of the rows, an entry an update."""
+        payloads = [p.select([column]) for p in self.payloads]
+        return gather_rows(payloads, self.sources, self.positions).column(0)
+
+
+def first_live(
+    table: Int64s, payloads: tuple[pa.RecordBatch, ...], keys: Keys, bounds: UInt64s, since: int, *, backward: bool
+) -> Ends:
+    """As `Spine.first_live`; `table` and `payloads` as for `gather`. Raises DiffOverflow."""
+    block, size, visited, overflow = ends.first_live(table, keys.hash, keys.check, bounds, backward, since)
+    if overflow:
+        raise DiffOverflow
+    probe, sources, positions, times, diffs = block[:, :size]
+    return Ends(probe, times, diffs, sources, positions, payloads, visited)
 
 
 def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import Batch
-from engine.batch.keys import Keys
+from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
 from engine.batch.merger import Merger
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import seek
 from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import EARLIEST, LATEST, Matches, content, gather
+from engine.trace.lookup import EARLIEST, LATEST, Ends, Matches, content, first_live, gather
 from engine.trace.small import merge_small
 
 SMALL = 512
@@ -152,6 +152,16 @@ class Spine:
         """
         table, payloads = self._view or self._look()
         return gather(table, payloads, keys, EARLIEST if since is None else since, LATEST if until is None else until)
+
+    def first_live(self, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
+        """Of each key the updates of its first rows in the layout's order, up to one that is live throughout.
+
+        That is: live at `since` and after each later update; all rows of its order lane come with it. `bounds`: an order
+        lane a key, below which no row is live at `since` or later. `backward`: the last rows, and none above `bounds`.
+        Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
+        """
+        table, payloads = self._view or self._look()
+        return first_live(table, payloads, keys, bounds, since, backward=backward)
 
     def snapshot(self, as_of: int) -> Updates:
         """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.
