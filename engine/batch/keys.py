@@ -179,15 +179,18 @@ def fingerprint(rows: pa.RecordBatch) -> tuple[UInt64s, UInt64s]:
     return high, low
 
 
-def order_lane(rows: pa.RecordBatch, columns: Sequence[int]) -> UInt64s:
+def order_lane(rows: pa.RecordBatch, columns: Sequence[int], types: Sequence[DataType] | None = None) -> UInt64s:
     """A lane that never contradicts Postgres's ascending order (NULLS LAST) of the first of `columns`.
 
-    Equal entries do not mean equal values: text shows its first eight bytes only (collation C), decimals nothing beyond
-    64 bits unscaled, and the columns after the first nothing at all. NULL and NaN sort last.
+    Equal values have equal entries; equal entries do not mean equal values: text shows its first eight bytes only
+    (collation C), a numeric its first 13 digits or 64 bits unscaled, and the columns after the first nothing at all.
+    NULL and NaN sort last. `types`: as for `key_lanes`, needed for character(n) and for numerics in a text lane.
     """
     lane = np.zeros(rows.num_rows, np.uint64)
     if columns and rows.num_rows:
         arrow = rows.schema.field(columns[0]).type
+        code = lane_code(arrow)
+        shape = (code, _form(code, types[0] if types else None), _width(arrow))
         struct = Exported(rows)
-        ordering.order_lane(struct.address, columns[0], lane_code(arrow), _width(arrow), lane)
+        ordering.order_lane(struct.address, columns[0], shape, lane)
     return lane

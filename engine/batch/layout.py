@@ -58,6 +58,11 @@ class Layout:
         return tuple(self.schema.columns[k].type for k in self.key)
 
     @cached_property
+    def order_types(self) -> tuple[DataType, ...]:
+        """The Postgres types of the columns that order the rows of a key."""
+        return tuple(self.schema.columns[k].type for k in self.order)
+
+    @cached_property
     def _key_plan(self) -> HashPlan:
         return key_plan(self.arrow, self.key, self.key_types)
 
@@ -91,7 +96,8 @@ class Layout:
         """Names what decides the order and the lanes of a batch, as 32 hex digits; column names do not count."""
         types = [str(field.type) for field in self.arrow]
         declared = [t.sql() for t in self.key_types]
-        text = repr((types, declared, self.key, self.order, self.hash_mask, "identities 1"))
+        ordered = tuple(t.sql() for t in self.order_types)
+        text = repr((types, declared, self.key, self.order, self.hash_mask, "identities 1", *ordered))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def check_rows(self, rows: pa.RecordBatch) -> None:
@@ -125,7 +131,7 @@ class Layout:
         size = len(updates)
         hashes, checks, zero = lanes_of(updates, self._key_plan, self.hash_mask)
         high, low, _ = lanes_of(updates, self.image_plan)
-        order = order_lane(updates.rows, self.order) if self.order else constant_lane(0, size)
+        order = order_lane(updates.rows, self.order, self.order_types) if self.order else constant_lane(0, size)
         return hashes, constant_lane(0, size) if zero else checks, order, high, low
 
 

@@ -17,11 +17,10 @@ from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, NegateNode, Node, ProjectNode, fingerprint_of
-from engine.dataflow.stateful import JoinNode, RecomputeNode, SumsNode, TableNode
-from engine.operators.aggregates import is_summable, slots_of
+from engine.dataflow.stateful import ArrangeNode, JoinNode, RecomputeNode, ReduceNode, TableNode
+from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
 from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
-from engine.operators.ranks import has_images
 from engine.operators.reduce import Shape
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 
@@ -48,6 +47,11 @@ class Collection:
             isinstance(e, ColumnRef) and e.index == i and e.type == columns[i].type for i, e in enumerate(exprs)
         ):
             return Collection(self.flow, self.node, schema)
+        inner = self.node
+        if isinstance(inner, ProjectNode) and _only_columns(inner.exprs) and _only_columns(exprs):
+            # Choosing among chosen columns: plans that choose the same ones of one source are one plan.
+            source = Collection(self.flow, inner.inputs[0], inner.inputs[0].schema)
+            return source.project([inner.exprs[e.index] for e in exprs if isinstance(e, ColumnRef)], schema)
         fingerprint = fingerprint_of("project", self.fingerprint, *exprs)
         node = self.flow.intern(fingerprint, lambda: ProjectNode(fingerprint, self.node, exprs, schema))
         return Collection(self.flow, node, schema)
@@ -101,16 +105,26 @@ class Collection:
         prepared, arguments = self._prepare(key, aggregates)
         types = tuple(c.type for c in prepared.schema.columns)
         shape = Shape(len(key), types, tuple(slots_of(aggregates, arguments, types)), schema)
-        summable = all(is_summable(s.aggregate, s.arg) for s in shape.slots)
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
         fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain)
-        if summable and not any(has_images(kind) for kind in shape.key_types):
+        if shape.follows:
             registry = self.flow.registry
-            node: Node = self.flow.intern(fingerprint, lambda: SumsNode(fingerprint, registry, prepared.node, shape))
+            values = [prepared._values(len(key), e.column) for e in shape.extremes]
+            node: Node = self.flow.intern(
+                fingerprint, lambda: ReduceNode(fingerprint, registry, prepared.node, shape, values)
+            )
         else:
             arranged = self.flow.arrange(prepared.node, tuple(range(len(key))))
             node = self.flow.intern(fingerprint, lambda: RecomputeNode(fingerprint, arranged, shape))
         return Collection(self.flow, node, schema)
+
+    def _values(self, key: int, column: int) -> ArrangeNode:
+        """`column` by the first `key` columns, in its own order: what extremes are looked up in."""
+        held = [*range(key), column]
+        columns = [self.schema.columns[k] for k in held]
+        names = Schema(tuple(Column(f"c{i}", c.type) for i, c in enumerate(columns)))
+        slim = self.project([ColumnRef(k, c.type) for k, c in zip(held, columns, strict=True)], names)
+        return self.flow.arrange(slim.node, tuple(range(key)), (key,))
 
     def _prepare(self, key: Sequence[int], aggregates: Sequence[Aggregate]) -> tuple[Collection, list[int | None]]:
         """Key columns ++ the distinct arguments, filters folded in; and each aggregate's argument column."""
@@ -198,6 +212,10 @@ def _canonical(updates: Updates | None, layout: Layout) -> Updates:
         return Updates(layout.schema.empty(), none, none)
     found = consolidate(updates, layout.image_plan)
     return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
+
+
+def _only_columns(exprs: Sequence[Expr]) -> bool:
+    return all(isinstance(expr, ColumnRef) for expr in exprs)
 
 
 def _argument(aggregate: Aggregate) -> Expr | None:

@@ -40,10 +40,10 @@ class Graph:
             self._resume(found)
         return found  # type: ignore[return-value]
 
-    def arrange(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
-        """`source` indexed by `key`: one arrangement for all who read it so."""
-        fingerprint = fingerprint_of("arrange", source.fingerprint, key)
-        return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key))
+    def arrange(self, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()) -> ArrangeNode:
+        """`source` indexed by `key`, each key's rows in the order of `order`: one arrangement for all who read it so."""
+        fingerprint = fingerprint_of("arrange", source.fingerprint, key, *order)
+        return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
     def content(self, node: Node, as_of: int) -> Delta:
         """Rows and errors of a node at `as_of`. Raises NotFaithful before since and at epochs not complete."""

@@ -121,13 +121,13 @@ class ProjectNode(StatelessNode):
 
     def __init__(self, fingerprint: str, source: Node, exprs: Sequence[Expr], schema: Schema) -> None:
         super().__init__(fingerprint, schema, [source])
-        self._exprs = tuple(exprs)
+        self.exprs = tuple(exprs)
         self._arrow: pa.Schema = schema.arrow
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The projected rows, and errors of rows that fail."""
         rows = deltas[0].rows
-        return merged(QUIET if rows is None else project(rows, self._exprs, self._arrow), deltas[0])
+        return merged(QUIET if rows is None else project(rows, self.exprs, self._arrow), deltas[0])
 
 
 class FilterNode(StatelessNode):

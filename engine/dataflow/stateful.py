@@ -22,7 +22,7 @@ from engine.operators.expressions.ir import Expr
 from engine.operators.join import Probes, Span, join_trace, joined, without_nulls
 from engine.operators.multiset import count_rows
 from engine.operators.recompute import recompute
-from engine.operators.reduce import Shape, reduce_sums, results_from
+from engine.operators.reduce import Shape, State, reduce_changes, results_from
 from engine.operators.upsert import upsert
 from engine.schema import Schema
 
@@ -84,15 +84,17 @@ class ArrangeNode(Node):
 
     label = "arrange"
 
-    def __init__(self, fingerprint: str, registry: Registry, source: Node, key: tuple[int, ...]) -> None:
+    def __init__(
+        self, fingerprint: str, registry: Registry, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(fingerprint, source.schema, [source])
         self.source = source
         self.key = key
-        self._own = not (isinstance(source, TableNode) and source.key == key)
+        self._own = not (isinstance(source, TableNode) and source.key == key and not order)
         if isinstance(source, TableNode) and not self._own:
             self.trace = source.trace
         else:
-            self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key)
+            self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key, order)
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """Insert the step's updates; they pass on as they are."""
@@ -209,17 +211,25 @@ def _both(one: Delta, two: Delta) -> Delta:
     return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))
 
 
-class SumsNode(Node):
-    """Reduce over sums of lanes, with its state in an arrangement of its output."""
+class ReduceNode(Node):
+    """Reduce over aggregates that follow the change, with its state in an arrangement of its output.
+
+    `values`: for each extreme of the shape, its column's values arranged by group and in their own order.
+    """
 
     label = "reduce"
 
-    def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape) -> None:
-        super().__init__(fingerprint, shape.schema, [source])
+    def __init__(
+        self, fingerprint: str, registry: Registry, source: Node, shape: Shape, values: Sequence[ArrangeNode]
+    ) -> None:
+        super().__init__(fingerprint, shape.schema, [source, *values])
         self._source = source
         self._shape = shape
         kept = shape.accumulator_schema()
         self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
+        self._values = tuple(node.trace.spine for node in values)
+        reader = f"{self.label}-{fingerprint[:12]}"
+        self._readers = [node.trace.read_by(reader) for node in values]
 
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on."""
@@ -228,9 +238,8 @@ class SumsNode(Node):
     def run(self, lower: int, upper: int) -> Delta:
         """The corrections of the groups that change."""
         source = self._source.delta
-        kept, delta = reduce_sums(
-            self._shape, self._trace.layout, self._trace.spine, source.rows, lower, initial=lower == 0
-        )
+        state = State(self._trace.layout, self._trace.spine, self._values)
+        kept, delta = reduce_changes(self._shape, state, source.rows, lower, initial=lower == 0)
         if kept is not None:
             self._trace.insert(kept, upper)
         return merged(delta, source)
@@ -242,10 +251,11 @@ class SumsNode(Node):
         return merged(results_from(self._shape, kept), Delta(None, upstream.errors))
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
-        """Sum up the source's content at frontier - 1."""
+        """Reduce the source's content at frontier - 1."""
         if not self._trace.loaded:
             rows = self._source.content(frontier - 1, memo).rows
-            kept, _ = reduce_sums(self._shape, self._trace.layout, None, rows, frontier - 1, initial=True)
+            state = State(self._trace.layout, None, self._values)
+            kept, _ = reduce_changes(self._shape, state, rows, frontier - 1, initial=True)
             self._trace.fill(kept, frontier)
 
     def traces(self) -> Sequence[Trace]:
@@ -253,8 +263,10 @@ class SumsNode(Node):
         return (self._trace,)
 
     def release(self) -> None:
-        """Drop the accumulators."""
+        """Drop the accumulators, and stop reading the values."""
         self._trace.release()
+        for reader in self._readers:
+            reader.release()
 
 
 class RecomputeNode(Node):

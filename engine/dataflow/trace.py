@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.arrangement import Arranged, Registry
+from engine.arrangement import Arranged, Registry, arrangement_name
 from engine.batch.batch import Batch
 from engine.batch.description import Description
 from engine.batch.layout import Layout
@@ -23,11 +23,19 @@ from engine.trace.spine import Spine
 class Trace:
     """One arrangement, written by one node. `loaded`: its content is that of the dataflow's frontier."""
 
-    def __init__(self, registry: Registry, label: str, collection: str, schema: Schema, key: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        label: str,
+        collection: str,
+        schema: Schema,
+        key: tuple[int, ...],
+        order: tuple[int, ...] = (),
+    ) -> None:
         self._registry = registry
-        self.layout = Layout(schema, key)
-        by = ".".join(str(k) for k in key)
-        self.arranged: Arranged = registry.add(collection, self.layout, f"{label}-{collection[:20]}@{by}")
+        self.layout = Layout(schema, key, order)
+        name = arrangement_name(f"{label}-{collection[:20]}", key, order)
+        self.arranged: Arranged = registry.add(collection, self.layout, name)
         self._handle = self.arranged.hold("self")
         self.spine: Spine = self.arranged.spine
         self.loaded = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import U64_NEW, helper, kernel
+from engine.kernels.compiler import U64_NEW, helper, kernel, repeated
 from engine.kernels.hashing import (
     BYTES32,
     BYTES64,
@@ -22,7 +22,9 @@ from engine.kernels.hashing import (
     I16,
     I32,
     I64,
+    NUMERIC_TEXT,
     _fixed_word,
+    _trimmed_length,
     _valid,
 )
 from engine.kernels.memory import load_i32, load_i64, load_u8, load_u64
@@ -34,6 +36,11 @@ _DECIMAL_LAST = np.uint64(0xFFFFFFFFFFFFFFFE)
 _INFINITE = np.uint64(0x7FF0000000000000)
 _INFINITE32 = np.uint64(0x7F800000)
 _ZERO = np.uint64(0)
+_INFINITY_IMAGE = np.uint64(0xFFFFFFFFFFFFFFFD)
+_DIGITS = 13
+_POWER_SHIFT = np.uint64(44)
+_POWER_BIAS = 1 << 15
+_MINUS, _POINT, _LETTER_I, _LETTER_N = np.uint8(45), np.uint8(46), np.uint8(73), np.uint8(78)
 _32 = np.uint64(32)
 
 
@@ -65,13 +72,56 @@ def _decimal_image(low, high):
 
 
 @helper
-def _image(values, data, i, code, width):
+def _numeral_image(start, length):
+    """Sign, power of ten and first digits of the number that a decimal text stands for."""
+    negative = load_u8(start) == _MINUS
+    begin = 1 if negative else 0
+    letter = load_u8(start + begin)
+    if letter == _LETTER_N:
+        return _NAN_IMAGE
+    if letter == _LETTER_I:
+        return _ZERO if negative else _INFINITY_IMAGE
+    power = 0
+    digits = 0
+    mantissa = np.int64(0)
+    fraction = False
+    for k in range(begin, length):
+        letter = load_u8(start + k)
+        if letter == _POINT:
+            fraction = True
+            continue
+        digit = np.int64(letter) - 48
+        if digits == 0 and digit == 0:
+            power -= 1 if fraction else 0
+            continue
+        power += 0 if fraction else 1
+        if digits < _DIGITS:
+            mantissa = mantissa * 10 + digit
+            digits += 1
+    if digits == 0:
+        return _SIGN
+    for _ in range(_DIGITS - digits):
+        mantissa *= 10
+    magnitude = (np.uint64(power + _POWER_BIAS) << _POWER_SHIFT) | np.uint64(mantissa)
+    return _SIGN - magnitude if negative else _SIGN + magnitude
+
+
+@helper
+def _text_image(start, length, form):
+    if form == NUMERIC_TEXT:
+        return _numeral_image(start, length)
+    return _prefix(start, _trimmed_length(start, length, form))
+
+
+@helper
+def _image(values, data, i, shape):
+    code, form, width = shape
     if code == BYTES64:
         begin = load_i64(values + i * 8)
-        return _prefix(data + begin, load_i64(values + i * 8 + 8) - begin)
+        return _text_image(data + begin, load_i64(values + i * 8 + 8) - begin, form)
     if code == BYTES32:
         begin = np.int64(load_i32(values + i * 4))
-        return _prefix(data + begin, np.int64(load_i32(values + i * 4 + 4)) - begin)
+        return _text_image(data + begin, np.int64(load_i32(values + i * 4 + 4)) - begin, form)
     if code == FIXED:
         return _prefix(values + i * width, width)
     if code == D128:
@@ -92,9 +142,13 @@ def _image(values, data, i, code, width):
     return word
 
 
-@kernel(types.void(types.int64, types.int64, types.int64, types.int64, U64_NEW))
-def order_lane(batch, column, code, width, lane):
-    """Fill `lane` with the images of one column of the record batch at address `batch`."""
+@kernel(types.void(types.int64, types.int64, repeated(types.int64, 3), U64_NEW))
+def order_lane(batch, column, shape, lane):
+    """Fill `lane` with the images of one column of the record batch at address `batch`.
+
+    `shape`: the lane's code, which form of a text counts (see `hashing`), the width of fixed-size binaries.
+    """
+    code = shape[0]
     array = load_i64(load_i64(batch + 48) + column * 8)
     offset = load_i64(array + 16) + load_i64(batch + 16)
     buffers = load_i64(array + 40)
@@ -103,4 +157,4 @@ def order_lane(batch, column, code, width, lane):
     data = load_i64(buffers + 16) if code in (BYTES32, BYTES64) else 0
     for row in range(len(lane)):
         i = offset + row
-        lane[row] = _image(values, data, i, code, width) if _valid(bitmap, i) else _LAST
+        lane[row] = _image(values, data, i, shape) if _valid(bitmap, i) else _LAST

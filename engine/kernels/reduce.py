@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, helper, kernel
 from engine.kernels.order import sort_index
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
@@ -190,6 +190,42 @@ def sums_at_versions(order, probe, times, diffs, lanes, starts, version_times, o
                 k += 1
 
 
+@helper
+def _least_of_group(order, ranks, times, diffs, version_times, out):  # type: ignore[no-untyped-def]
+    """The versions of one group; `first` is a tree of the least live place below each of its nodes."""
+    size = len(order)
+    width = 1
+    while width < size:
+        width <<= 1
+    first = np.full(2 * width, size, np.int64)
+    live = np.zeros(size, np.int64)
+    place = np.zeros(size, np.int64)
+    when = np.empty(size, np.int64)
+    for k in range(size):
+        same = k > 0 and ranks[order[k]] == ranks[order[k - 1]]
+        place[k] = place[k - 1] if same else k
+        when[k] = times[order[k]]
+    by_time = np.argsort(when, kind="mergesort")
+    done = 0
+    for v in range(len(version_times)):
+        while done < size and when[by_time[done]] <= version_times[v]:
+            at = place[by_time[done]]
+            was = live[at] > 0
+            live[at] += diffs[order[by_time[done]]]
+            done += 1
+            if (live[at] > 0) == was:
+                continue
+            node = width + at
+            first[node] = size if was else at
+            while node > 1:
+                node >>= 1
+                least = min(first[2 * node], first[2 * node + 1])
+                if first[node] == least:
+                    break
+                first[node] = least
+        out[v] = order[first[1]] if first[1] < size else -1
+
+
 @kernel(types.void(I64, I64, I64, I64, I64, I64, I64, I64_NEW))
 def least_at_versions(order, probe, ranks, times, diffs, starts, version_times, out):  # type: ignore[no-untyped-def]
     """The first row, along `order`, whose rank is live at each version, or -1. `order`: rows by group, then by rank."""
@@ -201,18 +237,8 @@ def least_at_versions(order, probe, ranks, times, diffs, starts, version_times, 
         end = k
         while end < count and probe[order[end]] == g:
             end += 1
-        for v in range(starts[g], starts[g + 1]):
-            out[v] = -1
-            i = k
-            while i < end and out[v] < 0:
-                first = order[i]
-                live = 0
-                while i < end and ranks[order[i]] == ranks[first]:
-                    if times[order[i]] <= version_times[v]:
-                        live += diffs[order[i]]
-                    i += 1
-                if live > 0:
-                    out[v] = first
+        begin, stop = starts[g], starts[g + 1]
+        _least_of_group(order[k:end], ranks, times, diffs, version_times[begin:stop], out[begin:stop])
         k = end
 
 

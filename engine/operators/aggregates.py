@@ -7,7 +7,7 @@ and numeric), so that no lane overflows before the group is in error. Called by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,11 +116,19 @@ def add_lanes(values: pa.Array, slot: Slot, lanes: Int64s) -> None:
     lanes[:, 4] = high >> 32
 
 
-def results_of(lanes: Int64s, slots: Sequence[Slot]) -> tuple[list[pa.Array], pa.Array | None]:
-    """The aggregates' values for each row of lanes (lane 0 the number of rows), and the messages of those that fail."""
+def results_of(
+    lanes: Int64s, slots: Sequence[Slot], known: Mapping[int, pa.Array]
+) -> tuple[list[pa.Array], pa.Array | None]:
+    """The aggregates' values for each row of lanes (lane 0 the number of rows), and the messages of those that fail.
+
+    `known`: the values of the slots (by place) that are no sums.
+    """
     columns = []
     messages: pa.Array | None = None
-    for slot in slots:
+    for place, slot in enumerate(slots):
+        if place in known:
+            columns.append(known[place])
+            continue
         sums = lanes[:, :1] if slot.column is None else lanes[:, slot.first : slot.first + slot.width]
         values, fault = result_of(sums, slot)
         columns.append(values)

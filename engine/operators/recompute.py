@@ -7,8 +7,6 @@ nodes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +15,7 @@ from engine.batch.keys import fingerprint
 from engine.batch.payload import take_rows
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.kernels.exact_sum import exact_sums
-from engine.kernels.reduce import least_at_versions, presence, sums_at_versions
+from engine.kernels.reduce import presence, sums_at_versions
 from engine.operators import numeric_text
 from engine.operators.aggregates import (
     Slot,
@@ -36,32 +34,11 @@ from engine.operators.join import Span
 from engine.operators.linear import split
 from engine.operators.ranks import has_images, ranks_of, row_ranks
 from engine.operators.reduce import Shape, nothing_at
+from engine.operators.streams import Clock, Stream, least
 from engine.schema import NUMERIC, DataType, Kind
 from engine.trace.spine import Spine
 
 FLOAT_RANGE = "value out of range: overflow"
-
-
-class Stream(NamedTuple):
-    """Values of groups over time: of each its group (`probe`), `times`, `diffs` and the value itself (never null)."""
-
-    probe: Int64s
-    times: Int64s
-    diffs: Int64s
-    values: pa.Array
-
-    def at(self, positions: Int64s) -> Stream:
-        """The entries at `positions`."""
-        return Stream(
-            self.probe[positions], self.times[positions], self.diffs[positions], self.values.take(pa.array(positions))
-        )
-
-
-class Clock(NamedTuple):
-    """The versions to compute: group g's are starts[g] … starts[g + 1], each with its time."""
-
-    starts: Int64s
-    times: Int64s
 
 
 def recompute(shape: Shape, spine: Spine, updates: Updates | None, lower: int, span: Span, *, initial: bool) -> Delta:
@@ -136,7 +113,7 @@ def _keys(
     if not any(has_images(kind) for kind in shape.key_types):
         return [updates.rows.column(i).take(shown) for i in range(shape.key)]
     ranks = row_ranks(rows.columns[: shape.key], shape.key_types)
-    at = _least(ranks, stream, clock)
+    at = least(ranks, stream, clock)
     # A version without rows is not shown; any row of the group stands in for its key.
     index = pa.array(at, mask=at < 0)
     return [pc.coalesce(rows.column(i).take(index), updates.rows.column(i).take(shown)) for i in range(shape.key)]
@@ -148,7 +125,7 @@ def _aggregate(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array, pa.A
     function = slot.aggregate.function
     if function in ("min", "max"):
         ranks = ranks_of(stream.values, slot.arg, images=True)
-        at = _least(~ranks if function == "max" else ranks, stream, clock)
+        at = least(~ranks if function == "max" else ranks, stream, clock)
         return stream.values.take(pa.array(at, mask=at < 0)), None
     if slot.aggregate.distinct:
         stream = _distinct(stream, slot.arg, clock)
@@ -166,14 +143,6 @@ def _aggregate(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array, pa.A
     sums = numeric_text.sums(stream.values, order, stream.probe, stream.times, stream.diffs, clock.starts, clock.times)
     total = pa.array(sums, pa.large_string(), mask=counts <= 0)
     return (total if function == "sum" else quotient(total, NUMERIC, counts)), None
-
-
-def _least(ranks: Int64s, stream: Stream, clock: Clock) -> Int64s:
-    """Position of the live entry of least rank at each version, or -1."""
-    out = np.empty(len(clock.times), np.int64)
-    order = np.lexsort((ranks, stream.probe))
-    least_at_versions(order, stream.probe, ranks, stream.times, stream.diffs, clock.starts, clock.times, out)
-    return out
 
 
 def _sums(stream: Stream, lanes: Int64s, clock: Clock) -> Int64s:
@@ -208,7 +177,7 @@ def _distinct_images(stream: Stream, values: Int64s, images: Int64s, clock: Cloc
     starts = np.zeros(len(probe) + 1, np.int64)
     starts[1:] = np.cumsum(lengths)
     times = clock.times[np.arange(starts[-1]) + np.repeat(clock.starts[probe] - starts[:-1], lengths)]
-    at = _least(images, Stream(pair, stream.times, stream.diffs, stream.values), Clock(starts, times))
+    at = least(images, Stream(pair, stream.times, stream.diffs, stream.values), Clock(starts, times))
     last = np.full(len(at), -1, np.int64)
     last[1:] = at[:-1]
     last[starts[:-1]] = -1

@@ -17,6 +17,7 @@ from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Ids, Layout
 from engine.batch.merger import merge_state, room
 from engine.batch.updates import Int64s, Updates
+from engine.kernels import live as ends
 from engine.kernels import merge as merging
 from engine.kernels import seek as kernels
 from engine.lattice import MINIMUM, Frontier
@@ -96,6 +97,39 @@ def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -
     return Matches(
         lanes[0], lanes[3], lanes[4], halves[5], halves[6], lanes[1:3], view.structs, view.batches, view.layout
     )
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Updates found from one end of some keys' order, as far as that was needed.
+
+    `probe`, `times`, `diffs`, `places`: as of `Matches`, ordered by probe; rows of a probe as they were read, the updates
+    of a row by time. `visited`: how many updates of the trace were read for it.
+    """
+
+    probe: Int64s
+    times: Int64s
+    diffs: Int64s
+    places: Int64s
+    view: View
+    visited: int
+
+    def __len__(self) -> int:
+        return len(self.probe)
+
+    def column(self, column: int) -> pa.Array:
+        """One column of the rows, an entry an update."""
+        assembly = self.view.layout.assembly([column])
+        return assembly.rows(self.view.structs, self.places[:1], self.places[1:]).column(0)
+
+
+def first_live(view: View, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
+    """As `Spine.first_live`. Raises DiffOverflow."""
+    block, size, visited, overflow = ends.first_live(view.table, keys.hash, keys.check, bounds, backward, since)
+    if overflow:
+        raise DiffOverflow
+    lanes = np.ascontiguousarray(block[:, :size])
+    return Ends(lanes[0], lanes[3], lanes[4], lanes[1:3], view, visited)
 
 
 def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:

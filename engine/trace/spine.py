@@ -8,13 +8,13 @@ large ones two by two with fuel. Single writer: the dataflow that owns the arran
 from __future__ import annotations
 
 from engine.batch.batch import Batch
-from engine.batch.keys import Keys
+from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
 from engine.batch.merger import Merger
 from engine.batch.updates import Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import EARLIEST, LATEST, Matches, View, content, gather
+from engine.trace.lookup import EARLIEST, LATEST, Ends, Matches, View, content, first_live, gather
 from engine.trace.small import merge_small
 
 SMALL = 512
@@ -145,9 +145,16 @@ class Spine:
         `since`: times are advanced to it, and rows that cancel by then are gone; `until`: updates at epochs ≥ it are
         left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow.
         """
-        if self._view is None:
-            self._view = View.of(self.layout, tuple(self._batches))
-        return gather(self._view, keys, EARLIEST if since is None else since, LATEST if until is None else until)
+        return gather(self._seen(), keys, EARLIEST if since is None else since, LATEST if until is None else until)
+
+    def first_live(self, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
+        """Of each key the updates of its first rows in the layout's order, up to one that is live throughout.
+
+        That is: live at `since` and after each later update; all rows of its order lane come with it. `bounds`: an order
+        lane a key, below which no row is live at `since` or later. `backward`: the last rows, and none above `bounds`.
+        Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
+        """
+        return first_live(self._seen(), keys, bounds, since, backward=backward)
 
     def snapshot(self, as_of: int) -> Updates:
         """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.
@@ -159,6 +166,11 @@ class Spine:
         if not self._upper.closed and as_of >= self._upper.epoch:
             raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
         return content(self.layout, self._batches, as_of)
+
+    def _seen(self) -> View:
+        if self._view is None:
+            self._view = View.of(self.layout, tuple(self._batches))
+        return self._view
 
     def _widen(self, at: int, upper: Frontier) -> None:
         batch = self._batches[at]
