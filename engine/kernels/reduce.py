@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, helper, kernel
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, helper, kernel, repeated
+from engine.kernels.memory import load_i64
 from engine.kernels.order import sort_index
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")
 _GROUPED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64))  # type: ignore[no-untyped-call]
+_ROWS = repeated(I64, 4)
 TABLE_NEW = types.Array(types.int64, 2, "C")
 
 LOW = 0xFFFFFFFF
@@ -54,21 +56,31 @@ def group_rows(hashes, checks, times):  # type: ignore[no-untyped-def]
     return block, n
 
 
-@kernel(types.void(I64, I64, I64_TABLE, TABLE_NEW))
-def sum_lanes(groups, diffs, lanes, totals):  # type: ignore[no-untyped-def]
-    """Add diff × lanes of every row into its group's totals."""
-    for i in range(len(groups)):
-        for c in range(lanes.shape[1]):
-            totals[groups[i], c] += diffs[i] * lanes[i, c]
+@kernel(types.void(I64, I64_TABLE, types.int64, I64, I64, TABLE_NEW))
+def sum_packed(structs, places, column, groups, diffs, totals):  # type: ignore[no-untyped-def]
+    """Add diff × lanes of every row into its group's totals, the lanes packed in a binary column of the rows' payloads.
+
+    `structs`: addresses of the payloads' ArrowArrays; `places`: int64[2, rows], payload and position of each row.
+    """
+    for k in range(len(groups)):
+        struct = structs[places[0, k]]
+        child = load_i64(load_i64(struct + 48) + column * 8)
+        buffers = load_i64(child + 40)
+        at = load_i64(child + 16) + load_i64(struct + 16) + places[1, k]
+        data = load_i64(buffers + 16) + load_i64(load_i64(buffers + 8) + at * 8)
+        for c in range(totals.shape[1]):
+            totals[groups[k], c] += diffs[k] * load_i64(data + c * 8)
 
 
-@kernel(types.int64(I64, I64, I64, I64, I64_TABLE, I64_TABLE, types.int64, I64_NEW, I64_NEW, I64_NEW, TABLE_NEW))
-def versions(order, groups, times, diffs, lanes, prior, before, out_group, out_time, out_row, out_lanes):  # type: ignore[no-untyped-def]
+@kernel(types.int64(_ROWS, I64_TABLE, I64_TABLE, types.int64, TABLE_NEW, TABLE_NEW))
+def versions(rows, lanes, prior, before, out, out_lanes):  # type: ignore[no-untyped-def]
     """Every group's lanes before the step (at time `before`) and after each time at which rows of it come.
 
-    `order`: rows by group, then time. `out_row`: a row of the group. Outputs hold at least rows + groups. Returns the
+    `rows`: the rows by group, then time; and of each row its group, time and diff. Fills `out`: group, time, a row of
+    the group, and 1 where the lanes equal those of the version above. Outputs hold at least rows + groups. Returns the
     number of versions.
     """
+    order, groups, times, diffs = rows
     n = 0
     k = 0
     count = len(order)
@@ -76,17 +88,18 @@ def versions(order, groups, times, diffs, lanes, prior, before, out_group, out_t
     while k < count:
         row = order[k]
         group = groups[row]
-        out_group[n] = group
-        out_time[n] = before
-        out_row[n] = row
+        out[0, n] = group
+        out[1, n] = before
+        out[2, n] = row
+        out[3, n] = 0
         for c in range(width):
             out_lanes[n, c] = prior[group, c]
         n += 1
         while k < count and groups[order[k]] == group:
             time = times[order[k]]
-            out_group[n] = group
-            out_time[n] = time
-            out_row[n] = row
+            out[0, n] = group
+            out[1, n] = time
+            out[2, n] = row
             for c in range(width):
                 out_lanes[n, c] = out_lanes[n - 1, c]
             while k < count and groups[order[k]] == group and times[order[k]] == time:
@@ -94,38 +107,35 @@ def versions(order, groups, times, diffs, lanes, prior, before, out_group, out_t
                 for c in range(width):
                     out_lanes[n, c] += diffs[r] * lanes[r, c]
                 k += 1
+            same = 1
+            for c in range(width):
+                if out_lanes[n, c] != out_lanes[n - 1, c]:
+                    same = 0
+                    break
+            out[3, n] = same
             n += 1
     return n
 
 
-@kernel(types.void(I64_TABLE, U8_NEW))
-def same_as_last(lanes, same):  # type: ignore[no-untyped-def]
-    """1 where a row of lanes equals the one above it."""
-    for i in range(lanes.shape[0]):
-        equal = i > 0
-        for c in range(lanes.shape[1]):
-            if not equal:
-                break
-            equal = lanes[i, c] == lanes[i - 1, c]
-        same[i] = 1 if equal else 0
+@kernel(types.int64(I64, I64, U8, I64, TABLE_NEW))
+def corrections(groups, times, live, same, out):  # type: ignore[no-untyped-def]
+    """From versions to updates: -1 where a live version ends, +1 where one begins, nothing where `same`.
 
-
-@kernel(types.int64(I64, I64, U8, U8, I64_NEW, I64_NEW, I64_NEW))
-def corrections(groups, times, live, same, out_version, out_time, out_diff):  # type: ignore[no-untyped-def]
-    """From versions to updates: -1 where a live version ends, +1 where one begins, nothing where `same`."""
+    Fills `out`: version, time and diff of each, at most two a version; returns how many.
+    """
     n = 0
     for v in range(1, len(groups)):
         if groups[v] != groups[v - 1] or (same[v] and live[v] == live[v - 1]):
             continue
         if live[v - 1]:
-            out_version[n] = v - 1
-            out_time[n] = times[v]
-            out_diff[n] = -1
+            out[0, n] = v - 1
+            out[1, n] = times[v]
+            out[2, n] = -1
             n += 1
         if live[v]:
-            out_version[n] = v
-            out_time[n] = times[v]
-            out_diff[n] = 1
+            out[0, n] = v
+            out[1, n] = times[v]
+            out[2, n] = 1
             n += 1
     return n
 

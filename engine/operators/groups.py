@@ -37,11 +37,12 @@ def group(keys: Keys, times: Int64s | None = None) -> Groups:
 
 
 class Versions(NamedTuple):
-    """States of groups: `groups`, `times`, `rows` (a row of the group) and `lanes`, one a version."""
+    """States of groups: `groups`, `times`, `rows` (a row of the group), `same` (1: as the one above) and `lanes`."""
 
     groups: Int64s
     times: Int64s
     rows: Int64s
+    same: Int64s
     lanes: Int64s
 
     def starts(self, count: int) -> Int64s:
@@ -52,27 +53,13 @@ class Versions(NamedTuple):
 def versions_of(found: Groups, updates: Updates, lanes: Int64s, prior: Int64s, before: int) -> Versions:
     """Each group's lanes at `before` (`prior`) and after each time of its updates. lanes: rows × width."""
     room = len(updates) + found.count
-    out_group, out_time, out_row = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    out_lanes = np.empty((room, lanes.shape[1]), np.int64)
-    n = versions(
-        found.order,
-        found.ids,
-        updates.times,
-        updates.diffs,
-        lanes,
-        prior,
-        before,
-        out_group,
-        out_time,
-        out_row,
-        out_lanes,
-    )
-    return Versions(out_group[:n], out_time[:n], out_row[:n], out_lanes[:n])
+    out, out_lanes = np.empty((4, room), np.int64), np.empty((room, lanes.shape[1]), np.int64)
+    n = versions((found.order, found.ids, updates.times, updates.diffs), lanes, prior, before, out, out_lanes)
+    return Versions(out[0, :n], out[1, :n], out[2, :n], out[3, :n], out_lanes[:n])
 
 
-def corrections_of(found: Versions, live: UInt8s, same: UInt8s) -> tuple[Int64s, Int64s, Int64s]:
+def corrections_of(found: Versions, live: UInt8s) -> tuple[Int64s, Int64s, Int64s]:
     """(version, time, diff) of the updates that lead from each version to the next."""
-    room = 2 * len(found.groups)
-    version, time, diff = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    n = corrections(found.groups, found.times, live, same, version, time, diff)
-    return version[:n], time[:n], diff[:n]
+    out = np.empty((3, 2 * len(found.groups)), np.int64)
+    n = corrections(found.groups, found.times, live, found.same, out)
+    return out[0, :n], out[1, :n], out[2, :n]

@@ -93,12 +93,13 @@ def _corrections(
 ) -> Delta:
     rows = rows_of(columns, shape.schema.arrow, len(live))
     high, low = fingerprint(rows)
-    same = np.zeros(len(live), np.uint8)
+    same = states.same
+    same[:1] = 0
     same[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     if messages is not None:
         failed = messages.is_valid().to_numpy(zero_copy_only=False)
         same[1:] &= ~(failed[1:] | failed[:-1])
-    version, times, diffs = corrections_of(states, live.astype(np.uint8), same)
+    version, times, diffs = corrections_of(states, live.astype(np.uint8))
     if not len(version):
         return QUIET
     faults = None if messages is None else messages.take(pa.array(version))

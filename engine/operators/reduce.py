@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from engine.batch.keys import Keys
 from engine.batch.layout import Layout
-from engine.batch.payload import indices, take_rows
+from engine.batch.payload import indices
 from engine.batch.updates import Int64s, Updates
-from engine.kernels.reduce import same_as_last, sum_lanes
+from engine.kernels.reduce import sum_packed
 from engine.operators.aggregates import Slot, is_summable, lanes_of, results_of
 from engine.operators.delta import QUIET, Delta, concat, rows_of
 from engine.operators.extremes import FUNCTIONS, Changes, Extreme, extreme_at_versions, prior_values
@@ -103,8 +103,6 @@ def reduce_changes(
     groups = keys.take(found.first)
     prior, before = _prior(shape, state, groups, lower - 1)
     states = versions_of(found, updates, lanes_of(updates.rows, shape.slots), prior, lower - 1)
-    same = np.empty(len(states.times), np.uint8)
-    same_as_last(states.lanes, same)
     values: list[pa.Array] = []
     if before:
         clock = Clock(states.starts(found.count), states.times)
@@ -112,16 +110,17 @@ def reduce_changes(
         for extreme, old, spine in zip(shape.extremes, before, state.values, strict=True):
             value, at = extreme_at_versions(extreme, old, changes, clock, spine)
             values.append(value)
-            same[1:] &= at[1:] == at[:-1]
+            states.same[1:] &= at[1:] == at[:-1]
     live = (states.lanes[:, 0] > 0).astype(np.uint8)
     if whole:
         live[:] = 1
         live[0] = 0 if initial else 1
-    version, times, diffs = corrections_of(states, live, same)
+    version, times, diffs = corrections_of(states, live)
     if not len(version):
         return None, QUIET
-    rows = updates.rows
-    key_columns = take_rows(rows.select(list(range(shape.key))), states.rows[version]).columns
+    places = np.stack([np.zeros(len(version), np.int64), states.rows[version]])
+    own = np.array([updates.struct.address])
+    key_columns = state.layout.assembly(range(shape.key)).rows(own, places[:1], places[1:]).columns
     lanes = states.lanes[version]
     extremes = [value.take(indices(version)) for value in values]
     columns = [*key_columns, packed_lanes(lanes), *extremes]
@@ -138,9 +137,11 @@ def _prior(shape: Shape, state: State, groups: Keys, as_of: int) -> tuple[Int64s
     matches = state.spine.gather(groups, as_of)
     if not len(matches):
         return prior, [pa.nulls(len(groups), e.kind.arrow) for e in extremes]
-    held = matches.rows(range(shape.key, shape.key + 1 + len(extremes)))
-    sum_lanes(matches.probe, matches.diffs, unpacked(held.column(0), shape.lanes), prior)
-    return prior, [prior_values(column, matches.probe, len(groups)) for column in held.columns[1:]]
+    sum_packed(matches.structs, matches.places, shape.key, matches.probe, matches.diffs, prior)
+    if not extremes:
+        return prior, []
+    held = matches.rows(range(shape.key + 1, shape.key + 1 + len(extremes)))
+    return prior, [prior_values(column, matches.probe, len(groups)) for column in held.columns]
 
 
 def results_from(shape: Shape, accumulators: Updates | None) -> Delta:

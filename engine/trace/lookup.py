@@ -86,6 +86,14 @@ class View:
         table = np.array([b.addresses for b in batches]) if batches else np.empty((0, kernels.COLUMNS), np.int64)
         return cls(layout, batches, table, np.ascontiguousarray(table[:, kernels.STRUCT]))
 
+    def extended(self, batch: Batch) -> View:
+        """The view of one batch more."""
+        count = len(self.batches)
+        table = np.empty((count + 1, kernels.COLUMNS), np.int64)
+        table[:count] = self.table
+        table[count] = batch.addresses
+        return View(self.layout, (*self.batches, batch), table, table[:, kernels.STRUCT].copy())
+
 
 def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:
     """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow."""

@@ -56,6 +56,8 @@ class Spine:
         self._upper = MINIMUM
         self._due = False
         self._view: View | None = None
+        self._appended = 0
+        """Batches that came since small ones were last merged."""
 
     @property
     def upper(self) -> Frontier:
@@ -105,8 +107,11 @@ class Spine:
         if len(batch) >= SMALL:
             self._merge_small(at_least=2)
         self._batches.append(batch)
-        self._view = None
-        self._merge_small(at_least=_FAN)
+        if self._view is not None:
+            self._view = self._view.extended(batch)
+        self._appended += 1
+        if self._appended >= _FAN:
+            self._merge_small(at_least=_FAN)
         self._due = self._due or len(self._batches[-1]) >= SMALL
         self._work(len(batch) * _FUEL_AN_UPDATE + _FUEL_AN_INSERT)
 
@@ -198,6 +203,7 @@ class Spine:
         if stop - start >= at_least:
             self._batches[start:stop] = [merge_small(self.layout, batches[start:stop], self._since)]
             self._view = None
+            self._appended = 0
 
     def _work(self, fuel: int) -> int:
         """Begin the merges that sizes call for and give each one under way `fuel`; returns what all of them spent."""
