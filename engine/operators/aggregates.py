@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.batch.updates import Bools, Int64s, UInt8s
+from engine.kernels.quotients import ROOM, quotients
 from engine.kernels.reduce import narrow, widen
 from engine.operators.expressions import fallback, numerals
 from engine.operators.expressions.decimals import text_image
@@ -167,7 +168,19 @@ def _total(slot: Slot, limbs: Int64s, counts: Int64s, empty: Bools) -> tuple[pa.
     exact = _decimals(words, scale, empty)
     if slot.aggregate.function == "sum":
         return exact, fault
-    return quotient(exact, DataType(Kind.NUMERIC, scale=scale), counts), fault
+    average = _average(words, scale, counts, empty)
+    if average is None:
+        average = quotient(exact, DataType(Kind.NUMERIC, scale=scale), counts)
+    return average, fault
+
+
+def _average(words: Int64s, scale: int, counts: Int64s, empty: Bools) -> pa.Array | None:
+    """avg of sums in two words, in the text lane; None where some of them are too large for the kernel."""
+    offsets, out = np.empty(len(words) + 1, np.int64), np.empty(len(words) * ROOM, np.uint8)
+    if not quotients(words[:, 0], words[:, 1], scale, counts, empty.view(np.uint8), offsets, out):
+        return None
+    text = pa.py_buffer(out[: offsets[-1]])
+    return pa.Array.from_buffers(MESSAGE, len(words), [_validity(empty), pa.py_buffer(offsets), text])
 
 
 def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
@@ -182,11 +195,15 @@ def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
 
 
 def _decimals(words: Int64s, scale: int, empty: Bools | None) -> pa.Array:
-    n = len(words)
-    validity = None
-    if empty is not None and empty.any():
-        validity = pa.py_buffer(np.packbits(~empty, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.decimal128(MAX_DIGITS, scale), n, [validity, pa.py_buffer(words)])
+    return pa.Array.from_buffers(
+        pa.decimal128(MAX_DIGITS, scale), len(words), [_validity(empty), pa.py_buffer(words)]
+    )
+
+
+def _validity(empty: Bools | None) -> pa.Buffer | None:
+    if empty is None or not empty.any():
+        return None
+    return pa.py_buffer(np.packbits(~empty, bitorder="little").tobytes())
 
 
 def message_where(bad: UInt8s | Bools, text: str) -> pa.Array | None:
