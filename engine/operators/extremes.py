@@ -51,7 +51,7 @@ class Changes(NamedTuple):
 def extreme_at_versions(
     extreme: Extreme, prior: pa.Array, changes: Changes, clock: Clock, spine: Spine
 ) -> tuple[pa.Array, Int64s]:
-    """(value at each version, an integer a version that is equal for equal values of one group).
+    """(values, at): `values[at[v]]` is the value at version v, null where at[v] < 0; `at` changes when the value does.
 
     `prior`: each group's value before the step, null where it had none; `spine`: the values by group, with the step's
     updates.
@@ -72,8 +72,14 @@ def extreme_at_versions(
         stream = stream.at(np.flatnonzero(kept))
     if lost.any():
         stream = _joined(stream, _looked_up(extreme, both, valid, np.flatnonzero(lost), changes, spine))
-    at = least(extreme.ranks(stream.values), stream, clock)
-    return stream.values.take(pa.array(at, mask=at < 0)), at
+    return stream.values, least(extreme.ranks(stream.values), stream, clock)
+
+
+def taken(values: pa.Array, at: Int64s) -> pa.Array:
+    """`values` at the positions `at`, null where they are negative."""
+    if len(at) and int(at.min()) < 0:
+        return values.take(pa.array(at, mask=at < 0))
+    return values.take(indices(at))
 
 
 def _lost(ranks: Int64s, valid: Bools, changes: Changes) -> Bools:
@@ -126,9 +132,9 @@ def _valid(values: pa.Array) -> Bools:
 
 
 def prior_values(column: pa.Array, probe: Int64s, count: int) -> pa.Array:
-    """The entry of `column` of each of `count` groups, null for those not in `probe`, the groups of the entries."""
+    """The entry of `column` of each of `count` groups, null for those not in `probe`, the groups of the entries, ascending."""
+    if len(probe) == count:
+        return column
     at = np.full(count, -1, np.int64)
     at[probe] = np.arange(len(probe))
-    if len(probe) == count:
-        return column.take(indices(at))
-    return column.take(pa.array(at, mask=at < 0))
+    return taken(column, at)

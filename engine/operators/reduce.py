@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from engine.batch.keys import Keys
 from engine.batch.layout import Layout
-from engine.batch.payload import indices, take_rows
+from engine.batch.payload import take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.reduce import same_as_last, sum_lanes
 from engine.operators.aggregates import Slot, is_summable, lanes_of, results_of
 from engine.operators.delta import QUIET, Delta, concat, rows_of
-from engine.operators.extremes import FUNCTIONS, Changes, Extreme, extreme_at_versions, prior_values
+from engine.operators.extremes import FUNCTIONS, Changes, Extreme, extreme_at_versions, prior_values, taken
 from engine.operators.groups import corrections_of, group, versions_of
 from engine.operators.linear import split
 from engine.operators.ranks import has_images
@@ -105,13 +105,13 @@ def reduce_changes(
     states = versions_of(found, updates, lanes_of(updates.rows, shape.slots), prior, lower - 1)
     same = np.empty(len(states.times), np.uint8)
     same_as_last(states.lanes, same)
-    values: list[pa.Array] = []
+    values: list[tuple[pa.Array, Int64s]] = []
     if before:
         clock = Clock(states.starts(found.count), states.times)
         changes = Changes(updates, found, groups, lower - 1)
         for extreme, old, spine in zip(shape.extremes, before, state.values, strict=True):
-            value, at = extreme_at_versions(extreme, old, changes, clock, spine)
-            values.append(value)
+            values.append(extreme_at_versions(extreme, old, changes, clock, spine))
+            at = values[-1][1]
             same[1:] &= at[1:] == at[:-1]
     live = (states.lanes[:, 0] > 0).astype(np.uint8)
     if whole:
@@ -123,7 +123,7 @@ def reduce_changes(
     rows = updates.rows
     key_columns = take_rows(rows.select(list(range(shape.key))), states.rows[version]).columns
     lanes = states.lanes[version]
-    extremes = [value.take(indices(version)) for value in values]
+    extremes = [taken(value, at[version]) for value, at in values]
     columns = [*key_columns, packed_lanes(lanes), *extremes]
     kept = Updates(rows_of(columns, state.layout.arrow, len(version)), times, diffs)
     return kept, _results(shape, key_columns, lanes, extremes, times, diffs)

@@ -15,6 +15,9 @@ from engine.batch.updates import Int64s
 from engine.kernels.reduce import least_at_versions
 
 
+_MANY = 1024
+
+
 class Stream(NamedTuple):
     """Of each entry its group (`probe`), `times`, `diffs` and the value itself (never null)."""
 
@@ -40,6 +43,17 @@ class Clock(NamedTuple):
 def least(ranks: Int64s, stream: Stream, clock: Clock) -> Int64s:
     """Position of the live entry of least rank at each version, or -1; entries of one rank count as one value."""
     out = np.empty(len(clock.times), np.int64)
-    order = np.lexsort((ranks, stream.probe))
+    order = _by_rank(ranks, stream.probe)
     least_at_versions(order, stream.probe, ranks, stream.times, stream.diffs, clock.starts, clock.times, out)
     return out
+
+
+def _by_rank(ranks: Int64s, probe: Int64s) -> Int64s:
+    """Entries by group, then rank."""
+    if len(ranks) >= _MANY:
+        low, groups = int(ranks.min()), int(probe.max()) + 1
+        span = int(ranks.max()) - low + 1
+        if span * groups < 1 << 63:
+            # One lane sorts several times faster than two.
+            return np.argsort(probe * span + (ranks - low))
+    return np.lexsort((ranks, probe))
