@@ -1,6 +1,6 @@
 """Values of groups over time, and the versions at which to look at them: what aggregates over whole values work on.
 
-Always: a stream holds no nulls, and its entries need no order. Called by both forms of reduce.
+Always: a stream holds no nulls, and its entries need no order. Called by `reduce` and its parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pyarrow as pa
 from engine.batch.payload import indices
 from engine.batch.updates import Int64s
 from engine.kernels.reduce import least_at_versions
-
 
 _MANY = 1024
 
