@@ -121,15 +121,23 @@ class Collection:
         wholes = []
         for slot in shape.wholes:
             assert slot.column is not None
-            values = self._columns([*key, slot.column])
-            values = values.distinct() if slot.aggregate.distinct else values
+            distinct = slot.aggregate.distinct
+            values = self._distinct(width, slot.column) if distinct else self._columns([*key, slot.column])
             wholes.append(self.flow.arrange(values.node, tuple(key), (width,)))
         return Lookups(
-            [self._columns([*key, column]).distinct().node for column in shape.distinct],
+            [self._distinct(width, column).node for column in shape.distinct],
             [self.flow.arrange(self._columns([*key, e.column]).node, tuple(key), (width,)) for e in shape.extremes],
             wholes,
             self.flow.arrange(self._columns(key).node, tuple(key)) if shape.has_images else None,
         )
+
+    def _distinct(self, key: int, column: int) -> Collection:
+        """The distinct values of `column` within the first `key` columns, which stand before it.
+
+        The value comes first while rows are told apart, so that its least image stands for it, whatever the keys' are.
+        """
+        found = self._columns([column, *range(key)]).distinct()
+        return found._columns([*range(1, key + 1), 0])
 
     def _columns(self, positions: Sequence[int]) -> Collection:
         """These columns alone."""
