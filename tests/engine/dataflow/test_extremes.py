@@ -183,6 +183,36 @@ def reduced(flow: Dataflow, *aggregates: Aggregate) -> Collection:
     return flow.table("items", ITEMS).reduce([1], aggregates, Schema(tuple(columns)))
 
 
+FLOATS = Schema.of([Column("group", INTEGER), Column("value", DOUBLE)])
+
+
+def test_a_float_sum_beyond_its_range_is_an_error_until_it_fits_again() -> None:
+    flow = Dataflow()
+    value = ColumnRef(1, DOUBLE)
+    aggregates = [Aggregate("sum", value, DOUBLE), Aggregate("min", value, DOUBLE), COUNT]
+    schema = Schema(tuple(Column(f"c{i}", kind) for i, kind in enumerate([INTEGER, DOUBLE, DOUBLE, BIGINT])))
+    sums = flow.table("floats", FLOATS).reduce([0], aggregates, schema)
+    output = sums.output("sums")
+
+    def push(epoch: int, kind: int, *values: float) -> None:
+        n = len(values)
+        rows = pa.record_batch([pa.array([1] * n, pa.int32()), pa.array(values)], schema=FLOATS.arrow)
+        flow.push("floats", Upserts(rows, np.full(n, epoch), np.full(n, kind, np.uint8)))
+
+    push(0, INSERT, 1e308, 1e308)
+    push(1, INSERT, -1.0)
+    push(2, RETRACT, 1e308)
+    flow.step(2)
+    rows, errors = output.take()
+    assert len(rows) == 0
+    assert list(zip(errors.times.tolist(), errors.diffs.tolist(), strict=True)) == [(0, 1)]
+    assert sums.snapshot(1)[1].rows.to_pylist() == [{"error": "value out of range: overflow"}]
+    flow.step(3)
+    rows, errors = output.take()
+    assert rows.rows.to_pylist() == [{"c0": 1, "c1": 1e308 - 1.0, "c2": -1.0, "c3": 2}]
+    assert errors.diffs.tolist() == [-1]
+
+
 def ordered(flow: Dataflow) -> list[str]:
     return [name for name in flow.arrangements() if "^" in name]
 
