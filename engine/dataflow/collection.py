@@ -7,7 +7,7 @@ renaming columns makes no node. Called by `views.render` and the sidecar.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, NegateNode, Node, ProjectNode, fingerprint_of
-from engine.dataflow.stateful import ArrangeNode, JoinNode, RecomputeNode, ReduceNode, TableNode
+from engine.dataflow.stateful import JoinNode, Lookups, ReduceNode, TableNode
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
 from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
-from engine.operators.reduce import Shape
+from engine.operators.shape import Shape
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
@@ -102,29 +102,48 @@ class Collection:
 
     def reduce(self, key: Sequence[int], aggregates: Sequence[Aggregate], schema: Schema) -> Collection:
         """One row a group: key columns ++ one column an aggregate. Without a key: exactly one row, even when empty."""
-        prepared, arguments = self._prepare(key, aggregates)
+        wanted = [replace(a, distinct=a.distinct and a.function in ("count", "sum", "avg")) for a in aggregates]
+        prepared, arguments = self._prepare(key, wanted)
         types = tuple(c.type for c in prepared.schema.columns)
-        shape = Shape(len(key), types, tuple(slots_of(aggregates, arguments, types)), schema)
+        shape = Shape(len(key), types, tuple(slots_of(wanted, arguments, types)), schema)
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
         fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain)
-        if shape.follows:
-            registry = self.flow.registry
-            values = [prepared._values(len(key), e.column) for e in shape.extremes]
-            node: Node = self.flow.intern(
-                fingerprint, lambda: ReduceNode(fingerprint, registry, prepared.node, shape, values)
-            )
-        else:
-            arranged = self.flow.arrange(prepared.node, tuple(range(len(key))))
-            node = self.flow.intern(fingerprint, lambda: RecomputeNode(fingerprint, arranged, shape))
+        lookups = prepared._lookups(shape)
+        node = self.flow.intern(
+            fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)
+        )
         return Collection(self.flow, node, schema)
 
-    def _values(self, key: int, column: int) -> ArrangeNode:
-        """`column` by the first `key` columns, in its own order: what extremes are looked up in."""
-        held = [*range(key), column]
-        columns = [self.schema.columns[k] for k in held]
-        names = Schema(tuple(Column(f"c{i}", c.type) for i, c in enumerate(columns)))
-        slim = self.project([ColumnRef(k, c.type) for k, c in zip(held, columns, strict=True)], names)
-        return self.flow.arrange(slim.node, tuple(range(key)), (key,))
+    def _lookups(self, shape: Shape) -> Lookups:
+        """What a reduce of this collection, which is prepared for it, looks groups up in."""
+        width = shape.key
+        key = list(range(width))
+        wholes = []
+        for slot in shape.wholes:
+            assert slot.column is not None
+            distinct = slot.aggregate.distinct
+            values = self._distinct(width, slot.column) if distinct else self._columns([*key, slot.column])
+            wholes.append(self.flow.arrange(values.node, tuple(key), (width,)))
+        return Lookups(
+            [self._distinct(width, column).node for column in shape.distinct],
+            [self.flow.arrange(self._columns([*key, e.column]).node, tuple(key), (width,)) for e in shape.extremes],
+            wholes,
+            self.flow.arrange(self._columns(key).node, tuple(key)) if shape.has_images else None,
+        )
+
+    def _distinct(self, key: int, column: int) -> Collection:
+        """The distinct values of `column` within the first `key` columns, which stand before it.
+
+        The value comes first while rows are told apart, so that its least image stands for it, whatever the keys' are.
+        """
+        found = self._columns([column, *range(key)]).distinct()
+        return found._columns([*range(1, key + 1), 0])
+
+    def _columns(self, positions: Sequence[int]) -> Collection:
+        """These columns alone."""
+        columns = [self.schema.columns[k] for k in positions]
+        names = Schema(tuple(Column(f"c{i}", c.type, c.nullable) for i, c in enumerate(columns)))
+        return self.project([ColumnRef(k, c.type) for k, c in zip(positions, columns, strict=True)], names)
 
     def _prepare(self, key: Sequence[int], aggregates: Sequence[Aggregate]) -> tuple[Collection, list[int | None]]:
         """Key columns ++ the distinct arguments, filters folded in; and each aggregate's argument column."""

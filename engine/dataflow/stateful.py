@@ -1,4 +1,4 @@
-"""The nodes that keep arrangements: tables, arrangements for readers, joins and both forms of reduce.
+"""The nodes that keep arrangements: tables, arrangements for readers, joins and reduces.
 
 Always: a trace holds its collection up to the end of the step before its readers run, and a restored or hydrated trace
 holds exactly what the steps would have left. Single writer: the dataflow that holds them.
@@ -7,6 +7,7 @@ holds exactly what the steps would have left. Single writer: the dataflow that h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.join import Probes, Span, join_trace, joined, without_nulls
 from engine.operators.multiset import count_rows
-from engine.operators.recompute import recompute
-from engine.operators.reduce import Shape, State, reduce_changes, results_from
+from engine.operators.reduce import State, reduce_changes, results_from
+from engine.operators.shape import Shape
 from engine.operators.upsert import upsert
 from engine.schema import Schema
 
@@ -211,25 +212,41 @@ def _both(one: Delta, two: Delta) -> Delta:
     return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))
 
 
-class ReduceNode(Node):
-    """Reduce over aggregates that follow the change, with its state in an arrangement of its output.
+class Lookups(NamedTuple):
+    """What a reduce looks its groups up in: see `State`. `distinct`: the nodes whose deltas are summed up beside."""
 
-    `values`: for each extreme of the shape, its column's values arranged by group and in their own order.
-    """
+    distinct: Sequence[Node] = ()
+    extremes: Sequence[ArrangeNode] = ()
+    wholes: Sequence[ArrangeNode] = ()
+    images: ArrangeNode | None = None
+
+    @property
+    def arranged(self) -> list[ArrangeNode]:
+        """All arrangements that are read."""
+        return [*self.extremes, *self.wholes, *([] if self.images is None else [self.images])]
+
+
+class ReduceNode(Node):
+    """Reduce, with its state in an arrangement of its output."""
 
     label = "reduce"
 
-    def __init__(
-        self, fingerprint: str, registry: Registry, source: Node, shape: Shape, values: Sequence[ArrangeNode]
-    ) -> None:
-        super().__init__(fingerprint, shape.schema, [source, *values])
+    def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape, lookups: Lookups) -> None:
+        super().__init__(fingerprint, shape.schema, [source, *lookups.distinct, *lookups.arranged])
         self._source = source
         self._shape = shape
-        kept = shape.accumulator_schema()
+        self._distinct = lookups.distinct
+        kept = shape.accumulators
         self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
-        self._values = tuple(node.trace.spine for node in values)
+        self._state = State(
+            self._trace.layout,
+            self._trace.spine,
+            [node.trace.spine for node in lookups.extremes],
+            [node.trace.spine for node in lookups.wholes],
+            None if lookups.images is None else lookups.images.trace.spine,
+        )
         reader = f"{self.label}-{fingerprint[:12]}"
-        self._readers = [node.trace.read_by(reader) for node in values]
+        self._readers = [node.trace.read_by(reader) for node in lookups.arranged]
 
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on."""
@@ -238,8 +255,8 @@ class ReduceNode(Node):
     def run(self, lower: int, upper: int) -> Delta:
         """The corrections of the groups that change."""
         source = self._source.delta
-        state = State(self._trace.layout, self._trace.spine, self._values)
-        kept, delta = reduce_changes(self._shape, state, source.rows, lower, initial=lower == 0)
+        distinct = [node.delta.rows for node in self._distinct]
+        kept, delta = reduce_changes(self._shape, self._state, source.rows, distinct, lower, initial=lower == 0)
         if kept is not None:
             self._trace.insert(kept, upper)
         return merged(delta, source)
@@ -253,9 +270,11 @@ class ReduceNode(Node):
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Reduce the source's content at frontier - 1."""
         if not self._trace.loaded:
-            rows = self._source.content(frontier - 1, memo).rows
-            state = State(self._trace.layout, None, self._values)
-            kept, _ = reduce_changes(self._shape, state, rows, frontier - 1, initial=True)
+            as_of = frontier - 1
+            rows = self._source.content(as_of, memo).rows
+            distinct = [node.content(as_of, memo).rows for node in self._distinct]
+            nothing = self._state._replace(kept=None)
+            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=True)
             self._trace.fill(kept, frontier)
 
     def traces(self) -> Sequence[Trace]:
@@ -263,41 +282,7 @@ class ReduceNode(Node):
         return (self._trace,)
 
     def release(self) -> None:
-        """Drop the accumulators, and stop reading the values."""
+        """Drop the accumulators, and stop reading the others."""
         self._trace.release()
         for reader in self._readers:
             reader.release()
-
-
-class RecomputeNode(Node):
-    """Reduce over any aggregates, from its input arranged by the group key."""
-
-    label = "reduce"
-
-    def __init__(self, fingerprint: str, source: ArrangeNode, shape: Shape) -> None:
-        super().__init__(fingerprint, shape.schema, [source])
-        self._source = source
-        self._shape = shape
-        self._reader = source.trace.read_by(f"{self.label}-{fingerprint[:12]}")
-
-    def is_eager(self, lower: int) -> bool:
-        """The group without a key has its row from the first step on."""
-        return lower == 0 and self._shape.key == 0
-
-    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """The corrections of the groups that change."""
-        source = self._source.delta
-        spine = self._source.trace.spine
-        span = Span(lower - 1, None)
-        return merged(recompute(self._shape, spine, source.rows, lower, span, initial=lower == 0), source)
-
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The results of every group at `as_of`, computed from the trace."""
-        source = self._source.content(as_of, memo)
-        self._source.trace.check_faithful(as_of)
-        spine, span = self._source.trace.spine, Span(as_of, as_of + 1)
-        return merged(recompute(self._shape, spine, source.rows, as_of, span, initial=True), Delta(None, source.errors))
-
-    def release(self) -> None:
-        """Stop reading the input."""
-        self._reader.release()

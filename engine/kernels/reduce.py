@@ -250,34 +250,3 @@ def least_at_versions(order, probe, ranks, times, diffs, starts, version_times, 
         begin, stop = starts[g], starts[g + 1]
         _least_of_group(order[k:end], ranks, times, diffs, version_times[begin:stop], out[begin:stop])
         k = end
-
-
-@kernel(types.int64(I64, I64, I64, I64, I64, I64_NEW, I64_NEW, I64_NEW))
-def presence(order, probe, ranks, times, diffs, out_row, out_time, out_diff):  # type: ignore[no-untyped-def]
-    """When each distinct value of a group appears (+1) and disappears (-1). `order`: by group, rank, then time.
-
-    Outputs hold at least len(order). Returns the number of changes.
-    """
-    n = 0
-    i = 0
-    count = len(order)
-    while i < count:
-        first = order[i]
-        live = 0
-        while i < count and probe[order[i]] == probe[first] and ranks[order[i]] == ranks[first]:
-            time = times[order[i]]
-            was = live > 0
-            while (
-                i < count
-                and probe[order[i]] == probe[first]
-                and ranks[order[i]] == ranks[first]
-                and times[order[i]] == time
-            ):
-                live += diffs[order[i]]
-                i += 1
-            if (live > 0) != was:
-                out_row[n] = first
-                out_time[n] = time
-                out_diff[n] = 1 if live > 0 else -1
-                n += 1
-    return n

@@ -2,13 +2,14 @@
 
 Always: a lane is a plain sum over the group's rows of diff × contribution, so that retracting a row undoes adding it
 and a group's lanes do not depend on how it came about. Sums are kept as limbs (16-bit for integer, 32-bit for bigint
-and numeric), so that no lane overflows before the group is in error. Called by both forms of reduce.
+and numeric), so that no lane overflows before the group is in error. Called by `reduce`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from engine.kernels.reduce import narrow, widen
 from engine.operators.expressions import fallback, numerals
 from engine.operators.expressions.decimals import text_image
 from engine.operators.expressions.ir import Aggregate
+from engine.operators.extremes import Extreme
 from engine.operators.fixed import decimal_words, int_values
 from engine.schema import MAX_DIGITS, DataType, Kind
 
@@ -42,7 +44,10 @@ _LOW = np.int64(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class Slot:
-    """One aggregate over a column of a reduce's input (None: count(*)), and its lanes: `first` … `first + width`."""
+    """One aggregate over a column of a reduce's input (None: count(*)), and its lanes: `first` … `first + width`.
+
+    Without lanes it is an extreme, or needs all values of its group.
+    """
 
     aggregate: Aggregate
     column: int | None
@@ -50,11 +55,21 @@ class Slot:
     first: int
     width: int
 
+    @cached_property
+    def extreme(self) -> Extreme | None:
+        """The extreme that it shows, if it is one."""
+        if self.aggregate.function not in ("min", "max") or self.column is None or self.arg is None:
+            return None
+        return Extreme(self.column, self.arg, self.aggregate.function == "max")
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it needs all values of its group."""
+        return not self.width and self.column is not None and self.extreme is None
+
 
 def is_summable(aggregate: Aggregate, arg: DataType | None) -> bool:
-    """True if the aggregate can be kept as sums of lanes."""
-    if aggregate.distinct:
-        return False
+    """True if the aggregate, over the rows or over distinct values, can be kept as sums of lanes."""
     if aggregate.function in ("count", "bool_and", "bool_or", "every"):
         return True
     if aggregate.function not in ("sum", "avg") or arg is None:
@@ -83,16 +98,6 @@ def slots_of(aggregates: Sequence[Aggregate], columns: Sequence[int | None], typ
         slots.append(Slot(aggregate, column, arg, at, width))
         at += width
     return slots
-
-
-def lanes_of(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Int64s:
-    """What each row adds to its group's lanes: int64[rows, lanes]."""
-    lanes = np.empty((rows.num_rows, 1 + sum(s.width for s in slots)), np.int64)
-    lanes[:, 0] = 1
-    for slot in slots:
-        if slot.column is not None and slot.width:
-            add_lanes(rows.column(slot.column), slot, lanes[:, slot.first : slot.first + slot.width])
-    return lanes
 
 
 def add_lanes(values: pa.Array, slot: Slot, lanes: Int64s) -> None:

@@ -15,13 +15,10 @@ import pyarrow as pa
 from engine.batch.keys import Keys, UInt64s, order_lane
 from engine.batch.payload import indices
 from engine.batch.updates import Bools, Int64s, Updates
-from engine.operators.groups import Groups
 from engine.operators.ranks import ranks_of
 from engine.operators.streams import Clock, Stream, least
 from engine.schema import DataType
 from engine.trace.spine import Spine
-
-FUNCTIONS = ("min", "max")
 
 _FULL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -40,10 +37,10 @@ class Extreme(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a step does: its updates, their groups, and the key of each group. `since`: the last epoch before it."""
+    """What a step does: its updates, the group of each, and the key of each group. `since`: the last epoch before it."""
 
     updates: Updates
-    found: Groups
+    ids: Int64s
     keys: Keys
     since: int
 
@@ -51,20 +48,20 @@ class Changes(NamedTuple):
 def extreme_at_versions(
     extreme: Extreme, prior: pa.Array, changes: Changes, clock: Clock, spine: Spine
 ) -> tuple[pa.Array, Int64s]:
-    """(value at each version, an integer a version that is equal for equal values of one group).
+    """(values, at): `values[at[v]]` is the value at version v, null where at[v] < 0; `at` changes when the value does.
 
     `prior`: each group's value before the step, null where it had none; `spine`: the values by group, with the step's
     updates.
     """
-    found, updates = changes.found, changes.updates
+    updates, count = changes.updates, len(changes.keys)
     values = updates.rows.column(extreme.column)
     both = pa.concat_arrays([prior, values])
     valid = _valid(both)
     lost = _lost(extreme.ranks(both), valid, changes)
     stream = Stream(
-        np.concatenate([np.arange(found.count), found.ids]),
-        np.concatenate([np.full(found.count, changes.since), updates.times]),
-        np.concatenate([np.ones(found.count, np.int64), updates.diffs]),
+        np.concatenate([np.arange(count), changes.ids]),
+        np.concatenate([np.full(count, changes.since), updates.times]),
+        np.concatenate([np.ones(count, np.int64), updates.diffs]),
         both,
     )
     kept = valid & ~lost[stream.probe]
@@ -72,14 +69,19 @@ def extreme_at_versions(
         stream = stream.at(np.flatnonzero(kept))
     if lost.any():
         stream = _joined(stream, _looked_up(extreme, both, valid, np.flatnonzero(lost), changes, spine))
-    at = least(extreme.ranks(stream.values), stream, clock)
-    return stream.values.take(pa.array(at, mask=at < 0)), at
+    return stream.values, least(extreme.ranks(stream.values), stream, clock)
+
+
+def taken(values: pa.Array, at: Int64s) -> pa.Array:
+    """`values` at the positions `at`, null where they are negative."""
+    if len(at) and int(at.min()) < 0:
+        return values.take(pa.array(at, mask=at < 0))
+    return values.take(indices(at))
 
 
 def _lost(ranks: Int64s, valid: Bools, changes: Changes) -> Bools:
     """Groups of which some row with the value from before the step is retracted."""
-    count = changes.found.count
-    ids = changes.found.ids
+    count, ids = len(changes.keys), changes.ids
     gone = (changes.updates.diffs < 0) & valid[count:] & valid[ids] & (ranks[count:] == ranks[ids])
     lost = np.zeros(count, np.bool_)
     lost[ids[gone]] = True
@@ -90,20 +92,19 @@ def _looked_up(
     extreme: Extreme, both: pa.Array, valid: Bools, groups: Int64s, changes: Changes, spine: Spine
 ) -> Stream:
     """The values that may be extreme in `groups`, from the trace. `both`: values before the step, then of its updates."""
-    found = changes.found
-    bounds = _bounds(extreme, both, valid, found)[groups]
+    bounds = _bounds(extreme, both, valid, changes)[groups]
     ends = spine.first_live(changes.keys.take(groups), bounds, changes.since, backward=extreme.greatest)
     values = ends.column(len(spine.layout.schema.columns) - 1)
     stream = Stream(groups[ends.probe], ends.times, ends.diffs, values)
     return stream.at(np.flatnonzero(_valid(values))) if values.null_count else stream
 
 
-def _bounds(extreme: Extreme, both: pa.Array, valid: Bools, found: Groups) -> UInt64s:
+def _bounds(extreme: Extreme, both: pa.Array, valid: Bools, changes: Changes) -> UInt64s:
     """The order lane of each group beyond which nothing is live: neither before the step nor in it."""
     rows = pa.RecordBatch.from_arrays([both], names=["value"])
     lanes = order_lane(rows, [0], [extreme.kind])
-    probe = np.concatenate([np.arange(found.count), found.ids])
-    bounds = np.full(found.count, 0 if extreme.greatest else _FULL, np.uint64)
+    probe = np.concatenate([np.arange(len(changes.keys)), changes.ids])
+    bounds = np.full(len(changes.keys), 0 if extreme.greatest else _FULL, np.uint64)
     some = valid if not valid.all() else slice(None)
     (np.maximum if extreme.greatest else np.minimum).at(bounds, probe[some], lanes[some])
     return bounds
@@ -126,9 +127,9 @@ def _valid(values: pa.Array) -> Bools:
 
 
 def prior_values(column: pa.Array, probe: Int64s, count: int) -> pa.Array:
-    """The entry of `column` of each of `count` groups, null for those not in `probe`, the groups of the entries."""
+    """The entry of `column` of each of `count` groups, null for those not in `probe`, the groups of the entries, ascending."""
+    if len(probe) == count:
+        return column
     at = np.full(count, -1, np.int64)
     at[probe] = np.arange(len(probe))
-    if len(probe) == count:
-        return column.take(indices(at))
-    return column.take(pa.array(at, mask=at < 0))
+    return taken(column, at)

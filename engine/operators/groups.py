@@ -1,4 +1,4 @@
-"""Rows numbered by group, and the versions of each group: what both forms of reduce start from.
+"""Rows numbered by group, and the versions of each group: what a reduce starts from.
 
 Always: groups are numbered by key identity, versions stand by group and time, and depend on nothing but the updates'
 content. Called by the reduce operators and the tables' intake.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.batch.keys import Keys
-from engine.batch.updates import Int64s, UInt8s, Updates
+from engine.batch.updates import Int64s, UInt8s
 from engine.kernels.reduce import corrections, group_rows, versions
 
 
@@ -50,11 +50,11 @@ class Versions(NamedTuple):
         return np.searchsorted(self.groups, np.arange(count + 1))
 
 
-def versions_of(found: Groups, updates: Updates, lanes: Int64s, prior: Int64s, before: int) -> Versions:
-    """Each group's lanes at `before` (`prior`) and after each time of its updates. lanes: rows × width."""
-    room = len(updates) + found.count
+def versions_of(found: Groups, times: Int64s, diffs: Int64s, lanes: Int64s, prior: Int64s, before: int) -> Versions:
+    """Each group's lanes at `before` (`prior`) and after each time of its rows. lanes: rows × width."""
+    room = len(times) + found.count
     out, out_lanes = np.empty((4, room), np.int64), np.empty((room, lanes.shape[1]), np.int64)
-    n = versions((found.order, found.ids, updates.times, updates.diffs), lanes, prior, before, out, out_lanes)
+    n = versions((found.order, found.ids, times, diffs), lanes, prior, before, out, out_lanes)
     return Versions(out[0, :n], out[1, :n], out[2, :n], out[3, :n], out_lanes[:n])
 
 

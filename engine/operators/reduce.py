@@ -1,9 +1,9 @@
-"""Reduce over aggregates that follow the change: sums of lanes, and extremes found from one end of an order.
+"""Reduce: the groups that change, at each epoch at which they do.
 
-Always: a group's state is one row of the output arrangement, its lanes and its extremes; work is proportional to the
-changed rows, never to the size of a group; each epoch at which a group changes gets its own -old and +new; a result
-that cannot be (bigint out of range) is an error update, retracted when it comes right. Called by the dataflow's reduce
-nodes.
+Always: a group's state is one row of the output arrangement; sums of lanes and extremes cost what changed, never the
+size of a group, and only what needs all values of a group (`whole`) reads them; each epoch at which a group changes
+gets its own -old and +new; a result that cannot be (bigint out of range) is an error update, retracted when it comes
+right. Called by the dataflow's reduce nodes.
 """
 
 from __future__ import annotations
@@ -14,134 +14,190 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import Keys
+from engine.batch.keys import Keys, fingerprint
 from engine.batch.layout import Layout
-from engine.batch.payload import indices
+from engine.batch.payload import concat_rows, conformed, take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.reduce import sum_packed
-from engine.operators.aggregates import Slot, is_summable, lanes_of, results_of
+from engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
 from engine.operators.delta import QUIET, Delta, concat, rows_of
-from engine.operators.extremes import FUNCTIONS, Changes, Extreme, extreme_at_versions, prior_values
-from engine.operators.groups import corrections_of, group, versions_of
+from engine.operators.extremes import Changes, extreme_at_versions, prior_values, taken
+from engine.operators.groups import Versions, corrections_of, group, versions_of
 from engine.operators.linear import split
-from engine.operators.ranks import has_images
-from engine.operators.streams import Clock
-from engine.schema import BYTEA, Column, DataType, Schema
+from engine.operators.ranks import row_ranks
+from engine.operators.shape import Shape
+from engine.operators.streams import Clock, Stream, least
+from engine.operators.whole import sum_at_versions
+from engine.schema import BYTEA, DataType
+from engine.trace.lookup import Matches
 from engine.trace.spine import Spine
 
 
-class Shape(NamedTuple):
-    """A reduce over prepared rows: the first `key` columns are the group key, the others are arguments.
+class State(NamedTuple):
+    """What a reduce keeps and reads, all but `kept` with the step's updates.
 
-    `types`: of every column; `slots`: the aggregates; `schema`: of the result, key columns ++ one an aggregate.
+    `layout`: of the output arrangement, whose key columns are those of the rows; `kept`: that arrangement before the
+    step, or None while there is none. By group and with the value as last column: `extremes`, ordered by value, one an
+    extreme of the shape; `wholes`, one a whole of the shape. `images`: the keys alone, where they have images.
     """
 
-    key: int
-    types: tuple[DataType, ...]
-    slots: tuple[Slot, ...]
-    schema: Schema
-
-    @property
-    def key_types(self) -> tuple[DataType, ...]:
-        """The types of the key columns."""
-        return self.types[: self.key]
-
-    @property
-    def lanes(self) -> int:
-        """How many lanes a group has, the number of rows included."""
-        return 1 + sum(slot.width for slot in self.slots)
-
-    @property
-    def extremes(self) -> tuple[Extreme, ...]:
-        """The least and greatest values that are asked for, each once."""
-        return tuple(dict.fromkeys(_extreme(slot) for slot in self.slots if slot.aggregate.function in FUNCTIONS))
-
-    @property
-    def follows(self) -> bool:
-        """True if no aggregate and no key needs the whole group."""
-        if any(has_images(kind) for kind in self.key_types):
-            return False
-        return all(s.aggregate.function in FUNCTIONS or is_summable(s.aggregate, s.arg) for s in self.slots)
-
-    def accumulator_schema(self) -> Schema:
-        """The rows of the output arrangement: key columns ++ the lanes, packed in one column ++ the extremes."""
-        lanes = Column("lanes", BYTEA, nullable=False)
-        extremes = [Column(f"{FUNCTIONS[e.greatest]}{e.column}", e.kind) for e in self.extremes]
-        return Schema((*self.schema.columns[: self.key], lanes, *extremes), key=tuple(range(self.key)))
-
-
-def _extreme(slot: Slot) -> Extreme:
-    assert slot.column is not None
-    assert slot.arg is not None
-    return Extreme(slot.column, slot.arg, slot.aggregate.function == "max")
-
-
-class State(NamedTuple):
-    """What a reduce keeps and reads. `layout`: of the output arrangement, whose key columns are those of the rows;
-    `spine`: that arrangement before the step, or None while there is none; `values`: for each extreme of the shape the
-    trace of its column's values by group, with the step's updates."""
-
     layout: Layout
-    spine: Spine | None
-    values: Sequence[Spine] = ()
+    kept: Spine | None
+    extremes: Sequence[Spine] = ()
+    wholes: Sequence[Spine] = ()
+    images: Spine | None = None
+
+
+class Input(NamedTuple):
+    """The updates of a step: of the rows, then of distinct values. `rows`: parts that begin with the key columns."""
+
+    rows: Sequence[pa.RecordBatch]
+    times: Int64s
+    diffs: Int64s
+    keys: Keys
+    lanes: Int64s
 
 
 def reduce_changes(
-    shape: Shape, state: State, updates: Updates | None, lower: int, *, initial: bool
+    shape: Shape,
+    state: State,
+    updates: Updates | None,
+    distinct: Sequence[Updates | None],
+    lower: int,
+    *,
+    initial: bool,
 ) -> tuple[Updates | None, Delta]:
     """(updates of the output arrangement, updates of the result) that `updates` make.
 
-    `initial`: nothing was ever emitted, so that a reduce without a key gets its one row at `lower`.
+    `distinct`: for each of the shape's, what they make of (key columns …, value). `initial`: nothing was ever emitted,
+    so that a reduce without a key gets its one row at `lower`.
     """
-    whole = shape.key == 0
-    if whole and initial:
+    if shape.key == 0 and initial:
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
-    keys = state.layout.keys_of(updates)
-    found = group(keys, updates.times)
-    groups = keys.take(found.first)
-    prior, before = _prior(shape, state, groups, lower - 1)
-    states = versions_of(found, updates, lanes_of(updates.rows, shape.slots), prior, lower - 1)
-    values: list[pa.Array] = []
-    if before:
-        clock = Clock(states.starts(found.count), states.times)
-        changes = Changes(updates, found, groups, lower - 1)
-        for extreme, old, spine in zip(shape.extremes, before, state.values, strict=True):
-            value, at = extreme_at_versions(extreme, old, changes, clock, spine)
-            values.append(value)
-            states.same[1:] &= at[1:] == at[:-1]
+    put = _input(shape, state.layout, updates, distinct)
+    found = group(put.keys, put.times)
+    changes = Changes(updates, found.ids[: len(updates)], put.keys.take(found.first), lower - 1)
+    prior, before = _prior(shape, state, changes)
+    states = versions_of(found, put.times, put.diffs, put.lanes, prior, lower - 1)
+    clock = Clock(states.starts(found.count), states.times)
+    held = _extremes(shape, state, changes, before, clock, states.same)
+    held += _wholes(shape, state, changes, clock, states.same)
+    key_rows, key_at = _keys(shape, state, changes, put, states, clock)
     live = (states.lanes[:, 0] > 0).astype(np.uint8)
-    if whole:
+    if shape.key == 0:
         live[:] = 1
         live[0] = 0 if initial else 1
     version, times, diffs = corrections_of(states, live)
     if not len(version):
         return None, QUIET
-    places = np.stack([np.zeros(len(version), np.int64), states.rows[version]])
-    own = np.array([updates.struct.address])
-    key_columns = state.layout.assembly(range(shape.key)).rows(own, places[:1], places[1:]).columns
+    key = take_rows(key_rows, key_at[version]).columns
     lanes = states.lanes[version]
-    extremes = [value.take(indices(version)) for value in values]
-    columns = [*key_columns, packed_lanes(lanes), *extremes]
-    kept = Updates(rows_of(columns, state.layout.arrow, len(version)), times, diffs)
-    return kept, _results(shape, key_columns, lanes, extremes, times, diffs)
+    values = [taken(value, at[version]) for value, at in held]
+    rows = rows_of([*key, packed_lanes(lanes), *values], state.layout.arrow, len(version))
+    return Updates(rows, times, diffs), _results(shape, key, lanes, values, times, diffs)
 
 
-def _prior(shape: Shape, state: State, groups: Keys, as_of: int) -> tuple[Int64s, list[pa.Array]]:
-    """The lanes of each group at `as_of`, and its extremes, one array for each."""
-    prior = np.zeros((len(groups), shape.lanes), np.int64)
-    extremes = shape.extremes
-    if state.spine is None:
-        return prior, [pa.nulls(len(groups), e.kind.arrow) for e in extremes]
-    matches = state.spine.gather(groups, as_of)
-    if not len(matches):
-        return prior, [pa.nulls(len(groups), e.kind.arrow) for e in extremes]
+def _input(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
+    """All updates as one, with what each adds to the lanes of its group."""
+    columns = list(range(shape.key))
+    parts = [updates, *(part for part in distinct if part is not None)]
+    lanes = (np.zeros if shape.distinct else np.empty)((sum(len(p) for p in parts), shape.lanes), np.int64)
+    size = len(updates)
+    lanes[:size, 0] = 1
+    for slot in shape.plain:
+        assert slot.column is not None
+        add_lanes(updates.rows.column(slot.column), slot, lanes[:size, slot.first : slot.first + slot.width])
+    if len(parts) == 1:
+        rows = [updates.rows.select(columns)]
+        return Input(rows, updates.times, updates.diffs, layout.keys_of(updates), lanes)
+    for column, part in zip(shape.distinct, distinct, strict=True):
+        if part is None:
+            continue
+        for slot in shape.distinct_slots:
+            if slot.column == column:
+                wanted = lanes[size : size + len(part), slot.first : slot.first + slot.width]
+                add_lanes(part.rows.column(shape.key), slot, wanted)
+        size += len(part)
+    keys = [layout.keys_of(part) for part in parts]
+    return Input(
+        [part.rows.select(columns) for part in parts],
+        np.concatenate([part.times for part in parts]),
+        np.concatenate([part.diffs for part in parts]),
+        Keys(np.concatenate([k.hash for k in keys]), np.concatenate([k.check for k in keys])),
+        lanes,
+    )
+
+
+def _prior(shape: Shape, state: State, changes: Changes) -> tuple[Int64s, list[pa.Array]]:
+    """The lanes of each group before the step, and its extremes, one array for each."""
+    count = len(changes.keys)
+    prior = np.zeros((count, shape.lanes), np.int64)
+    matches = None if state.kept is None else state.kept.gather(changes.keys, changes.since)
+    if matches is None or not len(matches):
+        return prior, [pa.nulls(count, e.kind.arrow) for e in shape.extremes]
     sum_packed(matches.structs, matches.places, shape.key, matches.probe, matches.diffs, prior)
-    if not extremes:
+    if not shape.extremes:
         return prior, []
-    held = matches.rows(range(shape.key + 1, shape.key + 1 + len(extremes)))
-    return prior, [prior_values(column, matches.probe, len(groups)) for column in held.columns]
+    rows = matches.rows(range(shape.key + 1, shape.key + 1 + len(shape.extremes)))
+    return prior, [prior_values(column, matches.probe, count) for column in rows.columns]
+
+
+Held = list[tuple[pa.Array, Int64s]]
+"""Values, and for each version the place of its own, negative for null."""
+
+
+def _extremes(shape: Shape, state: State, changes: Changes, before: list[pa.Array], clock: Clock, same: Int64s) -> Held:
+    """The extremes at each version; where one differs from the last version, `same` becomes 0."""
+    held: Held = []
+    for extreme, prior, spine in zip(shape.extremes, before, state.extremes, strict=True):
+        values, at = extreme_at_versions(extreme, prior, changes, clock, spine)
+        held.append((values, at))
+        same[1:] &= at[1:] == at[:-1]
+    return held
+
+
+def _wholes(shape: Shape, state: State, changes: Changes, clock: Clock, same: Int64s) -> Held:
+    """The sums over whole groups at each version, then their error; `same` as for the extremes."""
+    if not shape.wholes:
+        return []
+    size = len(clock.times)
+    columns: list[pa.Array] = []
+    messages: pa.Array | None = None
+    for slot, spine in zip(shape.wholes, state.wholes, strict=True):
+        matches = spine.gather(changes.keys, changes.since)
+        values = matches.rows([shape.key]).column(0)
+        stream = _stream(matches, values)
+        if values.null_count:
+            stream = stream.at(np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)))
+        computed, fault = sum_at_versions(slot, stream, clock)
+        columns.append(computed)
+        messages = first_message(messages, fault)
+    columns.append(pa.nulls(size, MESSAGE) if messages is None else messages)
+    high, low = fingerprint(pa.RecordBatch.from_arrays(columns, names=[str(k) for k in range(len(columns))]))
+    same[1:] &= (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    places = np.arange(size)
+    return [(column, places) for column in columns]
+
+
+def _keys(
+    shape: Shape, state: State, changes: Changes, put: Input, states: Versions, clock: Clock
+) -> tuple[pa.RecordBatch, Int64s]:
+    """(rows of the key columns, the place in them of each version's): the least live image where a type has several."""
+    if state.images is None:
+        first = put.rows[0].schema
+        return concat_rows([conformed(rows, first) for rows in put.rows]), states.rows
+    matches = state.images.gather(changes.keys, changes.since)
+    rows = matches.rows()
+    # A version that is not shown may have no live image; nobody asks for its place.
+    at = least(row_ranks(rows.columns, shape.key_types), _stream(matches, None), clock)
+    states.same[1:] &= at[1:] == at[:-1]
+    return rows, at
+
+
+def _stream(matches: Matches, values: pa.Array) -> Stream:
+    return Stream(matches.probe, matches.times, matches.diffs, values)
 
 
 def results_from(shape: Shape, accumulators: Updates | None) -> Delta:
@@ -150,19 +206,18 @@ def results_from(shape: Shape, accumulators: Updates | None) -> Delta:
         return QUIET
     rows = accumulators.rows
     lanes = unpacked(rows.column(shape.key), shape.lanes)
-    key, extremes = rows.columns[: shape.key], rows.columns[shape.key + 1 :]
-    return _results(shape, key, lanes, extremes, accumulators.times, accumulators.diffs)
+    key, values = rows.columns[: shape.key], rows.columns[shape.key + 1 :]
+    return _results(shape, key, lanes, values, accumulators.times, accumulators.diffs)
 
 
 def _results(
-    shape: Shape, key: Sequence[pa.Array], lanes: Int64s, extremes: Sequence[pa.Array], times: Int64s, diffs: Int64s
+    shape: Shape, key: Sequence[pa.Array], lanes: Int64s, values: Sequence[pa.Array], times: Int64s, diffs: Int64s
 ) -> Delta:
-    known: dict[int, pa.Array] = {}
-    if extremes:
-        held = dict(zip(shape.extremes, extremes, strict=True))
-        known = {k: held[_extreme(s)] for k, s in enumerate(shape.slots) if s.aggregate.function in FUNCTIONS}
-    values, messages = results_of(lanes, shape.slots, known)
-    rows = rows_of([*key, *values], shape.schema.arrow, len(times))
+    """`values`: of the extremes, then of the wholes, then their error."""
+    columns, messages = results_of(lanes, shape.slots, {k: values[place] for k, place in shape.places.items()})
+    if shape.wholes and values[-1].null_count < len(times):
+        messages = first_message(messages, values[-1])
+    rows = rows_of([*key, *columns], shape.schema.arrow, len(times))
     return split(Updates(rows, times, diffs), messages)
 
 

@@ -1,6 +1,6 @@
 """Values of groups over time, and the versions at which to look at them: what aggregates over whole values work on.
 
-Always: a stream holds no nulls, and its entries need no order. Called by both forms of reduce.
+Always: a stream holds no nulls, and its entries need no order. Called by `reduce` and its parts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import pyarrow as pa
 from engine.batch.payload import indices
 from engine.batch.updates import Int64s
 from engine.kernels.reduce import least_at_versions
+
+_MANY = 1024
 
 
 class Stream(NamedTuple):
@@ -40,6 +42,17 @@ class Clock(NamedTuple):
 def least(ranks: Int64s, stream: Stream, clock: Clock) -> Int64s:
     """Position of the live entry of least rank at each version, or -1; entries of one rank count as one value."""
     out = np.empty(len(clock.times), np.int64)
-    order = np.lexsort((ranks, stream.probe))
+    order = _by_rank(ranks, stream.probe)
     least_at_versions(order, stream.probe, ranks, stream.times, stream.diffs, clock.starts, clock.times, out)
     return out
+
+
+def _by_rank(ranks: Int64s, probe: Int64s) -> Int64s:
+    """Entries by group, then rank."""
+    if len(ranks) >= _MANY:
+        low, groups = int(ranks.min()), int(probe.max()) + 1
+        span = int(ranks.max()) - low + 1
+        if span * groups < 1 << 63:
+            # One lane sorts several times faster than two.
+            return np.argsort(probe * span + (ranks - low))
+    return np.lexsort((ranks, probe))

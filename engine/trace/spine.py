@@ -38,6 +38,13 @@ _LOPSIDED = 8
 """`exert` leaves a batch alone beside one so many times its size."""
 
 
+_MUCH_IN_VAIN = 1 << 13
+"""Reading fewer cancelled updates than this costs less than a merge's overhead."""
+
+_WHATEVER = 1 << 62
+"""Fuel for as long as it takes."""
+
+
 class NotFaithful(HeadraceError):
     """A question about a time before `since`, or one not yet complete."""
 
@@ -54,6 +61,7 @@ class Spine:
         self._since = MINIMUM
         self._physical = CLOSED
         self._upper = MINIMUM
+        self._in_vain = 0
         self._due = False
         self._view: View | None = None
         self._appended = 0
@@ -159,7 +167,14 @@ class Spine:
         lane a key, below which no row is live at `since` or later. `backward`: the last rows, and none above `bounds`.
         Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
         """
-        return first_live(self._seen(), keys, bounds, since, backward=backward)
+        found = first_live(self._seen(), keys, bounds, since, backward=backward)
+        # Rows that cancelled are passed over again and again until a merge drops them: reading them in vain as often
+        # as a merge of everything would read them pays for that merge.
+        self._in_vain += found.visited - len(found)
+        if self._in_vain > max(len(self), _MUCH_IN_VAIN):
+            self._in_vain = 0
+            self._condense()
+        return found
 
     def snapshot(self, as_of: int) -> Updates:
         """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.
@@ -171,6 +186,11 @@ class Spine:
         if not self._upper.closed and as_of >= self._upper.epoch:
             raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
         return content(self.layout, self._batches, as_of)
+
+    def _condense(self) -> None:
+        """Merge everything that may be merged, whatever its sizes, at once."""
+        while self._work(_WHATEVER) or self._begin(len(self._batches) - 2):
+            pass
 
     def _seen(self) -> View:
         if self._view is None:
@@ -246,7 +266,7 @@ class Spine:
 
     def _begin(self, at: int) -> bool:
         busy = any(k in self._mergers for k in (at - 1, at, at + 1))
-        if busy or not self._may_merge(at) or not self._may_merge(at + 1):
+        if at < 0 or busy or not self._may_merge(at) or not self._may_merge(at + 1):
             return False
         self._mergers[at] = Merger(self._batches[at], self._batches[at + 1], self._since)
         return True

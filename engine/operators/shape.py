@@ -1,0 +1,85 @@
+"""What a reduce computes and what it keeps, worked out once when a plan is built.
+
+Always: a group's row in the output arrangement holds its key, its lanes and the values that are no sums of lanes, so
+that the result is a function of that row alone. Called by the reduce operator and the dataflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from engine.operators.aggregates import Slot
+from engine.operators.extremes import Extreme
+from engine.operators.ranks import has_images
+from engine.schema import BYTEA, TEXT, Column, DataType, Schema
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A reduce over prepared rows: the first `key` columns are the group key, the others are arguments.
+
+    `types`: of every column; `slots`: the aggregates; `schema`: of the result, key columns ++ one an aggregate.
+    """
+
+    key: int
+    types: tuple[DataType, ...]
+    slots: tuple[Slot, ...]
+    schema: Schema
+
+    @cached_property
+    def key_types(self) -> tuple[DataType, ...]:
+        """The types of the key columns."""
+        return self.types[: self.key]
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many lanes a group has, the number of rows included."""
+        return 1 + sum(slot.width for slot in self.slots)
+
+    @cached_property
+    def plain(self) -> tuple[Slot, ...]:
+        """The sums of lanes over the rows themselves."""
+        return tuple(s for s in self.slots if s.width and not s.aggregate.distinct)
+
+    @cached_property
+    def distinct_slots(self) -> tuple[Slot, ...]:
+        """The sums of lanes over distinct values."""
+        return tuple(s for s in self.slots if s.width and s.aggregate.distinct)
+
+    @cached_property
+    def distinct(self) -> tuple[int, ...]:
+        """The columns of which distinct values are summed up in lanes."""
+        return tuple(dict.fromkeys(s.column for s in self.distinct_slots if s.column is not None))
+
+    @cached_property
+    def extremes(self) -> tuple[Extreme, ...]:
+        """The least and greatest values that are asked for, each once."""
+        return tuple(dict.fromkeys(s.extreme for s in self.slots if s.extreme is not None))
+
+    @cached_property
+    def wholes(self) -> tuple[Slot, ...]:
+        """The aggregates that need all values of their group."""
+        return tuple(s for s in self.slots if s.is_whole)
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Of each slot (by place) that is no sum of lanes, which of the values kept is its own."""
+        extremes, wholes = self.extremes, self.wholes
+        found = {k: extremes.index(s.extreme) for k, s in enumerate(self.slots) if s.extreme is not None}
+        return found | {k: len(extremes) + wholes.index(s) for k, s in enumerate(self.slots) if s.is_whole}
+
+    @cached_property
+    def has_images(self) -> bool:
+        """True if equal keys may look different; a group shows the least image among its rows."""
+        return any(has_images(kind) for kind in self.key_types)
+
+    @cached_property
+    def accumulators(self) -> Schema:
+        """The rows of the output arrangement: key ++ the lanes, packed ++ extremes ++ wholes ++ the wholes' error."""
+        lanes = Column("lanes", BYTEA, nullable=False)
+        extremes = [Column(f"extreme{i}", e.kind) for i, e in enumerate(self.extremes)]
+        wholes = [Column(f"whole{i}", s.aggregate.type) for i, s in enumerate(self.wholes)]
+        error = [Column("error", TEXT)] if wholes else []
+        key = self.schema.columns[: self.key]
+        return Schema((*key, lanes, *extremes, *wholes, *error), key=tuple(range(self.key)))
