@@ -180,8 +180,9 @@ class Runtime:
         out = {n: changes[n] for n in mine if n in changes and n not in whole}
         if self.epoch >= group.epoch:
             for name in sorted(whole & mine.keys()):
-                if not mine[name].errors:
-                    out[name] = mine[name].whole(self.epoch)
+                content = None if mine[name].errors else mine[name].whole(self.epoch)
+                if content is not None:
+                    out[name] = content
                     whole.discard(name)
         errors = {n: v.error for n, v in mine.items()}
         group.offer(out, Frontier(self.epoch, dict(self.sources)), stamps, errors)

@@ -25,7 +25,7 @@ from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
 from connectors.sink import Frontier, Sink, SinkState, SinkView
 from connectors.source import Source
-from engine.dataflow import Dataflow
+from engine.dataflow import OVERFLOWED, Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
 from sidecar.assembler import Assembler, TransactionAssembler
@@ -283,10 +283,16 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         flow.restore(epoch + 1, batches)
         for state in views:
             record = manifest.views.get(state.view.name)
-            if record is not None and record.fingerprint == state.view.fingerprint:
-                state.errors.update(record.errors)
-            else:
+            resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
+            if (
+                record is None
+                or record.fingerprint != state.view.fingerprint
+                or OVERFLOWED in record.errors
+                or not resumed
+            ):
                 state.recount(epoch)
+            else:
+                state.errors.update(record.errors)
 
     log = ReclockLog(generation.log)
     closers.append(log.close)
@@ -377,7 +383,9 @@ def _reconcile(runtime: Runtime, states: Mapping[str, SinkState], newest: int) -
         at = state.frontier.epoch if state.frontier else 0
         if at > newest:
             _adopt(runtime, state.frontier)
-        runtime.whole[group.name] = mine if at > newest or at < start else set(state.missing & mine)
+        fresh = {v.view.name for v in runtime.parts.views if not v.errors}
+        lacking = state.missing | (state.errors.keys() & fresh)
+        runtime.whole[group.name] = mine if at > newest or at < start else set(lacking & mine)
         group.start(at)
     runtime.refresh()
 
