@@ -2,7 +2,7 @@
 
 Always: changes apply in their order and the last one of an epoch stands; an image that does not change emits nothing; a
 delete of an absent key is nothing (a replay); an unchanged value is filled from the key's previous image, or is an
-error update that names table and column. Called by the dataflow's table nodes.
+error that names table, column and key until a later change mends it. Called by the dataflow's table nodes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from engine.batch.keys import HashPlan, Keys, lanes_of
 from engine.batch.payload import indices, take_rows
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
 from engine.kernels.upsert import fill_forward, net_images, walk
-from engine.operators.delta import Delta, concat, concat_rows, errors_at, rows_of, take
-from engine.operators.expressions.columns import MESSAGE
+from engine.operators.delta import Delta, concat_rows, rows_of, take
 from engine.operators.groups import group
+from engine.operators.unfilled import Touched, unfilled
 from engine.schema import Schema
 from engine.trace.spine import Spine
 
@@ -36,8 +36,13 @@ class Changes(NamedTuple):
     fills: Int64s
 
 
-def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
-    """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch)."""
+def upsert(
+    name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int, errors: Updates | None = None
+) -> Delta:
+    """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch).
+
+    `errors`: the errors that live there then.
+    """
     layout = spine.layout
     layout.check_rows(upserts.rows)
     keys = layout.keys(upserts.rows)
@@ -68,7 +73,14 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     n = net_images(order, changes.groups, upserts.epochs[changes.rows], before, after, old, new, times)
     images = _Images(upserts, prior, changes.rows, fill_image)
     rows = _emit(images, old[:n], new[:n], times[:n], layout.image_plan)
-    return Delta(rows, _unfilled(name, schema, upserts, changes.rows[np.flatnonzero(bad)]) if failed else None)
+    if not failed and errors is None:
+        return Delta(rows, None)
+    shown = concat_rows([r.select(list(schema.key or ())) for r in (upserts.rows, prior)])
+    cut = int(upserts.epochs[np.argmax(truncates)]) if truncates.any() else None
+    lacks = {column: mask[changes.rows] for column, mask in upserts.unchanged.items()}
+    epochs = upserts.epochs[changes.rows]
+    touched = Touched(changes.groups, epochs, bad.astype(np.bool_), lacks, take_rows(shown, found.first), cut)
+    return Delta(rows, unfilled(name, schema, touched, errors))
 
 
 def live_content(spine: Spine, as_of: int) -> Updates:
@@ -170,15 +182,3 @@ def _emit(images: _Images, old: Int64s, new: Int64s, times: Int64s, plan: HashPl
             kept = np.flatnonzero(keep)
             return take(updates, kept) if len(kept) else None
     return updates
-
-
-def _unfilled(name: str, schema: Schema, upserts: Upserts, rows: Int64s) -> Updates | None:
-    """One error for each value of `rows` (positions of upserts) that was not sent and that no earlier row has."""
-    parts = []
-    for column, mask in upserts.unchanged.items():
-        at = rows[mask[rows]]
-        missing = f"the unchanged value of column {schema.columns[column].name} was not sent"
-        text = f"table {name}: {missing}, and its key has no earlier row"
-        messages = pa.array([text] * len(at), MESSAGE)
-        parts.append(errors_at(messages, upserts.epochs[at], np.ones(len(at), np.int64)))
-    return concat(parts)
