@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from connectors.changes import Format
-from connectors.debezium.checks import refused
-from connectors.debezium.connect import ConnectError, check_registered
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.spark import SparkFormat
-from connectors.formats.tables import Encodings, TableSpec
+from connectors.formats.tables import TableSpec
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
@@ -42,6 +40,7 @@ from sidecar.emit import Group, ViewState
 from sidecar.generation import carry_over, sweep_generations, take_generation
 from sidecar.ingest import Intake
 from sidecar.metrics import Metrics
+from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
 from sidecar.versions import VersionAssembler
@@ -131,14 +130,7 @@ def make_format(source: SourceConfig, path: Path) -> Format:
         source.name,
         source.topic_prefix,
         specs,
-        encodings=Encodings(
-            time_precision_mode=source.time_precision_mode,
-            decimal_handling_mode=source.decimal_handling_mode,
-            binary_handling_mode=source.binary_handling_mode,
-            hstore_handling_mode=source.hstore_handling_mode,
-            interval_handling_mode=source.interval_handling_mode,
-            unavailable_value=source.unavailable_value,
-        ),
+        encodings=encodings_of(source),
         notification_topic=source.notifications or f"{source.topic_prefix}.notifications",
         carried=specs is None,
     )
@@ -184,19 +176,6 @@ def sink_view(view: CompiledView) -> SinkView:
     """A compiled view as sinks see it."""
     columns = {c.name: c.description for c in view.spec.columns if c.description}
     return SinkView(view.name, view.schema, view.key, view.fingerprint, view.spec.description, columns)
-
-
-def check_connectors(settings: Settings) -> None:
-    """Check what is registered with Connect for each source that names it (DECISIONS.md 5). Raises ConnectError."""
-    for source in settings.config.sources:
-        if source.connect is None or source.type != "debezium":
-            continue
-        captured = None if source.tables is None else {t.name: t.partitions for t in source.tables}
-        checked = check_registered(source.connect, source.topic_prefix, captured)
-        wrong = refused(checked.findings)
-        if wrong:
-            raise ConnectError(str(wrong[0]), source=source.name, connector=checked.name, setting=wrong[0].setting,
-                               findings=len(wrong), hint=f"set {wrong[0].setting}={wrong[0].wanted}")  # fmt: skip
 
 
 def learn(settings: Settings, understood: Understood, seconds: float = LEARN_SECONDS) -> dict[str, Schema]:

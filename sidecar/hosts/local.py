@@ -16,6 +16,7 @@ from engine.kernels import warm
 from sidecar.config import Settings
 from sidecar.health import Door
 from sidecar.metrics import memory
+from sidecar.preflight import unchecked
 from sidecar.runtime import Runtime
 from sidecar.wiring import Running, build, understand
 
@@ -26,6 +27,8 @@ SWITCH_SECONDS = 0.0005
 def serve(settings: Settings, *, as_json: bool = False) -> None:
     """Run until told to stop. Raises HeadraceError when a part fails; exits 0 after a drain."""
     warm()
+    for source in unchecked(settings):
+        _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
     running = build(understand(settings))
     runtime = running.runtime
     board = Board(running)
