@@ -20,6 +20,7 @@ from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.assembler import Assembler, Slice, Transaction
+from sidecar.unread import Unread
 
 
 class UndecodableError(HeadraceError):
@@ -51,6 +52,7 @@ class Intake:
     subscribed: frozenset[str]
     clock: Callable[[], float] = time.perf_counter
     counts: IntakeCounts = field(default_factory=IntakeCounts)
+    unread: Callable[[], Sequence[Unread]] = tuple
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrived within `timeout` seconds; whether anything did.

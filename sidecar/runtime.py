@@ -252,7 +252,8 @@ class Runtime:
         arrangements = {n: a.spine.batches() for n, a in self.parts.flow.arrangements().items()}
         fingerprints = self.parts.fingerprints
         views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
-        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts)
+        ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
+        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
 from connectors.sink import Frontier, Sink, SinkState, SinkView
-from connectors.source import Source
+from connectors.source import Source, check_topic_ids
 from engine.dataflow import OVERFLOWED, Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
@@ -43,6 +44,7 @@ from sidecar.metrics import Metrics
 from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
+from sidecar.unread import Unread, unread
 from sidecar.versions import VersionAssembler
 from views import spec
 from views.catalog import Catalog
@@ -345,8 +347,17 @@ def _open_intakes(
         if recovered is not None:
             assembler.resume(reclock.bound_transactions(source.name, reclock.frontier))
         transport.open(recovered.positions if recovered else {})
-        intakes.append(Intake(source.name, source.type, transport, format_, assembler, frozenset(mine)))
+        if manifest is not None:
+            check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
+        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
+        intake.unread = partial(_unread, settings, source, intake, declared)
+        intakes.append(intake)
     return intakes
+
+
+def _unread(settings: Settings, source: SourceConfig, intake: Intake, tables: Set[str]) -> Sequence[Unread]:
+    others, left_out = intake.source.others(), intake.format.left_out
+    return unread(settings, source, others, tables, intake.subscribed, left_out)
 
 
 def _declared(settings: Settings) -> set[str]:
