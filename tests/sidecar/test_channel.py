@@ -27,10 +27,9 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Iterator[Channel]:
 
 @pytest.mark.timeout(400)
 def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Channel) -> None:
+    admin = AdminClient({"bootstrap.servers": shop.stack.kafka.bootstrap})
     undeclared = f"{shop.name}.public.undeclared"
-    AdminClient({"bootstrap.servers": shop.stack.kafka.bootstrap}).create_topics([NewTopic(undeclared, 1, 1)])[
-        undeclared
-    ].result()
+    admin.create_topics([NewTopic(undeclared, 1, 1)])[undeclared].result()
     shop.start()
     judge, traffic = shop.judge(), Traffic(shop.source_url, 3)
     for step in range(12):
