@@ -6,7 +6,6 @@ generation before knew, restore, and only then read. Called by the command and b
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,8 @@ from connectors.changes import Format
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.spark import SparkFormat
 from connectors.formats.tables import TableSpec
+from connectors.formats.topics import table_topic
+from connectors.formats.wire import declared_precision
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
@@ -109,15 +110,9 @@ def table_specs(source: SourceConfig) -> dict[str, TableSpec] | None:
         schema = table.schema_of()
         if schema is None:
             return None
-        precisions = {c.name: p for c in table.columns or () if (p := _precision(c.data_type)) is not None}
+        precisions = {c.name: p for c in table.columns or () if (p := declared_precision(c.data_type)) != 6}
         out[table.name] = TableSpec(table.name, schema, tuple(table.partitions), precisions)
     return out or None
-
-
-def _precision(data_type: str) -> int | None:
-    """The fractional digits a time or timestamp type declares."""
-    match = re.match(r"^time\w*\s*\((\d)\)", data_type.strip().lower())
-    return int(match[1]) if match else None
 
 
 def make_format(source: SourceConfig, path: Path) -> Format:
@@ -151,6 +146,15 @@ def subscribed(source: SourceConfig, tables: Mapping[str, Schema]) -> dict[str, 
     for table in source.tables or ():
         names |= dict.fromkeys(table.partitions, table.name)
     return names
+
+
+def tables_at(source: SourceConfig) -> dict[str, frozenset[str]]:
+    """Topic → the declared tables whose records stand in it (names are sanitised, so there may be several)."""
+    found: dict[str, set[str]] = {}
+    for table in source.tables or ():
+        for name in (table.name, *table.partitions):
+            found.setdefault(table_topic(source.topic_prefix, name), set()).add(table.name)
+    return {topic: frozenset(tables) for topic, tables in found.items()}
 
 
 def make_source(settings: Settings, source: SourceConfig, format_: Format) -> Source:
@@ -350,6 +354,7 @@ def _open_intakes(
         if manifest is not None:
             check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
         intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
+        intake.tables_at = tables_at(source)
         intake.unread = partial(_unread, settings, source, intake, declared)
         intakes.append(intake)
     return intakes

@@ -12,7 +12,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from engine.errors import HeadraceError
 from engine.kernels import warm
+from sidecar import stopped
 from sidecar.config import Settings
 from sidecar.health import Door
 from sidecar.metrics import memory
@@ -25,11 +27,20 @@ SWITCH_SECONDS = 0.0005
 
 
 def serve(settings: Settings, *, as_json: bool = False) -> None:
-    """Run until told to stop. Raises HeadraceError when a part fails; exits 0 after a drain."""
+    """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain."""
+    try:
+        _serve(settings, as_json=as_json)
+    except HeadraceError as error:
+        stopped.note(settings.state, error)
+        raise
+
+
+def _serve(settings: Settings, *, as_json: bool) -> None:
     warm()
     for source in unchecked(settings):
         _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
     running = build(understand(settings))
+    stopped.forget(settings.state)
     runtime = running.runtime
     board = Board(running)
     runtime.on_turn(board.write)

@@ -162,9 +162,15 @@ def test_a_record_that_cannot_be_decoded_stops_it_by_name_and_nothing_is_lost(sh
     assert shop.process is not None
     assert shop.process.wait(60) == 8
     log = shop.log()
-    assert f"topic={topic}" in log
-    assert "partition=0" in log
-    assert "offset=" in log
+    for place in (f"topic={topic}", "partition=0", "offset=", "table=public.customers", "source=shop", "JsonConverter"):
+        assert place in log
+    told = subprocess.run(
+        [sys.executable, "-m", "sidecar.cli", "status", "--config", str(shop.folder / "headrace.yaml")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 5
+    assert "it stopped" in told.stderr
+    assert f"topic={topic}" in told.stderr
 
 
 @pytest.mark.timeout(300)
