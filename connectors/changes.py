@@ -182,6 +182,10 @@ class Format(Protocol):
     def wants(self, topic: str) -> bool:
         """Whether a topic belongs to this source."""
 
+    @property
+    def left_out(self) -> Mapping[str, Mapping[str, str]]:
+        """table → column → why a learnt table does not have it."""
+
     def decode(self, messages: Messages) -> Decoded:
         """The changes and marks in `messages`. Never raises for data: what cannot be decoded is in `undecodable`."""
 

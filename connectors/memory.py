@@ -164,6 +164,14 @@ class MemorySource:
         """See `Source.high_watermarks`."""
         return _nested({tp: self.log.partitions[tp].end for tp in self._next})
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """See `Source.topic_ids`: none."""
+        return {}
+
+    def others(self) -> frozenset[str]:
+        """See `Source.others`."""
+        return frozenset(topic for topic, _ in self.log.partitions if not self._wants(topic))
+
     def commit(self, positions: Positions) -> None:
         """See `Source.commit`."""
         for topic, by_partition in positions.items():

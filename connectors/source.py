@@ -38,8 +38,28 @@ class Source(Protocol):
     def high_watermarks(self) -> Positions:
         """The end of every partition as last seen, for lag."""
 
+    def topic_ids(self) -> Mapping[str, str]:
+        """The id of every topic read, given to it when it was made; none where the source knows none.
+
+        The ids are those of the topics that the positions are of: a topic made anew never replaces one here.
+        """
+
+    def others(self) -> frozenset[str]:
+        """The topics that were there when last looked and are not wanted."""
+
     def commit(self, positions: Positions) -> None:
         """Tell the source that `positions` are safe. Asynchronous, best effort."""
 
     def close(self) -> None:
         """Let go. Idempotent."""
+
+
+def check_topic_ids(source: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise SourceError where a topic whose positions were kept is another one now, whatever its offsets say."""
+    for topic, known in before.items():
+        if now.get(topic, known) != known:
+            raise SourceError(
+                "the topic was deleted and made anew while it was not read", source=source, topic=topic, id=now[topic],
+                read=known, hint="start with an empty state folder once the connector has made a new snapshot: "
+                "what the old topic held and nobody read is lost",
+            )  # fmt: skip

@@ -45,13 +45,17 @@ class ViewRecord:
 
 @dataclass(frozen=True)
 class Capture:
-    """Everything a checkpoint holds, as of one moment between steps: every epoch ≤ `epoch` is in."""
+    """Everything a checkpoint holds, as of one moment between steps: every epoch ≤ `epoch` is in.
+
+    `topic_ids`: source → topic → the id of the topic that the positions are of.
+    """
 
     epoch: int
     sources: Mapping[str, SourceFrontier]
     arrangements: Mapping[str, Sequence[Batch]]
     views: Mapping[str, ViewRecord]
     tables: Mapping[str, Any] = field(default_factory=dict)
+    topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Manifest:
     views: Mapping[str, ViewRecord]
     tables: Mapping[str, Any]
     program: str
+    topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def json(self) -> bytes:
         """The file's bytes."""
@@ -87,6 +92,7 @@ class Manifest:
             },
             "views": {n: {"fingerprint": v.fingerprint, "errors": dict(v.errors)} for n, v in self.views.items()},
             "tables": dict(self.tables),
+            "topic_ids": {source: dict(ids) for source, ids in self.topic_ids.items()},
         }
         return json.dumps(body, indent=1).encode()
 
@@ -112,6 +118,7 @@ def read_manifest(path: Path) -> Manifest | None:
             {n: ViewRecord(v["fingerprint"], v["errors"]) for n, v in body["views"].items()},
             body["tables"],
             body["program"],
+            {source: dict(ids) for source, ids in body.get("topic_ids", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
@@ -155,7 +162,9 @@ class CheckpointStore:
                 files[name].append(file[1])
         if wrote:
             _sync_folder(self._generation.batches)
-        manifest = Manifest(capture.epoch, capture.sources, files, capture.views, capture.tables, self._program)
+        manifest = Manifest(
+            capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids
+        )
         replace_durably(self._generation.manifest, manifest.json())
         self._known = known
         self._sweep({f.name for fs in files.values() for f in fs})

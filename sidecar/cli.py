@@ -10,6 +10,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,21 +117,25 @@ def status(
 ) -> None:
     """What a running sidecar does: sources, views, arrangements, sinks."""
     with reported(as_json=as_json):
-        address = url or f"http://{load_for_replay(config).config.http}"
-        show_status(address, as_json)
+        from sidecar.stopped import last
+
+        settings = None if url else load_for_replay(config)
+        ended = last(settings.state) if settings else None
+        show_status(url or (f"http://{settings.config.http}" if settings else ""), ended, as_json=as_json)
 
 
-def show_status(address: str, as_json: bool) -> None:
-    """Fetch and print /status."""
+def show_status(address: str, ended: Mapping[str, Any] | None, *, as_json: bool) -> None:
+    """Fetch and print /status; `ended`: why the last run stopped, shown where nobody answers."""
     from sidecar.health import HttpError
 
     try:
         with urllib.request.urlopen(f"{address}/status", timeout=10) as answer:  # noqa: S310 (http, by config)
             body = json.load(answer)
     except (urllib.error.URLError, OSError, ValueError) as error:
-        fail(
-            HttpError(f"no sidecar answers: {error}", http=address, hint="is `headrace run` running?"), as_json=as_json
-        )
+        why, hint, when = str(error), "is `headrace run` running?", None
+        if ended is not None:
+            why, hint, when = f"it stopped: {ended['text']}", ended["hint"] or hint, ended["at"]
+        fail(HttpError(f"no sidecar answers: {why}", http=address, stopped=when, hint=hint), as_json=as_json)
     show.emit(body, as_json=as_json, tables=[] if as_json else show.status_tables(body))
 
 

@@ -64,9 +64,12 @@ class ViewState:
         """Count the errors alive at `epoch` from the engine's state: for a view that no checkpoint knew."""
         self._count(self.output.snapshot(epoch)[1])
 
-    def whole(self, epoch: int) -> ViewChanges:
-        """The view's whole content at `epoch`, to replace what a sink holds."""
-        rows, _ = self.output.snapshot(epoch)
+    def whole(self, epoch: int) -> ViewChanges | None:
+        """The view's whole content at `epoch`, to replace what a sink holds; None where it is in error after all."""
+        rows, errors = self.output.snapshot(epoch)
+        if len(errors):
+            self._count(errors)
+            return None
         return ViewChanges(rows.rows, np.full(len(rows), epoch, np.int64), rows.diffs, whole=True)
 
 

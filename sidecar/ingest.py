@@ -20,6 +20,7 @@ from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.assembler import Assembler, Slice, Transaction
+from sidecar.unread import Unread
 
 
 class UndecodableError(HeadraceError):
@@ -41,7 +42,10 @@ class IntakeCounts:
 
 @dataclass
 class Intake:
-    """One source's door: its transport, its format, its assembler. Single writer: the runtime."""
+    """One source's door: its transport, its format, its assembler. Single writer: the runtime.
+
+    `tables_at`: topic → the declared tables whose records stand in it.
+    """
 
     name: str
     kind: str
@@ -51,6 +55,8 @@ class Intake:
     subscribed: frozenset[str]
     clock: Callable[[], float] = time.perf_counter
     counts: IntakeCounts = field(default_factory=IntakeCounts)
+    unread: Callable[[], Sequence[Unread]] = tuple
+    tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrived within `timeout` seconds; whether anything did.
@@ -82,9 +88,11 @@ class Intake:
         return sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items())
 
     def _refuse(self, bad: Undecodable) -> None:
-        if bad.table is None or bad.table in self.subscribed:
+        tables = self.tables_at.get(bad.topic) if bad.table is None else frozenset((bad.table,))
+        if tables is None or tables & self.subscribed:
+            named = ", ".join(sorted(tables or ())) or None
             raise UndecodableError(
-                bad.reason, source=self.name, table=bad.table, topic=bad.topic, partition=bad.partition,
+                bad.reason, source=self.name, table=named, topic=bad.topic, partition=bad.partition,
                 offset=bad.offset, hint=bad.hint or "mend the record's producer, or leave the table out of the source",
             )  # fmt: skip
 

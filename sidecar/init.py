@@ -285,8 +285,10 @@ def headrace_yaml(
             entry = f"{{name: {_scalar(c.name)}, data_type: {_scalar(c.data_type)}, nullable: {nullable}}}"
             lines.append(f"          - {entry}{_comment(c.comment)}")
     lines += [
-        "sinks:",
+        "sinks:                               # a view goes to those that its `sinks:` names",
         '  - {name: warehouse, type: postgres, url: "${env:WAREHOUSE_URL}", schema: headrace}',
+        "  # views as compacted topics of the cluster above, one each: choose a prefix that is yours to write to",
+        "  - {name: bus, type: kafka, topic_prefix: views., format: json}",
         "views: ./views",
         "http: 127.0.0.1:8088",
     ]

@@ -180,8 +180,9 @@ class Runtime:
         out = {n: changes[n] for n in mine if n in changes and n not in whole}
         if self.epoch >= group.epoch:
             for name in sorted(whole & mine.keys()):
-                if not mine[name].errors:
-                    out[name] = mine[name].whole(self.epoch)
+                content = None if mine[name].errors else mine[name].whole(self.epoch)
+                if content is not None:
+                    out[name] = content
                     whole.discard(name)
         errors = {n: v.error for n, v in mine.items()}
         group.offer(out, Frontier(self.epoch, dict(self.sources)), stamps, errors)
@@ -251,7 +252,8 @@ class Runtime:
         arrangements = {n: a.spine.batches() for n, a in self.parts.flow.arrangements().items()}
         fingerprints = self.parts.fingerprints
         views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
-        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts)
+        ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
+        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()

@@ -6,26 +6,26 @@ generation before knew, restore, and only then read. Called by the command and b
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from connectors.changes import Format
-from connectors.debezium.checks import refused
-from connectors.debezium.connect import ConnectError, check_registered
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.spark import SparkFormat
-from connectors.formats.tables import Encodings, TableSpec
+from connectors.formats.tables import TableSpec
+from connectors.formats.topics import table_topic
+from connectors.formats.wire import declared_precision
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
 from connectors.sink import Frontier, Sink, SinkState, SinkView
-from connectors.source import Source
-from engine.dataflow import Dataflow
+from connectors.source import Source, check_topic_ids
+from engine.dataflow import OVERFLOWED, Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
 from sidecar.assembler import Assembler, TransactionAssembler
@@ -42,8 +42,10 @@ from sidecar.emit import Group, ViewState
 from sidecar.generation import carry_over, sweep_generations, take_generation
 from sidecar.ingest import Intake
 from sidecar.metrics import Metrics
+from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
+from sidecar.unread import Unread, unread
 from sidecar.versions import VersionAssembler
 from views import spec
 from views.catalog import Catalog
@@ -108,15 +110,9 @@ def table_specs(source: SourceConfig) -> dict[str, TableSpec] | None:
         schema = table.schema_of()
         if schema is None:
             return None
-        precisions = {c.name: p for c in table.columns or () if (p := _precision(c.data_type)) is not None}
+        precisions = {c.name: p for c in table.columns or () if (p := declared_precision(c.data_type)) != 6}
         out[table.name] = TableSpec(table.name, schema, tuple(table.partitions), precisions)
     return out or None
-
-
-def _precision(data_type: str) -> int | None:
-    """The fractional digits a time or timestamp type declares."""
-    match = re.match(r"^time\w*\s*\((\d)\)", data_type.strip().lower())
-    return int(match[1]) if match else None
 
 
 def make_format(source: SourceConfig, path: Path) -> Format:
@@ -131,14 +127,7 @@ def make_format(source: SourceConfig, path: Path) -> Format:
         source.name,
         source.topic_prefix,
         specs,
-        encodings=Encodings(
-            time_precision_mode=source.time_precision_mode,
-            decimal_handling_mode=source.decimal_handling_mode,
-            binary_handling_mode=source.binary_handling_mode,
-            hstore_handling_mode=source.hstore_handling_mode,
-            interval_handling_mode=source.interval_handling_mode,
-            unavailable_value=source.unavailable_value,
-        ),
+        encodings=encodings_of(source),
         notification_topic=source.notifications or f"{source.topic_prefix}.notifications",
         carried=specs is None,
     )
@@ -157,6 +146,15 @@ def subscribed(source: SourceConfig, tables: Mapping[str, Schema]) -> dict[str, 
     for table in source.tables or ():
         names |= dict.fromkeys(table.partitions, table.name)
     return names
+
+
+def tables_at(source: SourceConfig) -> dict[str, frozenset[str]]:
+    """Topic → the declared tables whose records stand in it (names are sanitised, so there may be several)."""
+    found: dict[str, set[str]] = {}
+    for table in source.tables or ():
+        for name in (table.name, *table.partitions):
+            found.setdefault(table_topic(source.topic_prefix, name), set()).add(table.name)
+    return {topic: frozenset(tables) for topic, tables in found.items()}
 
 
 def make_source(settings: Settings, source: SourceConfig, format_: Format) -> Source:
@@ -184,19 +182,6 @@ def sink_view(view: CompiledView) -> SinkView:
     """A compiled view as sinks see it."""
     columns = {c.name: c.description for c in view.spec.columns if c.description}
     return SinkView(view.name, view.schema, view.key, view.fingerprint, view.spec.description, columns)
-
-
-def check_connectors(settings: Settings) -> None:
-    """Check what is registered with Connect for each source that names it (DECISIONS.md 5). Raises ConnectError."""
-    for source in settings.config.sources:
-        if source.connect is None or source.type != "debezium":
-            continue
-        captured = None if source.tables is None else {t.name: t.partitions for t in source.tables}
-        checked = check_registered(source.connect, source.topic_prefix, captured)
-        wrong = refused(checked.findings)
-        if wrong:
-            raise ConnectError(str(wrong[0]), source=source.name, connector=checked.name, setting=wrong[0].setting,
-                               findings=len(wrong), hint=f"set {wrong[0].setting}={wrong[0].wanted}")  # fmt: skip
 
 
 def learn(settings: Settings, understood: Understood, seconds: float = LEARN_SECONDS) -> dict[str, Schema]:
@@ -283,10 +268,16 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         flow.restore(epoch + 1, batches)
         for state in views:
             record = manifest.views.get(state.view.name)
-            if record is not None and record.fingerprint == state.view.fingerprint:
-                state.errors.update(record.errors)
-            else:
+            resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
+            if (
+                record is None
+                or record.fingerprint != state.view.fingerprint
+                or OVERFLOWED in record.errors
+                or not resumed
+            ):
                 state.recount(epoch)
+            else:
+                state.errors.update(record.errors)
 
     log = ReclockLog(generation.log)
     closers.append(log.close)
@@ -360,8 +351,18 @@ def _open_intakes(
         if recovered is not None:
             assembler.resume(reclock.bound_transactions(source.name, reclock.frontier))
         transport.open(recovered.positions if recovered else {})
-        intakes.append(Intake(source.name, source.type, transport, format_, assembler, frozenset(mine)))
+        if manifest is not None:
+            check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
+        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
+        intake.tables_at = tables_at(source)
+        intake.unread = partial(_unread, settings, source, intake, declared)
+        intakes.append(intake)
     return intakes
+
+
+def _unread(settings: Settings, source: SourceConfig, intake: Intake, tables: Set[str]) -> Sequence[Unread]:
+    others, left_out = intake.source.others(), intake.format.left_out
+    return unread(settings, source, others, tables, intake.subscribed, left_out)
 
 
 def _declared(settings: Settings) -> set[str]:
@@ -377,7 +378,9 @@ def _reconcile(runtime: Runtime, states: Mapping[str, SinkState], newest: int) -
         at = state.frontier.epoch if state.frontier else 0
         if at > newest:
             _adopt(runtime, state.frontier)
-        runtime.whole[group.name] = mine if at > newest or at < start else set(state.missing & mine)
+        fresh = {v.view.name for v in runtime.parts.views if not v.errors}
+        lacking = state.missing | (state.errors.keys() & fresh)
+        runtime.whole[group.name] = mine if at > newest or at < start else set(lacking & mine)
         group.start(at)
     runtime.refresh()
 

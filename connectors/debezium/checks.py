@@ -79,7 +79,7 @@ _HARMLESS_TRANSFORMS = frozenset(
 _DIGITS = re.compile(r"^\d+$")
 
 
-_ENCODINGS = {
+ENCODINGS = {
     "time.precision.mode": "adaptive",
     "decimal.handling.mode": "precise",
     "binary.handling.mode": "bytes",
@@ -99,7 +99,7 @@ def check(
     """What is wrong with a connector's configuration, in a fixed order; an empty list means nothing is.
 
     `captured`: the tables that must be captured, "schema.table" → its leaves if it is partitioned. `declared`: by which
-    modes the reader decodes, by the connector's own names (those of `_ENCODINGS`, and the TOAST placeholder): where the
+    modes the reader decodes, by the connector's own names (those of `ENCODINGS`, and the TOAST placeholder): where the
     connector encodes otherwise, values would be read wrongly and in silence.
     """
     found: list[Finding] = [f for rule in RULES if (f := _apply(rule, config))]
@@ -115,7 +115,7 @@ def check(
 def _agreement(config: Mapping[str, str], declared: Mapping[str, str]) -> list[Finding]:
     """Whether the reader decodes as the connector encodes."""
     found = []
-    usual = {_PLACEHOLDER: "__debezium_unavailable_value", **({} if _schemas(config) else _ENCODINGS)}
+    usual = {_PLACEHOLDER: "__debezium_unavailable_value", **({} if _schemas(config) else ENCODINGS)}
     for setting, default in usual.items():
         value = config.get(setting, default).strip()
         wanted = declared.get(setting, value)

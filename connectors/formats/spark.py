@@ -40,6 +40,11 @@ class SparkFormat:
         self._shapes = Shapes()
         self._topics = tuple(table_topic(topic_prefix, name) for name in tables)
 
+    @property
+    def left_out(self) -> Mapping[str, Mapping[str, str]]:
+        """Nothing: every table is declared."""
+        return self._envelopes.left_out
+
     def topics(self) -> Sequence[str] | None:
         """None: a table that was never published has no topic yet."""
         return None

@@ -28,20 +28,31 @@ Partitions = Mapping[str, int]
 
 @dataclass
 class Findings:
-    """What changed since the last `take`: partitions with the offset they begin at, topics gone or made anew."""
+    """What changed since the last `take`: partitions with the offset they begin at, topics gone or made anew.
+
+    `ids`: of the topics that are new.
+    """
 
     begin: dict[tuple[str, int], int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     recreated: list[str] = field(default_factory=list)
 
 
-def topics_there(admin: AdminClient, wants: Callable[[str], bool], timeout: float) -> dict[str, int]:
-    """The wanted topics and their partitions. Raises KafkaException when no broker answers in time."""
-    found = {}
+def topics_there(
+    admin: AdminClient, wants: Callable[[str], bool], timeout: float
+) -> tuple[dict[str, int], frozenset[str]]:
+    """The wanted topics and their partitions, and the names of the others.
+
+    Raises KafkaException when no broker answers in time.
+    """
+    found, others = {}, set()
     for name, topic in admin.list_topics(timeout=timeout).topics.items():
-        if topic.error is None and wants(name):
+        if not wants(name):
+            others.add(name)
+        elif topic.error is None:
             found[name] = len(topic.partitions)
-    return found
+    return found, frozenset(others)
 
 
 def offsets(
@@ -80,14 +91,21 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict
 
 
 class Watcher(threading.Thread):
-    """Asks every `every` seconds. `silent_for`: seconds since a broker last answered."""
+    """Asks every `every` seconds. `others`: the topics seen last that are not wanted."""
 
     def __init__(
-        self, admin: AdminClient, wants: Callable[[str], bool], known: Partitions, ids: Mapping[str, str], every: float
+        self,
+        admin: AdminClient,
+        wants: Callable[[str], bool],
+        known: Partitions,
+        others: frozenset[str],
+        ids: Mapping[str, str],
+        every: float,
     ) -> None:
         super().__init__(name="headrace-kafka-discovery", daemon=True)
         self._admin, self._wants, self._every = admin, wants, every
         self._known, self._ids = dict(known), dict(ids)
+        self.others = others
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._found = Findings()
@@ -116,12 +134,13 @@ class Watcher(threading.Thread):
                 continue
 
     def _look(self) -> None:
-        there = topics_there(self._admin, self._wants, timeout=5.0)
+        there, self.others = topics_there(self._admin, self._wants, timeout=5.0)
         ids = topic_ids(self._admin, there, timeout=5.0)
         fresh = [(t, p) for t, n in there.items() for p in range(self._known.get(t, 0), n)]
         begin = offsets(self._admin, fresh, end=False, timeout=5.0)
         with self._lock:
             self._found.begin.update(begin)
+            self._found.ids.update({t: ids[t] for t, _ in fresh if t in ids})
             self._found.gone += [t for t in self._known if t not in there]
             self._found.recreated += [t for t, i in ids.items() if t in self._known and self._ids.get(t, i) != i]
             self._known, self._ids = there, ids

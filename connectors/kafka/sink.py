@@ -95,6 +95,9 @@ class KafkaSink:
             self._load_counts(before, missing)
             self._claim(before)
         except KafkaException as failure:
+            self._admin.poll(
+                0
+            )  # what its threads met (a refused password, a wrong certificate) is told only when asked
             self.close()
             raise self._unreachable(failure) from failure
         except SinkError:

@@ -88,6 +88,7 @@ class KafkaSource:
         self._watcher: discovery.Watcher | None = None
         self._next: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self._ids: dict[str, str] = {}
         self._failures: deque[SourceError] = deque()
 
     def _error(self, what: str, *, hint: str = "", **where: object) -> SourceError:
@@ -100,7 +101,7 @@ class KafkaSource:
         self._consumer = consumer
         self._admin = admin(self._settings, self._error, self._reasons)
         try:
-            there = discovery.topics_there(self._admin, self._wants, self._reach)
+            there, others = discovery.topics_there(self._admin, self._wants, self._reach)
             self._check_topics(there, positions)
             every = [(topic, p) for topic, count in there.items() for p in range(count)]
             low = discovery.offsets(self._admin, every, end=False, timeout=self._reach)
@@ -114,8 +115,9 @@ class KafkaSource:
             raise
         self._next = self._starts(positions, low, high)
         self._ends = dict(high)
+        self._ids = dict(ids)
         consumer.assign([TopicPartition(t, p, o) for (t, p), o in self._next.items()])
-        self._watcher = discovery.Watcher(self._admin, self._wants, there, ids, self._discover)
+        self._watcher = discovery.Watcher(self._admin, self._wants, there, others, ids, self._discover)
         self._watcher.start()
 
     def _check_topics(self, there: Mapping[str, int], positions: Positions) -> None:
@@ -208,6 +210,8 @@ class KafkaSource:
         if fresh and self._consumer is not None:
             self._consumer.incremental_assign([TopicPartition(t, p, o) for (t, p), o in fresh.items()])
             self._next.update(fresh)
+        for topic, id_ in found.ids.items():
+            self._ids.setdefault(topic, id_)
         for topic in found.gone:
             self._failures.append(self._error("the topic was deleted while it was read", hint=_RESYNC, topic=topic))
         for topic in found.recreated:
@@ -254,8 +258,12 @@ class KafkaSource:
         return _nested(ends)
 
     def topic_ids(self) -> Mapping[str, str]:
-        """The id of every topic read, as given when it was made: kept beside positions it tells a recreated topic."""
-        return dict(self._watcher._ids) if self._watcher is not None else {}
+        """See `Source.topic_ids`; none from a broker that gives none."""
+        return dict(self._ids)
+
+    def others(self) -> frozenset[str]:
+        """See `Source.others`."""
+        return self._watcher.others if self._watcher is not None else frozenset()
 
     def commit(self, positions: Positions) -> None:
         """See `Source.commit`."""

@@ -70,10 +70,14 @@ class Target:
         return connection
 
     def unreachable(self, error: psycopg.Error) -> SinkError:
-        """The database does not answer."""
+        """The database does not answer, or is not the one that the url's TLS settings ask for."""
+        text = self._clean(error)
+        hint = "start it, or correct the sink's url; nothing is lost meanwhile"
+        if "certificate" in text:
+            hint = "give the root that signed the server's certificate as sslrootcert, and the host by the certificate's name"
         return SinkError(
-            f"the database cannot be reached: {self._clean(error)}",
-            hint="start it, or correct the sink's url; nothing is lost meanwhile",
+            f"the database cannot be reached: {text}",
+            hint=hint,
             sink=self.sink,
             database=self.place,
         )

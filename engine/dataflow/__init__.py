@@ -2,5 +2,6 @@
 
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.flow import Dataflow
+from engine.dataflow.nodes import OVERFLOWED
 
-__all__ = ["Collection", "Dataflow", "Output"]
+__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Output"]

@@ -11,12 +11,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.layout import Layout
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
-from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, NegateNode, Node, ProjectNode, fingerprint_of
+from engine.dataflow.nodes import (
+    ConcatNode,
+    FilterNode,
+    KeyCheckNode,
+    NegateNode,
+    Node,
+    ProjectNode,
+    fingerprint_of,
+    overflowed,
+)
 from engine.dataflow.stateful import JoinNode, Lookups, ReduceNode, TableNode
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
@@ -180,8 +190,15 @@ class Collection:
         return Collection(self.flow, node, self.schema)
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
-        """(rows, errors) at `as_of`, consolidated, all times `as_of`. Raises NotFaithful."""
-        return canonical(self.flow.content(self.node, as_of), Layout(self.schema, ()))
+        """(rows, errors) at `as_of`, consolidated, all times `as_of`; a multiplicity that does not fit is the error.
+
+        Raises NotFaithful.
+        """
+        layout = Layout(self.schema, ())
+        try:
+            return canonical(self.flow.content(self.node, as_of), layout)
+        except DiffOverflow:
+            return canonical(Delta(None, overflowed(as_of)), layout)
 
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""
@@ -196,6 +213,7 @@ class Output:
         self.collection = collection
         self._layout = Layout(collection.schema, ())
         self._pending: list[Delta] = []
+        self._failed = False
 
     @property
     def schema(self) -> Schema:
@@ -207,10 +225,19 @@ class Output:
         self._pending.append(delta)
 
     def take(self) -> tuple[Updates, Updates]:
-        """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows."""
+        """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows.
+
+        After a multiplicity that does not fit, which is an error that stays, there are no rows any more.
+        """
         pending, self._pending = self._pending, []
-        both = Delta(concat([d.rows for d in pending]), concat([d.errors for d in pending]))
-        return canonical(both, self._layout)
+        rows = None if self._failed else concat([d.rows for d in pending])
+        errors = concat([d.errors for d in pending])
+        try:
+            return canonical(Delta(rows, errors), self._layout)
+        except DiffOverflow:
+            self._failed = True
+            last = max(int(u.times.max()) for u in (rows, errors) if u is not None)
+            return canonical(Delta(None, overflowed(last)), self._layout)
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
         """The collection at `as_of`."""

@@ -1,8 +1,8 @@
 """The dataflow: tables in, views out, in lock step over epochs.
 
 Always: after `step(upper)` every epoch before `upper` is complete everywhere, and what each epoch changed does not
-depend on how epochs were cut into steps. Nothing that depends on data raises out of `step`. Called by views.render and
-the sidecar's runtime.
+depend on how epochs were cut into steps. Nothing that depends on data raises out of `step`: a multiplicity that does
+not fit stops the views that need it, each with an error, and no other. Called by views.render and the sidecar's runtime.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.arrangement import Arranged
-from engine.batch.batch import Batch
+from engine.batch.batch import Batch, DiffOverflow
 from engine.batch.updates import Upserts
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.graph import Graph, reachable
@@ -66,8 +66,12 @@ class Dataflow(Graph):
 
     def exert(self, fuel: int) -> None:
         """Spend about `fuel` updates of merging on each arrangement while there is nothing else to do."""
-        for arranged in self.registry:
-            arranged.spine.exert(fuel)
+        for node in self._nodes:
+            for trace in () if node.failed else node.traces():
+                try:
+                    trace.spine.exert(fuel)
+                except DiffOverflow:
+                    node.fail()
 
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch` (at most the last complete epoch)."""
@@ -77,12 +81,19 @@ class Dataflow(Graph):
                 trace.advance(since)
 
     def arrangements(self) -> Mapping[str, Arranged]:
-        """Every arrangement by its stable name, complete up to the frontier: for checkpoints and status."""
+        """Every arrangement by its stable name, complete up to the frontier: for checkpoints.
+
+        Those of nodes that failed are left out: a restart makes them anew from what they are made of.
+        """
         self.hydrate()
+        lost = set()
         for node in self._nodes:
             for trace in node.traces():
-                trace.catch_up(self.frontier)
-        return self.registry.arrangements()
+                if node.failed:
+                    lost.add(trace.name)
+                else:
+                    trace.catch_up(self.frontier)
+        return {name: a for name, a in self.registry.arrangements().items() if name not in lost}
 
     def arrangements_of(self, output: Output) -> frozenset[str]:
         """The names of the arrangements that `output` is made from."""

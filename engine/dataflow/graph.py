@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from engine.arrangement import Registry
-from engine.batch.batch import Batch
+from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.nodes import Memo, Node, fingerprint_of
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import Delta
@@ -46,7 +46,10 @@ class Graph:
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
     def content(self, node: Node, as_of: int) -> Delta:
-        """Rows and errors of a node at `as_of`. Raises NotFaithful before since and at epochs not complete."""
+        """Rows and errors of a node at `as_of`.
+
+        Raises NotFaithful before since and at epochs not complete, DiffOverflow.
+        """
         if as_of >= self.frontier:
             hint = "ask before the frontier"
             raise NotFaithful("the epoch is not complete", as_of=as_of, frontier=self.frontier, hint=hint)
@@ -54,7 +57,10 @@ class Graph:
         return node.content(as_of, {})
 
     def hydrate(self) -> None:
-        """Bring the arrangements made since the last step to the frontier, from the live ones."""
+        """Bring the arrangements made since the last step to the frontier, from the live ones.
+
+        A node whose content overflows has failed; its `content` says so, and so its steps need not.
+        """
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, []
@@ -62,7 +68,10 @@ class Graph:
             return
         memo: Memo = {}
         for node in fresh:
-            node.hydrate(self.frontier, memo)
+            try:
+                node.hydrate(self.frontier, memo)
+            except DiffOverflow:
+                node.failed = True
 
     def resume(self, frontier: int, batches: Mapping[str, Sequence[Batch]]) -> None:
         """Continue at `frontier` with the arrangements of a checkpoint; nodes made later look there too."""

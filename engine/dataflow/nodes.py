@@ -1,7 +1,8 @@
 """The nodes of a dataflow: each turns the deltas of its inputs into its own, once a step, in topological order.
 
 Always: a node whose inputs are quiet does nothing; what it sends lies in [lower, upper) of the step; the errors of its
-inputs pass through it, beside its own. Single writer: the dataflow that holds them.
+inputs pass through it, beside its own. A node in which a multiplicity overflowed has failed, and so has every node
+behind it: it says so once, as an error update, and nothing more. Single writer: the dataflow that holds them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from engine.batch.batch import DiffOverflow
 from engine.batch.updates import Updates
 from engine.dataflow.trace import Trace, times_within
 from engine.errors import InvariantBroken
-from engine.operators.delta import QUIET, Delta, concat, negated
+from engine.operators.delta import QUIET, Delta, concat, errors_at, negated
+from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.ir import Expr
 from engine.operators.keycheck import repeated_keys
 from engine.operators.linear import filter_rows, project
@@ -22,6 +26,17 @@ from engine.schema import Schema
 
 Memo = dict["Node", Delta]
 """Content of nodes at one epoch, while a question is answered."""
+
+OVERFLOWED = (
+    "a row's multiplicity does not fit 64 bits: the view stands still until there are fewer copies of the row and "
+    "Headrace is started again"
+)
+"""The error of a failed node: never retracted, for the node's state is lost."""
+
+
+def overflowed(epoch: int) -> Updates:
+    """The error update of a multiplicity that does not fit."""
+    return errors_at(pa.array([OVERFLOWED], MESSAGE), np.array([epoch]), np.ones(1, np.int64))
 
 
 def fingerprint_of(*parts: object) -> str:
@@ -41,9 +56,14 @@ def merged(own: Delta, *upstream: Delta) -> Delta:
 
 
 class Node:
-    """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people."""
+    """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
+
+    `failed`: a multiplicity overflowed here or in an input, and what the node keeps is no longer to be used.
+    """
 
     label = "node"
+    failed = False
+    _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
         self.fingerprint = fingerprint
@@ -57,12 +77,30 @@ class Node:
             if node.delta is not QUIET:
                 break
         else:
-            if not self.is_eager(lower):
+            if not (self._owes or self.is_eager(lower)):
                 self.delta = QUIET
                 return
-        self.delta = delta = self.run(lower, upper)
+        self.delta = delta = self._run_or_fail(lower, upper)
         if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
             raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
+
+    def fail(self) -> None:
+        """Its state is lost; the next step says so."""
+        self.failed = self._owes = True
+
+    def _run_or_fail(self, lower: int, upper: int) -> Delta:
+        if any(node.failed for node in self.inputs):
+            if self.failed and not self._owes:
+                return QUIET
+            self.failed = True
+        elif not self.failed:
+            try:
+                return self.run(lower, upper)
+            except DiffOverflow:
+                self.fail()
+        own = Delta(None, overflowed(lower)) if self._owes else QUIET
+        self._owes = False
+        return merged(own, *(node.delta for node in self.inputs))
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """True if the node has something to say at `lower` though its inputs are quiet."""
@@ -73,7 +111,9 @@ class Node:
         raise NotImplementedError
 
     def content(self, as_of: int, memo: Memo) -> Delta:
-        """Rows and errors at `as_of`, not consolidated, all times `as_of`. Raises NotFaithful before since."""
+        """Rows and errors at `as_of`, not consolidated, all times `as_of`. Raises NotFaithful before since, DiffOverflow."""
+        if self.failed:
+            raise DiffOverflow
         found = memo.get(self)
         if found is None:
             rows, errors = self.compute(as_of, memo)

@@ -53,7 +53,9 @@ class TableNode(Node):
             return
         make = upsert if self._keyed else count_rows
         self.trace.catch_up(lower)
-        delta = make(self.name, self.schema, self.trace.spine, waiting, lower - 1)
+        errors = self._errors.snapshot(lower - 1) if len(self._errors.spine) else None
+        live = errors if errors is not None and len(errors) else None
+        delta = make(self.name, self.schema, self.trace.spine, waiting, lower - 1, live)
         if delta.rows is not None:
             self.trace.insert(delta.rows, upper)
         if delta.errors is not None:

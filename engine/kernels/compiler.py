@@ -2,23 +2,22 @@
 
 Always: a cached kernel is used only while its module, every kernel module that it imports and numba itself are what
 they were at compilation. With the JIT off (NUMBA_DISABLE_JIT=1) every kernel is plain Python and wraps integers as
-compiled code does. Called by the kernel modules alone.
+compiled code does; with bounds checks (NUMBA_BOUNDSCHECK=1) kernels have a cache of their own. Called by the kernel
+modules alone.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache, wraps
-from pathlib import Path
+from functools import wraps
 from typing import Any
 
 import numba
 import numpy as np
 from numba import types
+
+from engine import kernels
 
 # numba fills its settings in at import, which its stubs cannot show.
 config: Any = numba.config
@@ -49,9 +48,12 @@ IDS = repeated(U64, 5)
 FACTS = repeated(I64, 3)
 """The lanes that say what happened to it: time, diff, position of the row in the payload."""
 
-_FOLDER = Path(__file__).parent
 _BASE = config.CACHE_DIR
-_IMPORTS = re.compile(r"^(?:from engine\.kernels\.(\w+) import|from engine\.kernels import (.+))", re.MULTILINE)
+_COMPILER = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}"
+
+_CHECKED = bool(config.BOUNDSCHECK)
+_RAW = frozenset({"hashing", "ordering", "seek"})
+"""Modules that read at addresses, which bounds checks do not see: they are compiled as ever."""
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
@@ -60,12 +62,15 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         if JIT_OFF:
             return _wrapping(function)
-        source = Path(function.__code__.co_filename).stem
-        config.CACHE_DIR = str(_cache_folder(source))
+        module = function.__module__.rpartition(".")[2]
+        config.CACHE_DIR = kernels.cache_folder(module, _compiler(module), _BASE)
+        if module in _RAW:
+            config.BOUNDSCHECK = None
         try:
             compiled: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
         finally:
             config.CACHE_DIR = _BASE
+            config.BOUNDSCHECK = int(_CHECKED) or None
         return compiled
 
     return decorate
@@ -88,35 +93,10 @@ def _wrapping(function: Function) -> Function:
     return run
 
 
-@cache
 def digest(module: str) -> str:
-    """Names what the kernels of `module` (a file of this folder) are compiled from, as 16 hex digits."""
-    found: set[str] = set()
-    todo = [module, "compiler"]
-    while todo:
-        name = todo.pop()
-        path = _FOLDER / f"{name}.py"
-        if name in found or not path.exists():
-            continue
-        found.add(name)
-        for one, many in _IMPORTS.findall(path.read_text()):
-            todo += [one] if one else re.findall(r"\w+", many)
-    text = b"".join((_FOLDER / f"{name}.py").read_bytes() for name in sorted(found))
-    version = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}".encode()
-    return hashlib.sha256(version + text).hexdigest()[:16]
+    """Names what the kernels of `module` (a file of this folder) are compiled from and with, as 16 hex digits."""
+    return kernels.digest(module, _compiler(module))
 
 
-@cache
-def _cache_folder(module: str) -> Path:
-    bases = [Path(_BASE)] if _BASE else [_FOLDER / "__pycache__", Path(tempfile.gettempdir()) / "headrace-kernels"]
-    for base in bases[:-1]:
-        folder = base / f"{module}-{digest(module)}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / ".writable").touch()
-        except OSError:
-            continue
-        return folder
-    folder = bases[-1] / f"{module}-{digest(module)}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _compiler(module: str) -> str:
+    return f"{_COMPILER} bounds checked" if _CHECKED and module not in _RAW else _COMPILER

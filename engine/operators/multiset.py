@@ -24,7 +24,14 @@ _KINDS = np.zeros(5, np.uint8)
 _KINDS[[INSERT, RETRACT, TRUNCATE]] = (0, 1, 2)
 
 
-def count_rows(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
+def count_rows(
+    name: str,
+    schema: Schema,
+    spine: Spine,
+    upserts: Upserts,
+    as_of: int,
+    errors: Updates | None = None,  # noqa: ARG001 (as `upsert` takes it)
+) -> Delta:
     """The updates that inserts, retractions and truncates make of a multiset whose trace stands at `as_of`."""
     truncates = upserts.kinds == TRUNCATE
     prior, diffs = _prior(schema, spine, upserts, as_of, everything=bool(truncates.any()))

@@ -2,7 +2,7 @@
 
 Always: changes apply in their order and the last one of an epoch stands; an image that does not change emits nothing; a
 delete of an absent key is nothing (a replay); an unchanged value is filled from the key's previous image, or is an
-error update that names table and column. Called by the dataflow's table nodes.
+error that names table, column and key until a later change mends it. Called by the dataflow's table nodes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import pyarrow as pa
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys, lanes_of
 from engine.batch.layout import Layout
+from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
 from engine.kernels.upsert import fill_forward, net, place, unequal
-from engine.operators.delta import Delta, concat, errors_at, take
-from engine.operators.expressions.columns import MESSAGE
+from engine.operators.delta import Delta, concat_rows, take
 from engine.operators.groups import group
+from engine.operators.unfilled import Touched, unfilled
 from engine.schema import Schema
 from engine.trace.spine import Spine
 
@@ -36,8 +37,13 @@ class Changes(NamedTuple):
     fills: Int64s
 
 
-def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int) -> Delta:
-    """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch)."""
+def upsert(
+    name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int, errors: Updates | None = None
+) -> Delta:
+    """The updates that `upserts` make of a table whose trace stands at `as_of` (the last complete epoch).
+
+    `errors`: the errors that live there then.
+    """
     layout = spine.layout
     layout.check_rows(upserts.rows)
     own = Exported(upserts.rows)
@@ -52,6 +58,7 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
         places = np.stack([np.zeros(len(content), np.int64), np.arange(len(content))])
         prior = _Prior(places, np.array([content.struct.address]), content)
         holders = found.ids[len(upserts) :]
+        known_rows = [upserts.rows, content.rows]
     else:
         found = group(keys)
         matches = spine.gather(keys.take(found.first), as_of)
@@ -61,6 +68,7 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
         order = found.order
         prior = _Prior(matches.places, matches.structs, matches)
         holders = matches.probe
+        known_rows = [upserts.rows]
     count = len(changes.rows)
     current = np.full(found.count, -1, np.int64)
     current[holders] = np.arange(count, count + len(holders))
@@ -68,7 +76,13 @@ def upsert(name: str, schema: Schema, spine: Spine, upserts: Upserts, as_of: int
     epochs = upserts.epochs[changes.rows]
     block, size, failed = net(order, changes.groups, changes.fills, epochs, changes.removes, partial, current)
     rows = _emit(spine.layout, own, upserts, changes.rows, block, size, prior)
-    return Delta(rows, _unfilled(name, schema, upserts, changes.rows[block[4, :count] == 1]) if failed else None)
+    if not failed and errors is None:
+        return Delta(rows, None)
+    shown = concat_rows([r.select(list(schema.key or ())) for r in known_rows])
+    cut = int(upserts.epochs[np.argmax(truncates)]) if truncates.any() else None
+    lacks = {column: mask[changes.rows] for column, mask in upserts.unchanged.items()}
+    touched = Touched(changes.groups, epochs, block[4, :count] == 1, lacks, take_rows(shown, found.first), cut)
+    return Delta(rows, unfilled(name, schema, touched, errors))
 
 
 def live_content(spine: Spine, as_of: int) -> Updates:
@@ -141,15 +155,3 @@ def _emit(
     if n == size:
         return updates
     return take(updates, kept[:n]) if n else None
-
-
-def _unfilled(name: str, schema: Schema, upserts: Upserts, rows: Int64s) -> Updates | None:
-    """One error for each value of `rows` (positions of upserts) that was not sent and that no earlier row has."""
-    parts = []
-    for column, mask in upserts.unchanged.items():
-        at = rows[mask[rows]]
-        missing = f"the unchanged value of column {schema.columns[column].name} was not sent"
-        text = f"table {name}: {missing}, and its key has no earlier row"
-        messages = pa.array([text] * len(at), MESSAGE)
-        parts.append(errors_at(messages, upserts.epochs[at], np.ones(len(at), np.int64)))
-    return concat(parts)

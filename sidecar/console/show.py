@@ -61,7 +61,8 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
         for a in status["arrangements"]
     )
     sinks = ((s["name"], s["epoch"], s["behind"]) for s in status["sinks"])
-    return [
+    unread = [(s["name"], u["what"], u["why"]) for s in status["sources"] for u in s.get("unread", ())]
+    tables = [
         table(f"{status['name']}: epoch {status['epoch']}, generation {status['generation']}",
               ("source", "type", "events", "LSN", "lag", "waits for"), sources),
         table("Views", ("view", "state", "epoch", "sinks", "error"), views),
@@ -69,3 +70,6 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
               ("arrangement", "updates", "memory", "readers", "views"), arrangements),
         table("Sinks", ("sink", "epoch", "epochs behind"), sinks),
     ]  # fmt: skip
+    if unread:
+        tables.append(table("In the source and in no view", ("source", "table or column", "why"), unread))
+    return tables

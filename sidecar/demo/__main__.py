@@ -118,12 +118,14 @@ def write_configuration(stage: Stage) -> None:
     (stage.folder / "headrace.yaml").write_text(json.dumps(body, indent=1))  # YAML holds JSON
 
 
-def start_sidecar(stage: Stage, *, wrong_diff: bool) -> None:
-    """Start the sidecar and wait until its views are fresh."""
+def start_sidecar(stage: Stage, stopping: Callable[[], bool], *, wrong_diff: bool) -> None:
+    """Start the sidecar and wait until its views are fresh. Raises DemoFailed when told to stop before that."""
     module = "sidecar.demo.faulty" if wrong_diff else "sidecar.cli"
     child = stage.spawn("sidecar", "-m", module, "run", "--config", str(stage.folder / "headrace.yaml"),
                         environment={"WAREHOUSE_URL": stage.sink_url})  # fmt: skip
-    child.wait_until(lambda: _get(stage, "/readyz") is not None, PATIENCE)
+    child.wait_until(lambda: stopping() or _get(stage, "/readyz") is not None, PATIENCE)
+    if stopping():
+        raise DemoFailed("stopped before its views were fresh")
 
 
 def _get(stage: Stage, path: str) -> Any | None:
@@ -142,13 +144,14 @@ def play(stage: Stage, arguments: argparse.Namespace, stopping: Callable[[], boo
     views = understand(settings).compile()
     bus = [v for v in views if "bus" in v.spec.sinks]
     judge = Judge(stage.source_url, stage.sink_url, views, Mirror(stage.stack.kafka.bootstrap, "views.", bus))
-    stage.spawn("writer", "-m", "sidecar.demo.writer", stage.source_url, str(arguments.rate), str(arguments.seed))
+    url = {shop.URL: stage.source_url}
+    stage.spawn("writer", "-m", "sidecar.demo.writer", str(arguments.rate), str(arguments.seed), environment=url)
     first = _next_version(stage)
     duration = arguments.duration or math.inf
     pause = min(12.0, max(2.0, duration / 4))
     if not arguments.no_spark:
-        stage.spawn("lake", "-m", "sidecar.demo.lake", str(stage.folder), stage.stack.kafka.bootstrap, stage.source_url,
-                    str(first), str(pause))  # fmt: skip
+        stage.spawn("lake", "-m", "sidecar.demo.lake", str(stage.folder), stage.stack.kafka.bootstrap, str(first),
+                    str(pause), environment=url)  # fmt: skip
     facts = screen.Facts(duration=arguments.duration, top_view="revenue_by_city", connect=how_to_connect(stage))
     end = time.monotonic() + duration
     draw = random.Random(arguments.seed)  # noqa: S311
@@ -244,7 +247,7 @@ def run(arguments: argparse.Namespace, console: Console) -> str:
         stage = Stage(stack, folder, f"127.0.0.1:{pick(1)[0]}", began)
         try:
             prepare(stage)
-            start_sidecar(stage, wrong_diff=arguments.wrong_diff)
+            start_sidecar(stage, stopping, wrong_diff=arguments.wrong_diff)
             console.print(f"first view fresh {time.monotonic() - began:.1f} s after the command")
             judge = play(stage, arguments, stopping, console)
             stage.children["writer"].stop(20)

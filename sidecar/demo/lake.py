@@ -1,4 +1,5 @@
-"""The supplier's price list as a Spark job: `python -m sidecar.demo.lake FOLDER BOOTSTRAP URL FIRST SECONDS`.
+"""The supplier's price list as a Spark job: `python -m sidecar.demo.lake FOLDER BOOTSTRAP FIRST SECONDS`.
+The database's URL, which holds a password, comes by the environment (`shop.URL`).
 
 Writes a Parquet file, publishes it as a version, waits, writes a second one and publishes that: changed prices, new and
 withdrawn products. Each version also goes to Postgres (`lake.versions`), where the comparison reads the one it needs.
@@ -6,6 +7,7 @@ withdrawn products. Each version also goes to Postgres (`lake.versions`), where 
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 
 from connectors.spark.publish import publish
 from connectors.spark.session import local_session
+from sidecar.demo.shop import URL
 
 SCHEMA = pa.schema(
     [
@@ -82,4 +85,4 @@ def _moment(micros: int) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
+    main(Path(sys.argv[1]), sys.argv[2], os.environ[URL], int(sys.argv[3]), float(sys.argv[4]))

@@ -12,6 +12,9 @@ from decimal import Decimal
 import psycopg
 from psycopg import Cursor
 
+URL = "HEADRACE_DATABASE_URL"
+"""The environment variable in which the demo's children are told their database: command lines are for all to read."""
+
 DDL = """
 create table public.customers (
   id bigint primary key, name text not null, city text, credit numeric(12,2), vip boolean not null default false,

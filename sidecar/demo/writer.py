@@ -1,4 +1,5 @@
-"""The shop's traffic as a process of its own: `python -m sidecar.demo.writer URL RATE SEED [SAMPLES EVERY]`.
+"""The shop's traffic as a process of its own: `python -m sidecar.demo.writer RATE SEED [SAMPLES EVERY]`.
+The database's URL, which holds a password, comes by the environment (`shop.URL`).
 
 Always: each transaction is whole and committed before the next; the rate is kept by a schedule, so that a late one is made
 up for. Ends at SIGTERM with the number of transactions on standard output. Of every EVERY-th transaction it writes a line
@@ -8,6 +9,7 @@ committed after it pass.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -17,7 +19,7 @@ from pathlib import Path
 
 import psycopg
 
-from sidecar.demo.shop import Book
+from sidecar.demo.shop import URL, Book
 
 
 def main(url: str, rate: float, seed: int, samples: Path | None = None, every: int = 1) -> int:
@@ -70,7 +72,8 @@ def open_book(db: psycopg.Connection, seed: int) -> Book:
 
 
 if __name__ == "__main__":
-    sampling = sys.argv[4:6]
+    sampling = sys.argv[3:5]
     main(
-        sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), *((Path(sampling[0]), int(sampling[1])) if sampling else ())
-    )
+        os.environ[URL], float(sys.argv[1]), int(sys.argv[2]),
+        *((Path(sampling[0]), int(sampling[1])) if sampling else ()),
+    )  # fmt: skip

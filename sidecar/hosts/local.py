@@ -12,10 +12,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from engine.errors import HeadraceError
 from engine.kernels import warm
+from sidecar import stopped
 from sidecar.config import Settings
 from sidecar.health import Door
 from sidecar.metrics import memory
+from sidecar.preflight import unchecked
 from sidecar.runtime import Runtime
 from sidecar.wiring import Running, build, understand
 
@@ -24,9 +27,20 @@ SWITCH_SECONDS = 0.0005
 
 
 def serve(settings: Settings, *, as_json: bool = False) -> None:
-    """Run until told to stop. Raises HeadraceError when a part fails; exits 0 after a drain."""
+    """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain."""
+    try:
+        _serve(settings, as_json=as_json)
+    except HeadraceError as error:
+        stopped.note(settings.state, error)
+        raise
+
+
+def _serve(settings: Settings, *, as_json: bool) -> None:
     warm()
+    for source in unchecked(settings):
+        _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
     running = build(understand(settings))
+    stopped.forget(settings.state)
     runtime = running.runtime
     board = Board(running)
     runtime.on_turn(board.write)
@@ -145,6 +159,7 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         "commit_us": None if frontier is None else frontier.commit_us,
         "positions": intake.source.positions(),
         "lag": intake.lag(),
+        "unread": [{"what": one.what, "why": one.why} for one in intake.unread()],
         "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
     }
 

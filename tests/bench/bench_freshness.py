@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import bisect
 import json
+import os
 import sys
 import tempfile
 import time
@@ -89,10 +90,11 @@ class Bench(Channel):
         child = self.child("sidecar", "sidecar.cli", "run", "--config", str(self.folder / "headrace.yaml"))
         child.wait_until(lambda: self.get("/readyz") is not None, patience)
 
-    def child(self, name: str, module: str, *arguments: str) -> Child:
-        """Start a Python module as a child; its output goes to NAME.log."""
+    def child(self, name: str, module: str, *arguments: str, url: str = "") -> Child:
+        """Start a Python module as a child; its output goes to NAME.log. `url`: of its database, by the environment."""
         log = self.folder / f"{name}.log"
-        started = self.children[name] = spawn(name, [sys.executable, "-m", module, *arguments], log)
+        command = [sys.executable, "-m", module, *arguments]
+        started = self.children[name] = spawn(name, command, log, environment={**os.environ, shop.URL: url})
         return started
 
     def processes(self) -> dict[str, psutil.Process]:
@@ -158,10 +160,11 @@ def measure(bench: Bench, chosen: argparse.Namespace) -> Seen:
     samples = bench.folder / "samples"
     every = max(1, round(chosen.rate / SAMPLES_PER_SECOND))
     writer = bench.child(
-        "writer", "sidecar.demo.writer", bench.source_url, str(chosen.rate), str(chosen.seed), str(samples), str(every)
-    )
+        "writer", "sidecar.demo.writer", str(chosen.rate), str(chosen.seed), str(samples), str(every),
+        url=bench.source_url,
+    )  # fmt: skip
     watch(bench.sink_url, chosen.warm_up, 0.1)
-    checker = bench.child("checker", "tests.bench.history", bench.sink_url, str(chosen.check_ms))
+    checker = bench.child("checker", "tests.bench.history", str(chosen.check_ms), url=bench.sink_url)
     time.sleep(0.5)
     processes = bench.processes()
     before, begin = busy(processes), time.monotonic()
@@ -172,7 +175,7 @@ def measure(bench: Bench, chosen: argparse.Namespace) -> Seen:
     out.legs = out.status["legs_ms"]
     checker.stop(20)
     out.histories.append(account(checker))
-    bench.child("hunter", "tests.bench.history", bench.sink_url, "0")
+    bench.child("hunter", "tests.bench.history", "0", url=bench.sink_url)
     time.sleep(chosen.hunt)
     for child in bench.children.values():
         if child is not checker:

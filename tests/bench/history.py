@@ -1,4 +1,5 @@
-"""Reads the sink's history while it is written: `python -m tests.bench.history URL PAUSE_MS`, until SIGTERM.
+"""Reads the sink's history while it is written: `python -m tests.bench.history PAUSE_MS`, until SIGTERM.
+The sink's URL comes by the environment (`shop.URL`).
 
 Always: each state is read in one REPEATABLE READ transaction, as a careful reader would; what holds at every commit of the
 shop must hold in it, so that a state that is no prefix of the commits shows. Its last line is JSON: states read, distinct
@@ -8,6 +9,7 @@ ones, and the violations. Called by bench_freshness; `broken` by its test.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -16,6 +18,8 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+
+from sidecar.demo.shop import URL
 
 QUERY = """
 select (select epoch from headrace.frontier where sink = 'warehouse') as epoch,
@@ -89,4 +93,4 @@ def main(url: str, pause: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]) / 1000)
+    main(os.environ[URL], float(sys.argv[1]) / 1000)

@@ -207,28 +207,34 @@ class TwinTable(Twin):
         key = self.schema.key
         assert key is not None
         live: dict[Row, Row] = {}
-        errors: Counter[str] = Counter()
+        lacking: dict[Row, tuple[Row, frozenset[int]]] = {}
         before: list[Row | None] = []
         for op in self.ops:
             if op.epoch > epoch:
                 break
             at = tuple(meets(op.row[k], self.schema.columns[k].type) for k in key)
             before.append(live.get(at))
+            lacking.pop(at, None)
             if op.kind == TRUNCATE:
                 live.clear()
+                lacking.clear()
             elif op.kind == DELETE:
                 live.pop(at, None)
             else:
                 assert op.kind == UPSERT
                 old = before[op.fill_from] if op.fill_from >= 0 else live.get(at)
                 if op.unchanged and old is None:
-                    for c in op.unchanged:
-                        column = self.schema.columns[c].name
-                        text = f"the unchanged value of column {column} was not sent, and its key has no earlier row"
-                        errors[f"table {self.name}: {text}"] += 1
+                    lacking[at] = (tuple(op.row[k] for k in key), op.unchanged)
                     continue
                 live[at] = tuple(old[i] if i in op.unchanged and old else v for i, v in enumerate(op.row))
-        return Counter(live.values()), errors
+        errors = [self._unsent(image, c) for image, columns in lacking.values() for c in columns]
+        return Counter(live.values()), Counter(errors)
+
+    def _unsent(self, image: Row, column: int) -> str:
+        names = ", ".join(self.schema.columns[k].name for k in self.schema.key or ())
+        values = ", ".join("'" + v.replace("'", "''") + "'" if isinstance(v, str) else str(v) for v in image)
+        text = f"the unchanged value of column {self.schema.columns[column].name} was not sent"
+        return f"table {self.name}: {text}, and its key ({names}) = ({values}) has no earlier row"
 
     def _keyless(self, epoch: int) -> Content:
         live: Counter[Row] = Counter()

@@ -13,6 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.sidecar.channel import Channel, Traffic, channel
 
@@ -25,6 +27,9 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Iterator[Channel]:
 
 @pytest.mark.timeout(400)
 def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Channel) -> None:
+    admin = AdminClient({"bootstrap.servers": shop.stack.kafka.bootstrap})
+    undeclared = f"{shop.name}.public.undeclared"
+    admin.create_topics([NewTopic(undeclared, 1, 1)])[undeclared].result()
     shop.start()
     judge, traffic = shop.judge(), Traffic(shop.source_url, 3)
     for step in range(12):
@@ -47,6 +52,7 @@ def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Chan
     assert final.comparisons == len(shop.views) + len(shop.bus)
 
     status = shop.status()
+    assert [u["what"] for s in status["sources"] for u in s["unread"]] == ["public.undeclared"]
     shared = [a for a in status["arrangements"] if len(a["views"]) > 1]
     assert shared, "two views read one arrangement"
     assert all(a["bytes"] > 0 for a in shared)
@@ -156,9 +162,40 @@ def test_a_record_that_cannot_be_decoded_stops_it_by_name_and_nothing_is_lost(sh
     assert shop.process is not None
     assert shop.process.wait(60) == 8
     log = shop.log()
-    assert f"topic={topic}" in log
-    assert "partition=0" in log
-    assert "offset=" in log
+    for place in (f"topic={topic}", "partition=0", "offset=", "table=public.customers", "source=shop", "JsonConverter"):
+        assert place in log
+    told = subprocess.run(
+        [sys.executable, "-m", "sidecar.cli", "status", "--config", str(shop.folder / "headrace.yaml")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert told.returncode == 5
+    assert "it stopped" in told.stderr
+    assert f"topic={topic}" in told.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_made_anew_while_the_sidecar_is_down_is_noticed(shop: Channel) -> None:
+    shop.start()
+    traffic = Traffic(shop.source_url, 13)
+    traffic.transact(5)
+    traffic.close()
+    assert shop.compare_final().differences == []
+    assert shop.stop() == 0
+    topic = f"{shop.name}.notifications"  # the connector no longer writes to it
+    admin = AdminClient({"bootstrap.servers": shop.stack.kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result()
+    producer = Producer({"bootstrap.servers": shop.stack.kafka.bootstrap})
+    end = time.monotonic() + 30
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    for _ in range(200):  # so many that the old positions fit
+        producer.produce(topic, b"{}")
+    producer.flush(10)
+    assert shop.start(wait=False).wait(60) == 5
+    assert f"topic={topic}" in shop.log()
+    assert "made anew" in shop.log()
 
 
 @pytest.mark.timeout(120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,22 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert manifest.sources["shop"].positions == {"t": {0: 7}}
     assert manifest.views["v"].errors == {"oops": 2}
     assert loaded(state) == [[1, 2], [3]]
+
+
+def test_topic_ids_are_kept_and_a_manifest_without_them_is_read(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    ids = {"shop": {"shop.public.t": "5Fw8"}}
+    CheckpointStore(state, "p").write(replace(capture(5, batch(1)), topic_ids=ids))
+    manifest = read_manifest(state.manifest)
+    assert manifest is not None
+    assert manifest.topic_ids == ids
+    body = json.loads(state.manifest.read_bytes())
+    del body["topic_ids"]
+    state.manifest.write_text(json.dumps(body))
+    older = read_manifest(state.manifest)
+    assert older is not None
+    assert older.topic_ids == {}
+    assert older.epoch == 5
 
 
 def test_a_batch_is_written_once_and_swept_when_no_manifest_names_it(tmp_path: Path) -> None:

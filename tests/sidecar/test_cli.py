@@ -19,8 +19,11 @@ import engine
 import sidecar
 import views
 from engine.errors import HeadraceError
+from sidecar import stopped
 from sidecar.cli import app
+from sidecar.config import load_for_replay
 from sidecar.console.errors import EXIT_CODES
+from sidecar.ingest import UndecodableError
 from tests.sidecar import recordings
 
 FINAL = [
@@ -271,6 +274,25 @@ def test_status_where_nobody_listens(tmp_path: Path) -> None:
         assert error["code"] == "http"
         assert error["where"]["http"] == "http://127.0.0.1:1"
         assert "headrace run" in error["hint"]
+
+
+def test_status_says_why_the_last_run_stopped(tmp_path: Path) -> None:
+    config = recordings.shop(tmp_path)
+    state = load_for_replay(config).state
+    state.mkdir(parents=True)
+    stopped.note(state, UndecodableError("not JSON", topic="shop.public.t", partition=0, offset=7, hint="mend it"))
+    told = headrace("status", "--json", "-c", config)
+    error = json.loads(told.stdout)["error"]
+    assert told.exit_code == 5
+    for word in ("it stopped", "not JSON", "topic=shop.public.t", "offset=7"):
+        assert word in error["what"]
+    assert error["hint"] == "mend it"
+    assert error["where"]["stopped"].startswith("20")
+    stopped.forget(state)
+    assert "it stopped" not in headrace("status", "-c", config).stdout
+    (state / stopped.NAME).write_text("[")
+    assert stopped.last(state) is None
+    stopped.note(tmp_path / "not there", UndecodableError("x"))
 
 
 def families() -> dict[str, set[str]]:

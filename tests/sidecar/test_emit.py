@@ -34,6 +34,7 @@ class Scripted:
         self.rows: list[tuple[tuple[object, ...], int, int]] = []
         self.errors: list[tuple[str, int, int]] = []
         self.content: list[tuple[object, ...]] = []
+        self.failing: list[tuple[str, int, int]] = []
 
     def take(self) -> tuple[Updates, Updates]:
         rows, errors = changes(self.view, *self.rows), self.errors
@@ -48,7 +49,7 @@ class Scripted:
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
         made = whole(self.view, as_of, *self.content)
-        return Updates(made.rows, made.epochs, made.diffs), self._messages([])
+        return Updates(made.rows, made.epochs, made.diffs), self._messages(self.failing)
 
 
 class Slow(MemorySink):
@@ -246,6 +247,20 @@ def test_a_view_in_error_leaves_and_comes_back_whole() -> None:
     prices.rows = [(A, 5, 1)]
     loop.step(5)
     assert rows(loop.sink, PRICES) == {A: 1, B: 1, C: 1}
+
+
+def test_a_view_that_turns_out_to_be_in_error_when_it_is_to_be_given_whole_is_marked() -> None:
+    loop = Loop(PRICES)
+    prices = loop.outputs[PRICES.name]
+    prices.rows = [(A, 1, 1)]
+    loop.step(1)
+    prices.errors = [("overflow", 2, 1), ("overflow", 2, -1)]
+    prices.failing = [("does not fit", 2, 1)]
+    loop.runtime.whole["memory"] = {PRICES.name}
+    loop.step(2)
+    assert loop.sink.store.errors == {PRICES.name: ("does not fit", 1)}
+    assert rows(loop.sink, PRICES) == {A: 1}
+    assert loop.runtime.whole["memory"] == {PRICES.name}
 
 
 def test_an_error_that_is_repeated_and_mended_below_the_sinks_frontier_writes_nothing() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, cast
 
+import numpy as np
+import pytest
+
+from connectors.changes import Decoded, Format, Messages, Undecodable
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
 from sidecar.assembler import Slice, Transaction
-from sidecar.ingest import upserts
+from sidecar.ingest import Intake, UndecodableError, upserts
 from tests.sidecar.streams import SCHEMA, changes
 
 
@@ -47,3 +51,47 @@ def test_a_moved_row_is_filled_from_the_delete_before_it() -> None:
     assert found.fill_from is not None
     assert found.fill_from.tolist() == [-1, 0, -1]
     assert found.unchanged[1].tolist() == [False, True, False]
+
+
+class Broken:
+    """A format to which nothing is decodable."""
+
+    def __init__(self, table: str | None) -> None:
+        self.table = table
+
+    def decode(self, messages: Messages) -> Decoded:
+        bad = Undecodable(
+            self.table, messages.topic, messages.partition, int(messages.offsets[0]), "not JSON", "mend it"
+        )
+        return Decoded(undecodable=[bad])
+
+
+TABLES_AT = {"p.s.a": frozenset({"s.a"}), "p.s.b": frozenset({"s.b"}), "p.s_c": frozenset({"s.a", "s.b"})}
+
+
+@pytest.mark.parametrize(
+    ("topic", "table", "named"),
+    [
+        ("p.s.a", "s.a", "s.a"),
+        ("p.s.a", None, "s.a"),
+        ("p.s_c", None, "s.a, s.b"),
+        ("p.transaction", None, None),
+        ("p.s.b", None, ""),
+        ("p.s.b", "s.b", ""),
+    ],
+)
+def test_a_record_that_cannot_be_decoded_stops_only_where_a_view_needs_it(
+    topic: str, table: str | None, named: str | None
+) -> None:
+    nothing: Any = type("Nothing", (), {"accept": lambda *_: None})()
+    intake = Intake("shop", "debezium", nothing, cast(Format, Broken(table)), nothing, frozenset({"s.a"}))
+    intake.tables_at = TABLES_AT
+    run = Messages(topic, 3, np.array([42]), [None], [b"{"], np.array([0]))
+    if named == "":
+        intake.take(run)
+        return
+    with pytest.raises(UndecodableError, match="not JSON") as raised:
+        intake.take(run)
+    where = {"source": "shop", "topic": topic, "partition": 3, "offset": 42}
+    assert raised.value.where == ({"source": "shop", "table": named, **where} if named else where)
+    assert raised.value.hint == "mend it"

@@ -104,6 +104,7 @@ def test_the_files_are_valid(shop: str, tmp_path: Path) -> None:
     written = yaml.safe_load((tmp_path / "headrace.yaml").read_text())
     written["sinks"][0]["url"] = "postgresql://somewhere/x"
     config = Config.model_validate(written)
+    assert [(s.name, s.type) for s in config.sinks] == [("warehouse", "postgres"), ("bus", "kafka")]
     assert config.sources[0].time_precision_mode == "microseconds"
     assert config.sources[0].connect == "http://connect:8083"
     connector = json.loads((tmp_path / "connectors" / "shop.json").read_text())

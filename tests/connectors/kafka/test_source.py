@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from connectors.kafka.source import KafkaSource
-from connectors.source import SourceError
+from connectors.source import SourceError, check_topic_ids
 from tests.contracts.source import gather
 from tests.contracts.test_kafka_source import KafkaSourceHarness
 
@@ -88,6 +88,65 @@ def test_a_message_lost_while_running_is_named_and_other_topics_go_on(harness: K
         except SourceError:
             continue
     assert found == [[b"still"]]
+
+
+def test_a_topic_made_anew_between_two_runs_is_named_though_its_offsets_fit(harness: KafkaSourceHarness) -> None:
+    topic, kept = f"{harness.prefix}a", f"{harness.prefix}b"
+    for name in (topic, kept):
+        harness.create(name)
+        harness.append(name, b"1")
+    source = harness.make()
+    source.open({})
+    gather(source, 2)
+    late = f"{harness.prefix}late"
+    harness.create(late)
+    harness.append(late, b"1")
+    gather(source, 1)
+    positions, before = source.positions(), source.topic_ids()
+    assert before.keys() == {topic, kept, late}
+    source.close()
+    harness.admin.delete_topics([topic])[topic].result()
+    end = time.monotonic() + 10
+    while topic in harness.admin.list_topics(timeout=10).topics and time.monotonic() < end:
+        time.sleep(0.05)
+    harness.create(topic)
+    harness.append(topic, b"1", b"2")
+    source.open(positions)
+    with pytest.raises(SourceError, match="made anew") as told:
+        check_topic_ids(source.name, before, source.topic_ids())
+    assert told.value.where["topic"] == topic
+    assert "empty state folder" in told.value.hint
+    check_topic_ids(source.name, {t: i for t, i in before.items() if t != topic}, source.topic_ids())
+
+
+def test_a_topic_made_anew_while_it_is_read_keeps_the_id_that_its_positions_are_of(harness: KafkaSourceHarness) -> None:
+    topic = f"{harness.prefix}a"
+    harness.create(topic)
+    source = harness.make()
+    source.open({})
+    before = source.topic_ids()
+    harness.admin.delete_topics([topic])[topic].result()
+    end = time.monotonic() + 10
+    while topic in harness.admin.list_topics(timeout=10).topics and time.monotonic() < end:
+        time.sleep(0.02)
+    harness.create(topic)
+    poll_until_error(source)
+    assert source.topic_ids() == before
+
+
+def test_topics_that_are_not_wanted_are_known(harness: KafkaSourceHarness) -> None:
+    wanted = f"{harness.prefix}a"
+    harness.create(wanted)
+    harness.create(f"other.{harness.prefix}b")
+    source = harness.make()
+    source.open({})
+    assert f"other.{harness.prefix}b" in source.others()
+    assert wanted not in source.others()
+    harness.create(f"other.{harness.prefix}c")
+    end = time.monotonic() + 10
+    while f"other.{harness.prefix}c" not in source.others():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_committed_offsets_are_there_for_lag_tools(harness: KafkaSourceHarness) -> None:

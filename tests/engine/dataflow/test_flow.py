@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
+from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Upserts
 from engine.dataflow import Collection, Dataflow, Output
 from engine.errors import InvariantBroken
 from engine.operators import join as joining
@@ -243,3 +244,36 @@ def test_a_join_of_chosen_columns_is_that_part_of_the_whole_one_and_other_column
     assert chosen.node.delta.rows is None
     assert taken(outputs[0]) == taken(outputs[1]) == ([], [])
     assert chosen.snapshot(2)[0].rows.to_pylist() == whole.snapshot(2)[0].rows.to_pylist()
+
+
+UNSENT = "table items: the unchanged value of column name was not sent, and its key (id) = ({}) has no earlier row"
+
+
+def unsent(flow: Dataflow, epoch: int, key: int) -> None:
+    """An update of a row whose name was not sent."""
+    rows = pa.RecordBatch.from_pylist([{"id": key, "group": 1, "name": None}], ITEMS.arrow)
+    mask = {2: np.ones(1, np.bool_)}
+    flow.push("items", Upserts(rows, np.array([epoch]), np.array([UPSERT], np.uint8), mask))
+
+
+@pytest.mark.parametrize("steps", [range(2, 10), [9]], ids=["step by step", "at once"])
+def test_an_unsent_value_is_an_error_until_the_key_has_it_or_is_gone(steps: Iterable[int]) -> None:
+    flow = Dataflow()
+    items, others = flow.table("items", ITEMS).output("items"), flow.table("groups", GROUPS).output("groups")
+    for key in (1, 2, 3, 4):
+        unsent(flow, 1, key)
+    unsent(flow, 2, 1)
+    push(flow, "items", ITEMS, (3, UPSERT, (1, 1, "come")), (4, DELETE, (2, None, None)), (5, UPSERT, (9, 9, "other")))
+    push(flow, "items", ITEMS, (6, TRUNCATE, (0, None, None)))
+    unsent(flow, 7, 4)
+    push(flow, "items", ITEMS, (8, UPSERT, (4, 1, "come")))
+    errors = []
+    for upper in steps:
+        flow.step(upper)
+        errors += taken(items)[1]
+    said = [(1, UNSENT.format(key), 1) for key in (1, 2, 3, 4)]
+    taken_back = [(3, 1), (4, 2), (6, 3), (6, 4), (8, 4)]
+    said += [(7, UNSENT.format(4), 1), *((epoch, UNSENT.format(key), -1) for epoch, key in taken_back)]
+    assert sorted(errors) == sorted(said)
+    assert [len(side) for side in items.snapshot(8)] == [1, 0]
+    assert taken(others) == ([], [])

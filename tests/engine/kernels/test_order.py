@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
-from engine.kernels import compiler, merge, order, warm
+from engine.kernels import compiler, merge, order, upsert, warm
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 24, 25, 300, 2500])
@@ -49,3 +50,11 @@ def test_a_kernel_refuses_the_wrong_lanes() -> None:
         order.sort_index((lane,) * 5, np.zeros(3, np.int64))
     with pytest.raises(TypeError):
         merge.merge(1, 2, 3, 4, 5, 6, 7, 8)
+
+
+@pytest.mark.skipif(
+    not (compiler.JIT_OFF or numba.config.BOUNDSCHECK), reason="compiled kernels do not look: make test-kernels"
+)
+def test_a_read_beyond_the_end_is_noticed() -> None:
+    with pytest.raises(IndexError):
+        upsert.fill_forward(np.ones(3, np.uint8), np.zeros(1, np.int64), np.empty(3, np.int64))

@@ -1,0 +1,72 @@
+"""What is asked of Kafka Connect before a run: whether each connector is set up as headrace.yaml reads it.
+
+Always: a finding that would make answers wrong stops the run before anything is opened. Called by wiring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from connectors.debezium.checks import ENCODINGS, check, refused
+from connectors.debezium.connect import ConnectError, check_registered
+from connectors.formats.tables import CannotDecode, ConfigurationRefused, Encodings
+from connectors.formats.wire import Wire, declared_precision, from_declared
+from engine.schema import DataType
+from sidecar.config import ColumnConfig, Settings, SourceConfig
+
+
+def check_connectors(settings: Settings) -> None:
+    """Check what is registered with Connect for each source that names it (DECISIONS.md 5). Raises ConnectError."""
+    for source in settings.config.sources:
+        if source.connect is None or source.type != "debezium":
+            continue
+        captured = None if source.tables is None else {t.name: t.partitions for t in source.tables}
+        checked = check_registered(source.connect, source.topic_prefix)
+        wrong = refused(check(checked.config, captured, declared_modes(source, checked.config)))
+        if wrong:
+            raise ConnectError(str(wrong[0]), source=source.name, connector=checked.name, setting=wrong[0].setting,
+                               findings=len(wrong), hint=f"set {wrong[0].setting}={wrong[0].wanted}")  # fmt: skip
+
+
+def unchecked(settings: Settings) -> tuple[str, ...]:
+    """The sources whose connector nobody looks at, because the configuration does not say where Connect is."""
+    return tuple(s.name for s in settings.config.sources if s.type == "debezium" and s.connect is None)
+
+
+def encodings_of(source: SourceConfig) -> Encodings:
+    """By which modes the values of a source are decoded."""
+    return Encodings(
+        time_precision_mode=source.time_precision_mode,
+        decimal_handling_mode=source.decimal_handling_mode,
+        binary_handling_mode=source.binary_handling_mode,
+        hstore_handling_mode=source.hstore_handling_mode,
+        interval_handling_mode=source.interval_handling_mode,
+        unavailable_value=source.unavailable_value,
+    )
+
+
+def declared_modes(source: SourceConfig, connector: Mapping[str, str]) -> Mapping[str, str]:
+    """The modes by which the source is decoded, by the connector's names, and the TOAST placeholder.
+
+    Left out are modes under which no declared column is decoded otherwise than under the connector's own.
+    """
+    own = encodings_of(source)
+    columns = [c for t in source.tables or () for c in t.columns or ()]
+    modes = {"unavailable.value.placeholder": own.unavailable_value}
+    for setting, default in ENCODINGS.items():
+        name = setting.replace(".", "_")
+        try:
+            theirs = replace(own, **{name: connector.get(setting, default).strip()})
+        except ConfigurationRefused:
+            theirs = None
+        if theirs is None or any(_wire(c, own) != _wire(c, theirs) for c in columns):
+            modes[setting] = getattr(own, name) or "string"
+    return modes
+
+
+def _wire(column: ColumnConfig, encodings: Encodings) -> Wire | None:
+    try:
+        return from_declared(DataType.parse(column.data_type), encodings, declared_precision(column.data_type))
+    except CannotDecode:
+        return None
