@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Int64s, Upserts
+from engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Upserts
 from engine.dataflow import Collection, Dataflow, Output
 from engine.dataflow.collection import COUNT_ROWS
 from engine.lattice import Frontier
@@ -141,7 +141,7 @@ class Arrangement(Session):
 
 
 class Flow(Session):
-    """A dataflow with one output. `feeds`: table → the columns that a prefix gives it; `keyed` tables are upserted."""
+    """A dataflow and its outputs."""
 
     def __init__(self) -> None:
         self.flow = Dataflow()
@@ -176,12 +176,11 @@ def upserts_of(schema: Schema, one: Slice) -> Upserts:
     if not schema.key:
         kinds = np.where(one.diffs > 0, INSERT, RETRACT).astype(np.uint8)
         return Upserts(one.rows(schema), one.epochs, kinds)
-    assert UPSERT == 0 and DELETE != 0
     rows, epochs = one.rows(schema), one.epochs
     if one.diffs.min() < 0:
         new = np.flatnonzero(one.diffs > 0)
         rows, epochs = rows.take(pa.array(new)), epochs[new]
-    return Upserts(rows, epochs, np.zeros(len(epochs), np.uint8))
+    return Upserts(rows, epochs, np.full(len(epochs), UPSERT, np.uint8))
 
 
 class Reduction(Flow):

@@ -14,7 +14,9 @@ type Keys<'scope> = VecCollection<'scope, u64, u64, isize>;
 pub fn count() { session(|keys| keys.count()) }
 pub fn count_total() { session(|keys| keys.count_total()) }
 pub fn distinct() { session(|keys| keys.distinct()) }
-pub fn distinct_total() { session(|keys| keys.distinct_total()) }
+
+/// The published `distinct_total` never retracts a row whose count falls to zero, so the threshold is spelt out.
+pub fn distinct_total() { session(|keys| keys.threshold_total(|_, count| isize::from(*count > 0))) }
 
 fn session<D: Words + differential_dataflow::Data>(
     operator: impl for<'scope> Fn(Keys<'scope>) -> VecCollection<'scope, u64, D, isize> + Send + Sync + 'static,
