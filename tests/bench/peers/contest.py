@@ -1,8 +1,8 @@
 """Both sides of a benchmark as processes that take turns: ours, and the peer's forms of the same session.
 
 Always: every command goes to all sides, one at a time, who goes first changes from command to command, and what went in
-and the checksums of what came out must be equal, or it raises Unequal. Where the peer cannot be built only ours runs. Called by the
-benches.
+and the checksums of what came out must be equal, or it raises Unequal. Where the peer cannot be built only ours
+runs. Called by the benches.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def rate(rounds: Sequence[Round], side: str, count: float, clock: str = "cpu") -
     """The median round's `count` a second; None where that side did not run."""
     if side not in rounds[0]:
         return None
-    return statistics.median(count / sum(getattr(r[side], clock)) for r in rounds)
+    return float(statistics.median(count / sum(getattr(r[side], clock)) for r in rounds))
 
 
 def lap(
@@ -120,7 +120,7 @@ def lap(
     if side not in rounds[0]:
         return None
     laps = sorted(one for r in rounds for one in getattr(r[side], clock)[every])
-    return laps[min(int(len(laps) * share), len(laps) - 1)] * 1e6
+    return float(laps[min(int(len(laps) * share), len(laps) - 1)] * 1e6)
 
 
 def times(value: float | None, factor: float) -> float | None:
