@@ -291,6 +291,34 @@ class Queries(Flow):
         return Answer(rows=len(wanted))
 
 
+class Paths(Flow):
+    """Pairs of nodes that are asked for over the edges of a graph: nodes one or two hops on, or amid paths of four."""
+
+    def __init__(self, hops: int) -> None:
+        super().__init__()
+        edges, asked = self.flow.table("edges", PAIRS), self.flow.table("asked", PAIRS)
+        found = asked.join(edges, [0], [0], columns=(0, 1, 3))
+        if hops > 1:
+            found = found.join(edges, [2], [0], columns=(0, 1, 4))
+        if hops > 2:
+            before = asked.join(edges, [1], [1], columns=(0, 1, 2))
+            other = before.join(edges, [2], [1], columns=(0, 1, 3))
+            found = found.join(other, [0, 1, 2], [0, 1, 2], columns=(0, 1, 2))
+        self.outputs = [found.output("out")]
+
+    def commands(self) -> dict[str, Callable[[str, int], Answer]]:
+        """Change the edges; change the pairs."""
+        return {"run": self.run, "query": self.query}
+
+    def run(self, prefix: str, epochs: int) -> Answer:
+        """Changes of the edges."""
+        return self.feed(["edges"], PAIRS, prefix, epochs)
+
+    def query(self, prefix: str, epochs: int) -> Answer:
+        """Changes of the pairs."""
+        return self.feed(["asked"], PAIRS, prefix, epochs)
+
+
 SESSIONS: dict[str, Callable[[], Session]] = {
     "keys": lambda: Arrangement(KEYS),
     "pairs": lambda: Arrangement(PAIRS),
@@ -299,6 +327,9 @@ SESSIONS: dict[str, Callable[[], Session]] = {
     "distinct": lambda: Reduction(distinct=True),
     "join": Join,
     "install": Install,
+    "hop1": lambda: Paths(1),
+    "hop2": lambda: Paths(2),
+    "path4": lambda: Paths(4),
     "shared": lambda: Queries(shared=True),
     "private": lambda: Queries(shared=False),
 }

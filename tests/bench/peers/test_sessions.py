@@ -188,6 +188,52 @@ def test_queries_follow_changes(start: Callable[[str], Ask], tmp_path: Path, ses
     assert found.checksum == sum_of([(r, t, d * many[r[0]]) for r, t, d in changes if many[r[0]]])[1]
 
 
+def reached(hops: int, edges: Counter[Row], pairs: Counter[Row]) -> Counter[Row]:
+    """(from, to, node) → how many paths."""
+    found: Counter[Row] = Counter()
+    twice = Counter({(a, b, d): 0 for a, b in edges for c, d in edges if b == c})
+    for a, b in edges:
+        for c, d in edges:
+            if b == c:
+                twice[a, b, d] += edges[a, b] * edges[c, d]
+    for (start, end), n in pairs.items():
+        if hops == 1:
+            for (a, b), m in edges.items():
+                found[start, end, b] += n * m * (a == start)
+            continue
+        for (a, _, d), m in twice.items():
+            if hops == 2:
+                found[start, end, d] += n * m * (a == start)
+                continue
+            for (e, _, f), k in twice.items():
+                # Each pair is asked on both sides of the meeting, and so its multiplicity counts twice.
+                found[start, end, d] += n * n * m * k * (a == start and e == d and f == end)
+    return found
+
+
+@pytest.mark.parametrize(("session", "hops"), [("hop1", 1), ("hop2", 2), ("path4", 4)])
+def test_paths_are_those_of_the_dictionary(
+    start: Callable[[str], Ask], tmp_path: Path, session: str, hops: int
+) -> None:
+    random = np.random.default_rng(9)
+    edges = [((a, b), 0, 1) for a, b in random.integers(0, 5, (12, 2)).tolist()]
+    ask = start(session)
+    assert ask("run", written(tmp_path / "edges", edges), 1).out == 0
+    pairs = [((1, 2), 1, 1), ((3, 3), 1, 1), ((1, 2), 2, -1), ((0, 4), 2, 1), ((3, 3), 3, -1)]
+    found = ask("query", written(tmp_path / "pairs", pairs), 2)
+    graph = Counter(row for row, _, _ in edges)
+    wanted = changes_of(pairs, lambda standing: reached(hops, graph, standing))
+    assert found.checksum == sum_of(wanted)[1]
+    edge = edges[0][0]
+    found = ask("run", written(tmp_path / "more", [(edge, 9, -1), ((4, 4), 9, 1)]), 20)
+    after = Counter(graph)
+    after.subtract([edge])
+    after[4, 4] += 1
+    standing = Counter({(0, 4): 1})
+    old, new = reached(hops, graph, standing), reached(hops, +after, standing)
+    assert found.checksum == sum_of([(row, 9, new[row] - old[row]) for row in old.keys() | new.keys()])[1]
+
+
 class _Parrot:
     """A side that always answers alike."""
 

@@ -5,6 +5,7 @@ mod arrange;
 mod checksum;
 mod columns;
 mod feed;
+mod graph;
 mod join;
 mod laps;
 mod reduce;
@@ -40,6 +41,9 @@ fn main() {
         "distinct_total" => reduce::distinct_total(),
         "join" => join::join(),
         "install" => join::install(),
+        "hop1" => graph::session(1),
+        "hop2" => graph::session(2),
+        "path4" => graph::session(4),
         "shared" => join::queries(10, true),
         "private" => join::queries(10, false),
         _ => {
