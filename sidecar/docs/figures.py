@@ -15,7 +15,7 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "dataflow", "arrange", "reduce", "join", "sharing")
+FIRST = ("freshness", "stack", "intake", "dataflow", "arrange", "reduce", "join", "sharing", "graph")
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
@@ -25,6 +25,7 @@ TITLES = {
     "reduce": "Engine beside differential-dataflow: count and distinct",
     "join": "Engine beside differential-dataflow: join",
     "sharing": "Engine beside differential-dataflow: sharing",
+    "graph": "Engine beside differential-dataflow: queries over a graph",
 }
 ABOUT = {
     "freshness": "Transactions of about seven events over five tables, durable epochs and both exactly-once sinks on. The first "
@@ -40,6 +41,7 @@ ABOUT = {
     "join": "Data and rules as above: one epoch of so many keys a physical batch. Our keys are a table that is upserted.",
     "sharing": "Data and rules as above. An install is a query over a live arrangement: built, given its keys, answered; then "
     "dropped.",
+    "graph": "Data and rules as above. Arguments come with one epoch, a physical batch of its own, and leave with the next.",
     "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
 }
 HEADLINES = {

@@ -126,7 +126,7 @@ def main() -> None:
     for size in (1_000_000, 10_000_000):
         rows += stream(chosen, chosen.size(size))
     rows += tail(chosen, chosen.size(10_000_000))
-    publish("arrange", rows, arguments=chosen.arguments)
+    publish("arrange", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

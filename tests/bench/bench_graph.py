@@ -70,7 +70,7 @@ def main() -> None:
     chosen = options("graph", __doc__, rounds=3)
     nodes, edges = chosen.size(1_000_000), chosen.size(6_400_000)
     rows = [one for name, session, most in QUERIES for one in queries(chosen, name, session, nodes, edges, most)]
-    publish("graph", rows, arguments=chosen.arguments)
+    publish("graph", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

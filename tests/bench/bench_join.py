@@ -53,7 +53,7 @@ def dispatches(chosen: Options, size: int) -> list[Row]:
             ours, peer = lap(rounds, OURS), lap(rounds, "peer")
             assert ours is not None
             goal = most if multiple is None else times(peer, multiple)
-            name = f"join of {keys:,} keys with {size / 1e6:.3g}M rows"
+            name = f"join of {keys:,} key{'s' if keys > 1 else ''} with {size / 1e6:.3g}M rows"
             wall, theirs = lap(rounds, OURS, 0.5, "wall"), lap(rounds, "peer", 0.5, "wall")
             note = "" if wall is None or theirs is None else f"wall {wall:,.0f} against {theirs:,.0f}"
             rows.append(row(f"{name}, p50", "µs", ours, goal, peer=NAME, peer_value=peer, note=note))
@@ -63,7 +63,7 @@ def dispatches(chosen: Options, size: int) -> list[Row]:
 def main() -> None:
     """Run all of it."""
     chosen = options("join", __doc__)
-    publish("join", dispatches(chosen, chosen.size(10_000_000)), arguments=chosen.arguments)
+    publish("join", dispatches(chosen, chosen.size(10_000_000)), folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def main() -> None:
     chosen = options("reduce", __doc__, rounds=3)
     size = chosen.size(10_000_000)
     rows = [one for session in ("count", "distinct") for one in reduction(chosen, session, size)]
-    publish("reduce", rows, arguments=chosen.arguments)
+    publish("reduce", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def main() -> None:
     chosen = options("sharing", __doc__)
     rows = queries(chosen, chosen.size(2_000_000))
     rows += installs(chosen, chosen.size(10_000_000))
-    publish("sharing", rows, arguments=chosen.arguments)
+    publish("sharing", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,20 @@ from typing import NamedTuple
 
 from engine.kernels import warm
 from tests.bench.peers import crate
+from tests.bench.report import FOLDER
 
 
 class Options(NamedTuple):
-    """`scale`: of all sizes of standing data; `binary`: the peer, or None; `data`: where columns are written."""
+    """`scale`: of all sizes of standing data; `binary`: the peer, or None; `data`: where columns are written.
+
+    `folder`: where the report goes, aside unless all was run at full size, so that documents show nothing less.
+    """
 
     scale: float
     rounds: int
     binary: Path | None
     data: Path
+    folder: Path
     arguments: str
 
     def size(self, full: int) -> int:
@@ -36,4 +41,5 @@ def options(name: str, about: str | None, rounds: int = 5) -> Options:
     given += [] if chosen.rounds == rounds else [f"--rounds {chosen.rounds}"]
     given += ["--without-peer"] if chosen.without_peer else []
     binary = None if chosen.without_peer else crate.build()
-    return Options(chosen.scale, chosen.rounds, binary, Path("build/bench/data") / name, " ".join(given))
+    folder = FOLDER / "partial" if given else FOLDER
+    return Options(chosen.scale, chosen.rounds, binary, FOLDER / "data" / name, folder, " ".join(given))
