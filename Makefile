@@ -19,7 +19,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup jars kernels demo test test-fast test-kernels check format bench docs lock lock-jars clean
+.PHONY: help setup jars kernels demo test test-fast test-kernels check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -83,6 +83,9 @@ bench: setup jars kernels ## all benchmarks, one after the other; results in bui
 
 bench-%: setup jars kernels ## one benchmark: make bench-freshness
 	$(PY) -m tests.bench.bench_$(subst -,_,$*)
+
+bench-peers: setup ## the peer that engine benchmarks are measured beside (needs cargo)
+	$(PY) -m tests.bench.peers.crate
 
 docs: setup ## the generated pages and figures of the documentation
 	$(PY) -m sidecar.docs

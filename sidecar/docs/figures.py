@@ -15,19 +15,33 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "engine", "dataflow")
+FIRST = ("freshness", "stack", "intake", "dataflow", "arrange", "reduce", "join", "sharing", "graph")
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
     "intake": "Intake: from bytes to columns",
-    "engine": "Engine: arranging",
     "dataflow": "Engine: a step through five views",
+    "arrange": "Engine beside differential-dataflow: arranging",
+    "reduce": "Engine beside differential-dataflow: count and distinct",
+    "join": "Engine beside differential-dataflow: join",
+    "sharing": "Engine beside differential-dataflow: sharing",
+    "graph": "Engine beside differential-dataflow: queries over a graph",
 }
 ABOUT = {
     "freshness": "Transactions of about seven events over five tables, durable epochs and both exactly-once sinks on. The first "
     "three lines are measured outside of the sidecar: from the return of COMMIT to the first look at the sink's frontier "
     "that is beyond it. The legs are the sidecar's own account, warm-up included. A checker reads the views all the while, each "
     "state in one REPEATABLE READ transaction.",
+    "arrange": "The peer is a crate in tests/bench/peers/differential on the published Rust library, built for this machine's "
+    "own processor, one worker. Both sides are processes that read the same columns from files and take turns in one run; where "
+    "the checksum of what they hold or send differs, the benchmark fails. Figures are processor seconds of the whole process, "
+    "from numbers in memory to the last operator's output, and resident bytes after both allocators gave back what they keep.",
+    "reduce": "Data and rules as above. A change is a delete and an insert, of a window that slides over random keys. The peer's "
+    "`reduce` form keeps a trace of its output, as ours does, and its `_total` form does not.",
+    "join": "Data and rules as above: one epoch of so many keys a physical batch. Our keys are a table that is upserted.",
+    "sharing": "Data and rules as above. An install is a query over a live arrangement: built, given its keys, answered; then "
+    "dropped.",
+    "graph": "Data and rules as above. Arguments come with one epoch, a physical batch of its own, and leave with the next.",
     "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
 }
 HEADLINES = {

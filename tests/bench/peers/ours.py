@@ -1,0 +1,27 @@
+"""One session of our side: a command a line on standard input, an answer a line of JSON, as the peer's program has it.
+
+Run as `python -m tests.bench.peers.ours SESSION`. A command is `verb prefix number`. Started by `contest`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from engine.kernels import warm
+from tests.bench.peers.laps import resident
+from tests.bench.peers.sessions import SESSIONS
+
+
+def main() -> None:
+    """Serve one session until standard input ends."""
+    warm()
+    commands = SESSIONS[sys.argv[1]]().commands()
+    print(json.dumps({"bytes": resident()}), flush=True)
+    for line in sys.stdin:
+        verb, prefix, number = [*line.split(), "", ""][:3]
+        print(json.dumps(commands[verb](prefix, int(number or 1)).line()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
