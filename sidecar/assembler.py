@@ -100,8 +100,10 @@ class _Pending:
 
     def whole(self) -> tuple[Slice, ...]:
         """All slices, repetitions taken out."""
-        if self.clean and max(map(len, self.slices.values()), default=1) == 1:
-            return tuple([slices[0] for slices in self.slices.values()])
+        if self.clean:
+            first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
+            if len(first) == len(self.slices):
+                return tuple(first)
         return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
 
 
@@ -348,12 +350,15 @@ class TransactionAssembler:
         ]  # fmt: skip
 
     def _is_whole(self, end: TransactionMark, pending: _Pending | None) -> bool:
-        """Whether nothing is missing. Where no name is another's leaf, the tables' counts mostly say so at once."""
-        if pending is None or self._leaves:
+        """Whether nothing is missing; mostly each table's one slice says so at once."""
+        if pending is None or not pending.clean or self._leaves:
             return not self._missing(end, pending)
+        slices, tables = pending.slices, self._tables
         for name, count in end.counts.items():
-            if name in self._tables and pending.distinct(name) != count:
-                return not self._missing(end, pending)
+            if name in tables:
+                found = slices.get(name)
+                if found is None or len(found) > 1 or found[0].stop - found[0].start != count:
+                    return not self._missing(end, pending)
         return True
 
     def _missing(self, end: TransactionMark, pending: _Pending | None) -> dict[str, int]:

@@ -103,27 +103,33 @@ def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Sche
     by_table: dict[str, list[tuple[int, Slice]]] = {}
     for epoch, transaction in bound:
         for s in transaction.slices:
-            by_table.setdefault(s.changes.table, []).append((epoch, s))
+            table = s.changes.table
+            parts = by_table.get(table)
+            if parts is None:
+                by_table[table] = [(epoch, s)]
+            else:
+                parts.append((epoch, s))
     return {t: _table_upserts(parts, schemas[t]) for t, parts in by_table.items() if t in schemas}
 
 
 def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
     """The slices of one table, which are of one run and already in their order, or of several, to be put in it."""
-    run, low = parts[0][1].changes, parts[0][1].start
-    high = low
-    for _, s in parts:
-        if s.changes is not run or s.start != high:
+    run, low, _ = parts[0][1]
+    high, lane = low, []
+    for epoch, (changes, start, stop) in parts:
+        if changes is not run or start != high:
             return _sorted_upserts(parts, schema)
-        high = s.stop
-    epochs = np.repeat(np.array([e for e, _ in parts], np.int64), np.array([s.stop - s.start for _, s in parts]))
+        lane += [epoch] * (stop - start)
+        high = stop
+    epochs = np.array(lane, np.int64)
     orders = run.orders[low:high]
     if not ((orders[1:] >= orders[:-1]) | (epochs[1:] != epochs[:-1])).all():
         return _sorted_upserts(parts, schema)
     rows, kinds = _conform(run.rows, schema), run.kinds[low:high]
     if high - low < len(run):
         # a small part of a large run is copied, and the run let go of
-        whole = 2 * (high - low) >= len(run)
-        rows = rows.slice(low, high - low) if whole else take_rows(rows, np.arange(low, high))
+        most = 2 * (high - low) >= len(run)
+        rows = rows.slice(low, high - low) if most else take_rows(rows, np.arange(low, high))
     unchanged = _unchanged([run], schema)
     moved = None if run.moved is None else _fill_from(kinds, epochs, run.moved[low:high])
     return Upserts(rows, epochs, kinds, {c: m[low:high] for c, m in unchanged.items()}, moved)

@@ -88,9 +88,9 @@ def _each(function: Mapped, lane: pa.DataType, allowed: frozenset[type] = _TEXTS
     return Decoder(lane, converted, None, allowed in (_TEXTS, _INTEGERS))
 
 
-def _together(written: str, convert: Callable[[list[str]], list[Any]], slow: Callable[[Values], Values]) -> Callable[
-    [Values], Values
-]:
+def _together(
+    written: str, convert: Callable[[list[str]], list[Any]], slow: Callable[[Values], Values]
+) -> Callable[[Values], Values]:
     """Texts that are all `written` (a pattern of one line) converted by one call; any other way by `slow`, one by one."""
     matches = re.compile(f"(?:{written}\n)*{written}", re.ASCII).fullmatch
 

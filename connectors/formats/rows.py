@@ -235,7 +235,9 @@ def _source_lanes(
         )
         made = np.array(columns, np.int64)
     transactions, middle, stamps = made
-    return (transactions, lanes(count, -1), stamps, middle) if versions else (transactions, middle, stamps, lanes(count))
+    return (
+        (transactions, lanes(count, -1), stamps, middle) if versions else (transactions, middle, stamps, lanes(count))
+    )
 
 
 def _txid(source: Mapping[str, Any], block: Any) -> int:

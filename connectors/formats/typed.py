@@ -7,7 +7,7 @@ for the same messages. Pure; called by the envelope decoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -102,7 +102,9 @@ def read(
         # what is not needed is not looked at by the parser
         whole.decode()
     parts = [_parsed(reader_, payloads[at : at + CHUNK]) for at in range(0, len(payloads), CHUNK)]
-    lists = parts[0] if len(parts) == 1 else [list(chain.from_iterable(lane)) for lane in zip(*parts, strict=True)]
+    lists = parts[0]
+    if len(parts) > 1:
+        lists = [list(chain.from_iterable(lane)) for lane in zip(*parts, strict=True)]
     ops, schemas, tables, txids, middles, stamps, snapshots, places, *columns = lists
     if (set(schemas), set(tables)) != ({route[0]}, {route[1]}):
         raise Doubt("several tables")
@@ -123,11 +125,10 @@ def read(
 def _parsed(reader_: Reader, payloads: Sequence[bytes]) -> list[Sequence[Any]]:
     """A list each of: operations, the source's fields, orders (None where there is no transaction), and every column."""
     ops, sources, afters, befores, blocks = zip(*map(astuple, map(reader_.parse, payloads)), strict=True)
-    if "d" not in ops:
-        images = map(astuple, afters)
-    else:
+    images: Iterable[tuple[Any, ...]] = map(astuple, afters)
+    if "d" in ops:
         pairs = zip(ops, afters, befores, strict=True)
-        images = iter([_deleted(reader_.plan, before) if op == "d" else astuple(after) for op, after, before in pairs])
+        images = [_deleted(reader_.plan, before) if op == "d" else astuple(after) for op, after, before in pairs]
     if reader_.versions or not any(blocks):
         places: Sequence[Any] = (None,) * len(ops)
     else:

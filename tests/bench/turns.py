@@ -135,20 +135,20 @@ class Client:
     def __init__(self, waiting: Sequence[list[Message]]) -> None:
         self._waiting = list(reversed(waiting))
         self._rest: list[Message] = []
-        self._next: dict[tuple[str, int], int] = {}
+        self._next: dict[str, int] = {}
 
     def consume(self, most: int, timeout: float) -> list[Message]:
         """As confluent_kafka's: the first message alone, and then what is there with it."""
         if most == 1:
             self._rest = self._waiting.pop() if self._waiting else []
+            # a turn is sorted by topic and then by offset: the last of each topic is what counts
+            self._next |= zip(map(Message.topic, self._rest), map(Message.offset, self._rest), strict=True)
         out, self._rest = self._rest[:most], self._rest[most:]
-        for m in out:
-            self._next[m.topic() or "", m.partition() or 0] = (m.offset() or 0) + 1
         return out
 
     def position(self, asked: Sequence[TopicPartition]) -> list[TopicPartition]:
         """As confluent_kafka's."""
-        return [TopicPartition(a.topic, a.partition, self._next.get((a.topic, a.partition), -1001)) for a in asked]
+        return [TopicPartition(a.topic, a.partition, self._next.get(a.topic, -1002) + 1) for a in asked]
 
 
 class _Watcher:
