@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -82,8 +82,7 @@ class TableChanges:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TransactionMark:
+class TransactionMark(NamedTuple):
     """BEGIN or END of a source transaction (Debezium's transaction topic). `lsn`: of the id's part after the colon.
 
     `counts`: of END, events by table ("schema.table"); logical messages and unsubscribed tables are still in it.

@@ -100,8 +100,10 @@ class _Pending:
 
     def whole(self) -> tuple[Slice, ...]:
         """All slices, repetitions taken out."""
-        if self.clean and all(len(s) == 1 for s in self.slices.values()):
-            return tuple(s[0] for s in self.slices.values())
+        if self.clean:
+            first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
+            if len(first) == len(self.slices):
+                return tuple(first)
         return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
 
 
@@ -224,12 +226,13 @@ class TransactionAssembler:
                 self._snapshot.mark(mark)
 
     def _accept_changes(self, changes: TableChanges) -> None:
-        initial = changes.snapshot == 1
-        if initial.any():
-            self._accept_initial(changes if initial.all() else changes.take(np.flatnonzero(initial)))
-            if initial.all():
-                return
-            changes = changes.take(np.flatnonzero(~initial))
+        if changes.snapshot.any():
+            initial = changes.snapshot == 1
+            if initial.any():
+                self._accept_initial(changes if initial.all() else changes.take(np.flatnonzero(initial)))
+                if initial.all():
+                    return
+                changes = changes.take(np.flatnonzero(~initial))
         self._snapshot.ended |= self._in_order
         if changes.metadata.all():
             self._accept_marked(changes)
@@ -251,17 +254,25 @@ class TransactionAssembler:
             )  # fmt: skip
 
     def _accept_marked(self, changes: TableChanges) -> None:
-        ids, orders = changes.transactions, changes.orders
-        clean = bool(((orders[1:] > orders[:-1]) | (ids[1:] != ids[:-1])).all())
-        for start, stop in runs(ids):
-            txid = int(ids[start])
-            if self._bound.get(txid, -1) >= int(changes.lsns[start]):
+        ids, orders, table = changes.transactions, changes.orders, changes.table
+        other = ids[1:] != ids[:-1]
+        clean = bool(((orders[1:] > orders[:-1]) | other).all())
+        starts = [0, *(np.flatnonzero(other) + 1).tolist()]
+        first = np.array(starts)
+        of_runs = zip(ids[first].tolist(), changes.lsns[first].tolist(), starts, [*starts[1:], len(ids)], strict=True)
+        for txid, lsn, start, stop in of_runs:
+            if self._bound.get(txid, -1) >= lsn:
                 continue
             pending = self._pending.get(txid)
             if pending is None:
                 pending = self._pending[txid] = _Pending()
-            pending.slices.setdefault(changes.table, []).append(Slice(changes, start, stop))
-            pending.clean &= clean
+            found = pending.slices.get(table)
+            if found is None:
+                pending.slices[table] = [Slice(changes, start, stop)]
+            else:
+                found.append(Slice(changes, start, stop))
+            if not clean:
+                pending.clean = False
 
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
@@ -289,7 +300,7 @@ class TransactionAssembler:
                 self._ends.popleft()
                 continue
             pending = self._pending.get(end.transaction)
-            if self._missing(end, pending):
+            if not self._is_whole(end, pending):
                 break
             self._ends.popleft()
             slices = pending.whole() if pending else ()
@@ -305,7 +316,7 @@ class TransactionAssembler:
     def _check_truncates(self, slices: Sequence[Slice]) -> None:
         """A leaf's TRUNCATE empties that leaf alone, and which rows are its own we do not know: all leaves or none."""
         emptied: dict[str, list[Slice]] = {}
-        for s in slices:
+        for s in slices if self._leaves else ():
             if s.changes.table in self._leaves and (s.changes.kinds[s.start : s.stop] == TRUNCATE).any():
                 emptied.setdefault(s.changes.table, []).append(s)
         for table, found in emptied.items():
@@ -337,6 +348,18 @@ class TransactionAssembler:
             )
             for g in groups
         ]  # fmt: skip
+
+    def _is_whole(self, end: TransactionMark, pending: _Pending | None) -> bool:
+        """Whether nothing is missing; mostly each table's one slice says so at once."""
+        if pending is None or not pending.clean or self._leaves:
+            return not self._missing(end, pending)
+        slices, tables = pending.slices, self._tables
+        for name, count in end.counts.items():
+            if name in tables:
+                found = slices.get(name)
+                if found is None or len(found) > 1 or found[0].stop - found[0].start != count:
+                    return not self._missing(end, pending)
+        return True
 
     def _missing(self, end: TransactionMark, pending: _Pending | None) -> dict[str, int]:
         expected: dict[str, int] = {}

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from connectors.changes import Format, Messages, TableChanges, Undecodable
 from connectors.source import Positions, Source
+from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
@@ -110,11 +111,39 @@ def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Sche
     by_table: dict[str, list[tuple[int, Slice]]] = {}
     for epoch, transaction in bound:
         for s in transaction.slices:
-            by_table.setdefault(s.changes.table, []).append((epoch, s))
+            table = s.changes.table
+            parts = by_table.get(table)
+            if parts is None:
+                by_table[table] = [(epoch, s)]
+            else:
+                parts.append((epoch, s))
     return {t: _table_upserts(parts, schemas[t]) for t, parts in by_table.items() if t in schemas}
 
 
 def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
+    """The slices of one table, which are of one run and already in their order, or of several, to be put in it."""
+    run, low, _ = parts[0][1]
+    high, lane = low, []
+    for epoch, (changes, start, stop) in parts:
+        if changes is not run or start != high:
+            return _sorted_upserts(parts, schema)
+        lane += [epoch] * (stop - start)
+        high = stop
+    epochs = np.array(lane, np.int64)
+    orders = run.orders[low:high]
+    if not ((orders[1:] >= orders[:-1]) | (epochs[1:] != epochs[:-1])).all():
+        return _sorted_upserts(parts, schema)
+    rows, kinds = _conform(run.rows, schema), run.kinds[low:high]
+    if high - low < len(run):
+        # a small part of a large run is copied, and the run let go of
+        most = 2 * (high - low) >= len(run)
+        rows = rows.slice(low, high - low) if most else take_rows(rows, np.arange(low, high))
+    unchanged = _unchanged([run], schema)
+    moved = None if run.moved is None else _fill_from(kinds, epochs, run.moved[low:high])
+    return Upserts(rows, epochs, kinds, {c: m[low:high] for c, m in unchanged.items()}, moved)
+
+
+def _sorted_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
     chunks: dict[int, tuple[TableChanges, int]] = {}
     base = 0
     for _, s in parts:
@@ -131,13 +160,13 @@ def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upsert
     positions, epochs, orders = positions[sort], epochs[sort], orders[sort]
     rows = _rows(changes, schema)
     if len(positions) != rows.num_rows or not (positions[1:] == positions[:-1] + 1).all():
-        rows = rows.take(pa.array(positions))
+        rows = take_rows(rows, positions)
     kinds = _lane(changes, "kinds")[positions]
-    unchanged = _unchanged(changes, schema)
+    unchanged = {c: m[positions] for c, m in _unchanged(changes, schema).items()}
+    if all(c.moved is None for c in changes):
+        return Upserts(rows, epochs, kinds, unchanged)
     moved = np.concatenate([c.moved if c.moved is not None else np.zeros(len(c), np.bool_) for c in changes])[positions]
-    return Upserts(
-        rows, epochs, kinds, {c: m[positions] for c, m in unchanged.items()}, _fill_from(kinds, epochs, moved)
-    )
+    return Upserts(rows, epochs, kinds, unchanged, _fill_from(kinds, epochs, moved))
 
 
 def _fill_from(kinds: np.ndarray, epochs: Int64s, moved: np.ndarray) -> Int64s | None:

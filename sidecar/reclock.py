@@ -7,7 +7,6 @@ interleaving of several sources). The runtime calls it; the log is one JSON line
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
@@ -63,12 +63,12 @@ class Binding:
             "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
             "positions": {t: {str(p): o for p, o in ps.items()} for t, ps in self.positions.items()},
         }
-        return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+        return orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
 
     @classmethod
     def parse(cls, line: bytes) -> Binding:
         """The binding of a line. Raises ValueError, KeyError or TypeError for a torn one."""
-        body = json.loads(line)
+        body = orjson.loads(line)
         if body["v"] != FORMAT:
             raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
                                hint="run the version of headrace that wrote it")  # fmt: skip

@@ -8,13 +8,14 @@ finds out whose value it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.formats import images, temporal
 from connectors.formats.tables import CannotDecode
@@ -29,29 +30,23 @@ Values = Sequence[Any]
 class Decoder:
     """`values`: JSON values → values that Arrow takes for `lane`. `cast`: the same for whole columns, where it differs.
 
-    Both take None for NULL, keep order and length, and raise where a value cannot be kept exactly. `read`: as what a
-    columnar reader may take the JSON values (None: it must not), and `from_read`: such a column → the lane, raising
-    wherever `array` is to be asked instead.
+    Both take None for NULL, keep order and length, and raise where a value cannot be kept exactly. `alike`: it makes the
+    same of a whole number beyond 64 bits whether the parser gave it as such or as the nearest double.
     """
 
     lane: pa.DataType
     values: Callable[[Values], Values]
     cast: Callable[[Values], pa.Array] | None = None
-    read: pa.DataType | None = None
-    from_read: Callable[[pa.Array], pa.Array] | None = None
+    alike: bool = True
 
     def array(self, values: Values) -> pa.Array:
         """The lane of many values."""
         return pa.array(self.values(values), self.lane) if self.cast is None else self.cast(values)
 
-    def column(self, column: pa.Array) -> pa.Array:
-        """The lane of a column read as `read`."""
-        return self.array(column.to_pylist()) if self.from_read is None else self.from_read(column)
-
 
 _NONE: Final = type(None)
 _INTEGERS: Final[frozenset[type]] = frozenset((int, _NONE))
-_FLOATS: Final[frozenset[type]] = frozenset((float, int, _NONE))
+_DOUBLES: Final[frozenset[type]] = frozenset((float, _NONE))
 _TEXTS: Final[frozenset[type]] = frozenset((str, _NONE))
 _BOOLEANS: Final[frozenset[type]] = frozenset((bool, _NONE))
 
@@ -80,8 +75,7 @@ def _typed(values: Values, allowed: frozenset[type]) -> Values:
 
 def _plain(lane: pa.DataType, allowed: frozenset[type]) -> Decoder:
     """JSON values that are the lane's own."""
-    read = pa.string() if lane == pa.large_string() else lane
-    return Decoder(lane, lambda values: _typed(values, allowed), None, read, lambda column: column.cast(lane))
+    return Decoder(lane, lambda values: _typed(values, allowed))
 
 
 def _each(function: Mapped, lane: pa.DataType, allowed: frozenset[type] = _TEXTS) -> Decoder:
@@ -91,8 +85,31 @@ def _each(function: Mapped, lane: pa.DataType, allowed: frozenset[type] = _TEXTS
         _typed(values, allowed)
         return [None if v is None else function(v) for v in values]
 
-    read = {_TEXTS: pa.string(), _INTEGERS: pa.int64()}.get(allowed)
-    return Decoder(lane, converted, None, read)
+    return Decoder(lane, converted, None, allowed in (_TEXTS, _INTEGERS))
+
+
+def _together(
+    written: str, convert: Callable[[list[str]], list[Any]], slow: Callable[[Values], Values]
+) -> Callable[[Values], Values]:
+    """Texts that are all `written` (a pattern of one line) converted by one call; any other way by `slow`, one by one."""
+    matches = re.compile(f"(?:{written}\n)*{written}", re.ASCII).fullmatch
+
+    def converted(values: Values) -> Values:
+        nulls = None in values
+        try:
+            texts = [v for v in values if v is not None] if nulls else list(values)
+            if not matches("\n".join(texts)):
+                return slow(values)
+            made = convert(texts)
+        except (TypeError, ValueError, ArithmeticError):
+            # not a text, or two lines in one
+            return slow(values)
+        if not nulls:
+            return made
+        following = iter(made)
+        return [None if v is None else next(following) for v in values]
+
+    return converted
 
 
 def _integers(kind: DataType, wire: Wire) -> Decoder | None:
@@ -108,24 +125,21 @@ def _texts(kind: DataType, wire: Wire) -> Decoder | None:
 
 
 def _floats(kind: DataType, wire: Wire) -> Decoder | None:
+    """Doubles and reals. A whole number is rounded to the nearest, as Postgres reads it: beyond 2^53 it is only a
+    double's digits filled up with zeros."""
     if wire.form not in (Form.FLOAT, Form.INTEGER):
         return None
     narrow = kind.kind is Kind.REAL
 
     def numbers(values: Values) -> Values:
-        if not _FLOATS.issuperset(map(type, values)):
-            values = [FLOAT_WORDS[v] if isinstance(v, str) else v for v in values]
-            _typed(values, _FLOATS)
+        if not _DOUBLES.issuperset(map(type, values)):
+            values = [FLOAT_WORDS[v] if isinstance(v, str) else float(v) if type(v) is int else v for v in values]
+            _typed(values, _DOUBLES)
         if narrow and any(v is not None and _REAL_LIMIT <= abs(v) < _INFINITY for v in values):
             raise CannotDecode("a number beyond the range of real")
         return values
 
-    def finite(column: pa.Array) -> pa.Array:
-        if pc.any(pc.is_inf(column)).as_py():
-            raise CannotDecode("a number out of range")
-        return column
-
-    return Decoder(kind.arrow, numbers, None, kind.arrow, finite)
+    return Decoder(kind.arrow, numbers)
 
 
 def _bytes(kind: DataType, wire: Wire) -> Decoder | None:
@@ -140,7 +154,9 @@ def _numerics(kind: DataType, wire: Wire) -> Decoder | None:
     allowed: frozenset[type] = frozenset((str, float, int, dict, _NONE))
     if not kind.fixed_scale:
         free = _each(text, pa.large_string(), allowed)
-        return replace(free, read=pa.string(), from_read=_numerals(free)) if wire.form is Form.DECIMAL_TEXT else free
+        if wire.form is not Form.DECIMAL_TEXT:
+            return free
+        return replace(free, values=_together(_NUMERAL, list, free.values), alike=True)
     lane = kind.arrow
     step = Decimal(1).scaleb(-lane.scale)
 
@@ -164,21 +180,21 @@ def _numerics(kind: DataType, wire: Wire) -> Decoder | None:
             return pa.array(slow.values(values), lane)
 
     if wire.form is Form.DECIMAL_TEXT or wire.form is Form.TEXT:
-        return Decoder(lane, slow.values, cast, pa.string(), lambda column: column.cast(lane))
+        whole = f"-?[0-9]{{1,{MAX_DIGITS - lane.scale}}}"
+        written = f"{whole}\\.[0-9]{{{lane.scale}}}" if lane.scale else whole
+        quick = slow.values if lane.scale == MAX_DIGITS else _together(written, _decimals, slow.values)
+        return Decoder(lane, quick, cast)
     if wire.form is Form.DECIMAL_BYTES and 0 <= wire.scale == lane.scale:
-        return Decoder(lane, slow.values, _unscaled_cast(lane), pa.string())
+        return Decoder(lane, slow.values, _unscaled_cast(lane))
     return slow
 
 
-def _numerals(free: Decoder) -> Callable[[pa.Array], pa.Array]:
-    """Decimal strings that are Postgres's images already pass as they are; any other is looked at."""
+_NUMERAL: Final = r"-?[0-9]+(?:\.[0-9]+)?"
+"""Decimal strings that are Postgres's images already."""
 
-    def column_(column: pa.Array) -> pa.Array:
-        if pc.all(pc.match_substring_regex(column, r"^-?[0-9]+(\.[0-9]+)?$")).as_py() is not False:
-            return column.cast(free.lane)
-        return free.array(column.to_pylist())
 
-    return column_
+def _decimals(texts: list[str]) -> list[Any]:
+    return list(map(Decimal, texts))
 
 
 def _unscaled_cast(lane: pa.DataType) -> Callable[[Values], pa.Array]:
@@ -204,14 +220,7 @@ def _within(slow: Decoder, low: int, high: int) -> Decoder:
         numbers = [v for v in values if v is not None] if None in values else values
         return slow.values(values) if numbers and not low <= min(numbers) <= max(numbers) <= high else values
 
-    def column_(column: pa.Array) -> pa.Array:
-        ends = pc.min_max(column).as_py()
-        if ends["min"] is not None and not low <= ends["min"] <= ends["max"] <= high:
-            raise CannotDecode("beyond the plain range")
-        return column.cast(slow.lane)
-
-    read = pa.int32() if slow.lane == pa.date32() else pa.int64()
-    return Decoder(slow.lane, values_, None, read, column_)
+    return Decoder(slow.lane, values_)
 
 
 def _dates(kind: DataType, wire: Wire) -> Decoder | None:
@@ -255,10 +264,15 @@ def _timestamps(kind: DataType, wire: Wire) -> Decoder | None:
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             return pa.array(slow.values(values), lane)
 
-    def stamps(column: pa.Array) -> pa.Array:
-        return column.cast(pa.timestamp("us", "UTC")).cast(lane)
+    return Decoder(lane, _together(_ISO_STAMP, _micros, slow.values), cast)
 
-    return Decoder(lane, slow.values, cast, pa.string(), stamps)
+
+_ISO_STAMP: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z"
+
+
+def _micros(texts: list[str]) -> list[Any]:
+    """Stamps at UTC → µs. Raises ValueError for a day or an hour that is none."""
+    return list(np.array([text[:-1] for text in texts], "M8[us]").astype(np.int64).tolist())
 
 
 def _images(kind: DataType, wire: Wire) -> Decoder | None:

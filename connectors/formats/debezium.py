@@ -8,7 +8,8 @@ one a source.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import orjson
 
@@ -21,6 +22,9 @@ from connectors.formats.tables import CannotDecode, Encodings, TableSpec
 from connectors.formats.topics import table_topic
 
 _Reader = Callable[[Mapping[str, Any], marks.Place], Mark | None]
+
+_NAMES: Final = 4096
+"""Names of tables that a format remembers as folded."""
 
 
 class DebeziumFormat:
@@ -57,7 +61,7 @@ class DebeziumFormat:
         self.notification_topic = notification_topic
         heartbeats = heartbeat_topic or f"__debezium-heartbeat.{topic_prefix}"
         self._ignored = frozenset((topic_prefix, message_topic or f"{topic_prefix}.message"))
-        table_of = self._table_of
+        table_of = lru_cache(_NAMES)(self._table_of)
         self._readers: dict[str, _Reader] = {
             self.transaction_topic: lambda p, place: marks.transaction_mark(p, place, table_of),
             heartbeats: marks.heartbeat,
@@ -112,19 +116,19 @@ def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
     """Marks of a topic that holds no rows; a tombstone leaves nothing, a message that is none is undecodable."""
     found: list[Mark] = []
     undecodable: list[Undecodable] = []
-    for i, value in enumerate(messages.values):
-        place = marks.Place(messages.topic, messages.partition, int(messages.offsets[i]))
+    for offset, value in zip(messages.offsets.tolist(), messages.values, strict=True):
         if value is None:
             continue
+        place = marks.Place(messages.topic, messages.partition, offset)
         try:
-            payload = shapes.split(value)[1]
+            payload = shapes.payload(value)
             mark = None if payload is None else reader(payload, place)
         except DATA_ERRORS as error:
             reason = error.reason if isinstance(error, CannotDecode) else "not a record of this topic"
             if isinstance(error, orjson.JSONDecodeError):
                 reason = "not JSON"
             hint = "nothing but the connector may write to this topic"
-            undecodable.append(Undecodable(None, place.topic, place.partition, place.offset, reason, hint))
+            undecodable.append(Undecodable(None, *place, reason, hint))
             continue
         if mark is not None:
             found.append(mark)

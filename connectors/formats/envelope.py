@@ -15,23 +15,21 @@ from typing import Any, Final
 import orjson
 
 from connectors.changes import Decoded, Messages, TableChanges, Undecodable
-from connectors.formats.columnar import MANY, Reader, read, reader
 from connectors.formats.plans import Plan, declared_plan, learnt_plan
 from connectors.formats.rows import DATA_ERRORS, Run, build, concat
 from connectors.formats.shapes import Shape, Shapes
 from connectors.formats.tables import CannotDecode, Encodings, TableSpec
+from connectors.formats.typed import CHUNK, DOUBTS, Reader, read, reader
 from engine.schema import Schema
-
-CHUNK: Final = 256
-"""Messages parsed at a time: few enough for their objects to stay in the cache until they are columns."""
 
 BLOCK: Final = 2048
 BLOCK_BYTES: Final = 8 << 20
-"""Messages, and their bytes, handed to the columnar reader at a time."""
+"""Messages, and their bytes, that are made columns at a time."""
 
 _SCHEMALESS_HINT: Final = "declare the table in headrace.yaml (headrace init writes it), or let messages carry schemas"
 
 _ENVELOPE: Final = frozenset(("op", "source", "after"))
+_SOURCE: Final = itemgetter("source")
 _NAME: Final = itemgetter("schema", "table")
 
 _Route = tuple[str, str, Shape | None, Shape | None]
@@ -68,6 +66,7 @@ class EnvelopeDecoder:
         self._plans: dict[_Route, Plan | None] = {}
         self._learnt: dict[str, Plan] = {}
         self._readers: dict[Plan, Reader | None] = {}
+        self._read: dict[tuple[str, Shape | None], tuple[tuple[str, str], Reader]] = {}
 
     @property
     def left_out(self) -> Mapping[str, Mapping[str, str]]:
@@ -85,36 +84,48 @@ class EnvelopeDecoder:
         low = 0
         while low < len(messages):
             high = _block(messages, low)
-            if high - low < MANY or not self._columns(messages, low, high, found):
+            if not self._typed(messages, low, high, found):
                 for at in range(low, high, CHUNK):
                     self._narrow(messages, at, min(at + CHUNK, high), found)
             low = high
         return Decoded(_merged(found.pieces), [], found.undecodable, found.schemas)
 
-    def _columns(self, messages: Messages, low: int, high: int, found: _Found) -> bool:
-        """Decode a block by the columnar path; False, and nothing done, where the row path must decide."""
+    def _typed(self, messages: Messages, low: int, high: int, found: _Found) -> bool:
+        """Decode a block by the typed path; False, and nothing done, where the row path must decide."""
+        positions, values = _written(messages, low, high)
         try:
-            positions = [i for i in range(low, high) if messages.values[i] is not None]
-            bare = self._values.bare([v for i in positions if (v := messages.values[i]) is not None])
+            bare = self._values.bare(values)
             if bare is None:
                 return False
             shape, payloads = bare
-            doc = orjson.loads(payloads[0])
-            plan = self._one_plan(messages, positions, [doc], [shape])
-            if plan is None:
+            # what one run taught is good for the next, until a run is in doubt
+            known = self._read.pop((messages.topic, shape), None)
+            if known is None:
+                known = self._route_of(messages, positions, payloads[0], shape)
+            if known is None:
                 return False
-            if plan not in self._readers:
-                self._readers[plan] = reader(plan, self._versions)
-            made = self._readers[plan]
-            if made is None:
-                return False
-            route = _NAME(doc["source"])
+            route, made = known
             changes = read(made, messages, positions, payloads, route)
-        except DATA_ERRORS:
+        except DOUBTS:
             return False
-        found.pieces.append((plan, changes))
-        self._note(plan, found)
+        if self._tables:
+            self._read[messages.topic, shape] = known
+        found.pieces.append((made.plan, changes))
+        self._note(made.plan, found)
         return True
+
+    def _route_of(
+        self, messages: Messages, positions: list[int], payload: bytes, shape: Shape | None
+    ) -> tuple[tuple[str, str], Reader] | None:
+        """The (schema, table) of a run's first message, and its plan's reader."""
+        doc = orjson.loads(payload)
+        plan = self._one_plan(messages, positions, [doc], [shape])
+        if plan is None:
+            return None
+        if plan not in self._readers:
+            self._readers[plan] = reader(plan, self._versions)
+        made = self._readers[plan]
+        return None if made is None else (_NAME(doc["source"]), made)
 
     def _narrow(self, messages: Messages, low: int, high: int, found: _Found) -> None:
         try:
@@ -144,8 +155,8 @@ class EnvelopeDecoder:
         self, messages: Messages, low: int, high: int
     ) -> tuple[list[tuple[Plan, TableChanges]], list[Undecodable]]:
         """All or nothing: raises when any message of the chunk is bad."""
-        positions = [i for i in range(low, high) if messages.values[i] is not None]
-        docs, shapes = self._values.payloads([v for i in positions if (v := messages.values[i]) is not None])
+        positions, values = _written(messages, low, high)
+        docs, shapes = self._values.payloads(values)
         pieces: list[tuple[Plan, TableChanges]] = []
         refused: list[Undecodable] = []
 
@@ -191,7 +202,7 @@ class EnvelopeDecoder:
         """The plan of all messages, where they have but one, as nearly every run does; None where they may differ."""
         if not docs or None in docs or not _ENVELOPE.issubset(docs[0]):
             return None
-        names = set(map(_NAME, [doc["source"] for doc in docs]))
+        names = set(map(_NAME, map(_SOURCE, docs)))
         of_values = set(shapes or (None,))
         if len(names) != 1 or len(of_values) != 1:
             return None
@@ -265,9 +276,17 @@ class EnvelopeDecoder:
 def _block(messages: Messages, low: int) -> int:
     """Where the block that starts at `low` ends: after BLOCK messages, or fewer where they are large."""
     high = min(low + BLOCK, len(messages))
-    while high - low > MANY and sum(map(len, filter(None, messages.values[low:high]))) > BLOCK_BYTES:
+    while high - low > 1 and sum(map(len, filter(None, messages.values[low:high]))) > BLOCK_BYTES:
         high = low + (high - low) // 2
     return high
+
+
+def _written(messages: Messages, low: int, high: int) -> tuple[list[int], list[bytes]]:
+    """(positions, values) of the messages that are no tombstones."""
+    found = [value for value in messages.values[low:high] if value is not None]
+    if len(found) == high - low:
+        return list(range(low, high)), found
+    return [i for i in range(low, high) if messages.values[i] is not None], found
 
 
 def _undecodable(messages: Messages, position: int, table: str | None, error: CannotDecode) -> Undecodable:
@@ -276,7 +295,7 @@ def _undecodable(messages: Messages, position: int, table: str | None, error: Ca
 
 
 def _merged(pieces: list[tuple[Plan, TableChanges]]) -> list[TableChanges]:
-    return [concat(group) for group in _groups(pieces)]
+    return [pieces[0][1]] if len(pieces) == 1 else [concat(group) for group in _groups(pieces)]
 
 
 def _groups(pieces: list[tuple[Plan, TableChanges]]) -> Iterator[list[TableChanges]]:

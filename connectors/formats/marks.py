@@ -6,15 +6,13 @@ Each takes one parsed payload and where it stood; raises what malformed data mak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from connectors.changes import Heartbeat, Mark, SnapshotMark, TransactionMark
 from connectors.formats.tables import CannotDecode
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a message stood."""
 
     topic: str
@@ -36,12 +34,9 @@ def transaction_mark(payload: Mapping[str, Any], place: Place, table_of: Callabl
     transaction, _, lsn = str(payload["id"]).partition(":")
     counts: dict[str, int] = {}
     for collection in payload.get("data_collections") or ():
-        table = table_of(str(collection["data_collection"]))
+        table = table_of(collection["data_collection"])
         counts[table] = counts.get(table, 0) + int(collection["event_count"])
-    return TransactionMark(
-        status, int(transaction), int(lsn) if lsn else -1, counts, _micros(payload),
-        place.topic, place.partition, place.offset,
-    )  # fmt: skip
+    return TransactionMark(status, int(transaction), int(lsn) if lsn else -1, counts, _micros(payload), *place)
 
 
 _STATUSES: Final = {"STARTED": "started", "COMPLETED": "completed", "ABORTED": "aborted", "SKIPPED": "skipped"}

@@ -84,6 +84,10 @@ class Shapes:
                 return shape, orjson.loads(value[len(prefix) : -1])
         return self._learn(value)
 
+    def payload(self, value: bytes) -> Any:
+        """The payload of one message alone."""
+        return self.split(value)[1] if value.startswith(_HEAD) else orjson.loads(value)
+
     def shape(self, value: bytes) -> Shape | None:
         """The shape of one message alone; its payload is not parsed where the shape is known."""
         last = self._last

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from connectors.changes import Messages
@@ -87,6 +88,7 @@ class KafkaSource:
         self._admin: AdminClient | None = None
         self._watcher: discovery.Watcher | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._asked: list[TopicPartition] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._ids: dict[str, str] = {}
         self._failures: deque[SourceError] = deque()
@@ -179,28 +181,27 @@ class KafkaSource:
             messages += consumer.consume(self._batch - 1, 0)
         elif watcher.silent_for > self._patience:
             raise self._unreachable()
-        runs: dict[tuple[str, int], list[Any]] = {}
-        message: Any
-        for message in messages:
-            if message.error() is None:
-                runs.setdefault((message.topic(), message.partition()), []).append(message)
-            else:
-                self._fail(message)
-        if not runs and self._failures:
+        if any(map(Message.error, messages)):
+            for message in messages:
+                if message.error() is not None:
+                    self._fail(message)
+            messages = [message for message in messages if message.error() is None]
+        if not messages and self._failures:
             raise self._failures.popleft()
-        return [self._messages(topic, partition, run) for (topic, partition), run in runs.items()]
+        return [self._messages(topic, partition, run) for (topic, partition), run in _runs(messages).items()]
 
-    def _messages(self, topic: str, partition: int, run: Sequence[Any]) -> Messages:
-        offsets = np.array([m.offset() for m in run], np.int64)
+    def _messages(self, topic: str, partition: int, run: Sequence[Message]) -> Messages:
+        # `map` over the type's own methods: several calls a message, none of them through Python
+        offsets = np.array(list(map(Message.offset, run)), np.int64)
         self._next[topic, partition] = int(offsets[-1]) + 1
-        headers = [m.headers() for m in run]
+        headers: list[Any] = list(map(Message.headers, run))
         return Messages(
             topic,
             partition,
             offsets,
-            [m.key() for m in run],
-            [m.value() for m in run],
-            np.array([m.timestamp()[1] for m in run], np.int64),
+            list(map(Message.key, run)),
+            list(map(Message.value, run)),
+            np.array([stamp for _, stamp in map(Message.timestamp, run)], np.int64),
             [h or [] for h in headers] if any(headers) else None,
         )
 
@@ -240,11 +241,13 @@ class KafkaSource:
     def positions(self) -> Positions:
         """See `Source.positions`."""
         if self._consumer is not None and self._next:
-            asked = [TopicPartition(t, p) for t, p in self._next]
-            for at in self._consumer.position(asked):
+            if len(self._asked) != len(self._next):
+                self._asked = [TopicPartition(t, p) for t, p in self._next]
+            for asked, at in zip(self._asked, self._consumer.position(self._asked), strict=True):
                 # before its first message a partition has no position of its own: it stands where it was put
-                if at.offset > self._next[at.topic, at.partition]:
-                    self._next[at.topic, at.partition] = at.offset
+                place, offset = (asked.topic, asked.partition), at.offset
+                if offset > self._next[place]:
+                    self._next[place] = offset
         return _nested(self._next)
 
     def high_watermarks(self) -> Positions:
@@ -284,7 +287,24 @@ class KafkaSource:
             consumer.close()
         self._admin = None
         self._next.clear()
+        self._asked.clear()
         self._failures.clear()
+
+
+def _runs(messages: list[Message]) -> dict[tuple[Any, Any], list[Message]]:
+    """The messages by topic and partition, in the order in which they came; neighbours are mostly of one partition."""
+    topics, partitions = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+    pairs = enumerate(zip(topics, topics[1:], partitions, partitions[1:], strict=False), 1)
+    edges = [i for i, (topic, following, partition, other) in pairs if partition != other or topic != following]
+    runs: dict[tuple[Any, Any], list[Message]] = {}
+    for start, stop in pairwise([0, *edges, len(messages)] if messages else ()):
+        place = (topics[start], partitions[start])
+        found = runs.get(place)
+        if found is None:
+            runs[place] = messages[start:stop]
+        else:
+            found += messages[start:stop]
+    return runs
 
 
 def _nested(flat: Mapping[tuple[str, int], int]) -> Positions:

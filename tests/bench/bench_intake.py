@@ -1,4 +1,5 @@
-"""Intake: events a second from bytes to columns, against a bare `orjson.loads` of the same messages.
+"""Intake: events a second from bytes to columns, and the cost of a turn of the sidecar's loop from poll to upserts, against
+a bare `orjson.loads` of the same messages.
 
 Rounds alternate between ours and the peer and their medians are reported, so that a busy machine slows both alike. One
 core: nothing here starts a thread. Run as `python -m tests.bench.bench_intake`; writes build/bench/intake.json.
@@ -7,8 +8,10 @@ core: nothing here starts a thread. Run as `python -m tests.bench.bench_intake`;
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,9 @@ from connectors.changes import Messages
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.tables import TableSpec
 from engine.schema import Column, DataType, Schema
+from sidecar.ingest import upserts
+from sidecar.reclock import Reclock, ReclockLog
+from tests.bench import turns
 from tests.bench.report import publish, row
 
 EVENTS = 20_000
@@ -148,6 +154,33 @@ def latency(batch: Messages, form: DebeziumFormat, goal: float) -> dict[str, Any
     return row(name, "µs", mine / repeats * 1e6, goal, peer="orjson.loads", peer_value=theirs / repeats * 1e6)
 
 
+def turn(transactions: int, count: int = 300) -> dict[str, Any]:
+    """Microseconds an event of a whole turn's intake: poll, decode, assemble, bind (on disk), upserts.
+
+    The median of `count` turns, after a third as many to warm up. Made-up messages stand for Kafka's client.
+    """
+    waiting = list(turns.turns(count + count // 3, transactions))
+    door, tables = turns.intake(waiting), {name: table.schema for name, table in turns.shop().items()}
+    events = transactions * len(turns.order(0))
+    ours, theirs = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        reclock = Reclock(ReclockLog(Path(folder) / "log"))
+        for messages_ in waiting:
+            start = time.thread_time()
+            door.poll(0.0)
+            bound = reclock.bind(door.name, door.assembler.complete(), door.positions())
+            made = upserts([(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)], tables)
+            ours.append(time.thread_time() - start)
+            assert sum(map(len, made.values())) == events
+            start = time.thread_time()
+            for message in messages_:
+                orjson.loads(message.value() or b"null")
+            theirs.append(time.thread_time() - start)
+    mine, peer = (statistics.median(times[count // 3 :]) / events * 1e6 for times in (ours, theirs))
+    name = f"turn of {transactions} transactions of seven events: poll to upserts"
+    return row(name, "µs/event", mine, peer="orjson.loads", peer_value=peer)
+
+
 def main() -> int:
     """Measure, print, write."""
     declared = {"public.orders": spec()}
@@ -156,6 +189,8 @@ def main() -> int:
         rate(f"{len(plain.values[0] or b'')}-byte envelope, no schema", plain, fresh(declared), 100_000.0),
         rate(f"{len(carrying.values[0] or b'')}-byte envelope, with schema", carrying, fresh(None), None),
         latency(messages(2, False), fresh(declared), 150.0),
+        turn(16),
+        turn(1),
     ]
     publish("intake", report)
     return 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from connectors.changes import Decoded, Format, Messages, Undecodable
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
@@ -24,6 +27,39 @@ def test_rows_stand_by_epoch_then_by_order_in_the_transaction() -> None:
     found = upserts([(5, whole(one, two)), (6, whole(changes("a", [(9, 90)], orders=[1])))], {"a": SCHEMA})["a"]
     assert found.rows.column(0).to_pylist() == [2, 1, 3, 9]
     assert found.epochs.tolist() == [5, 5, 5, 6]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_any_slices_of_any_runs_give_what_sorting_row_by_row_gives(seed: int) -> None:
+    """One run in order is passed on as it is, or in part; anything else is put in order: nobody can tell which."""
+    draw = random.Random(seed)
+    made, bound = 0, []
+    naive: list[tuple[int, int, int]] = []
+    sources = []
+    for _ in range(draw.choice([1, 1, 2])):
+        count = draw.randrange(1, 40)
+        orders = [draw.choice([1, 2, 3, i]) if draw.random() < 0.2 else i for i in range(count)]
+        sources.append((changes("a", [(made + i, i) for i in range(count)], orders=orders), orders, [0]))
+        made += count
+    for epoch in range(5, 5 + draw.randrange(1, 8)):
+        slices = []
+        for run, orders, at in draw.sample(sources, len(sources)):
+            start = at[0] + (draw.random() < 0.1)
+            stop = min(start + draw.randrange(0, 9), len(run))
+            if start < stop:
+                slices.append(Slice(run, start, stop))
+                keys = run.rows.column(0).to_pylist()
+                naive += [(epoch, orders[i], keys[i]) for i in range(start, stop)]
+                at[0] = stop
+        bound.append((epoch, Transaction("transaction", epoch, epoch, 1, tuple(slices))))
+    found = upserts(bound, {"a": SCHEMA}).get("a")
+    if found is None:
+        assert not naive
+        return
+    rows = zip(found.epochs.tolist(), found.rows.column(0).to_pylist(), strict=True)
+    assert list(rows) == [(epoch, key) for epoch, _, key in sorted(naive, key=lambda row: row[:2])]
+    assert found.rows.schema.equals(SCHEMA.arrow)
 
 
 def test_slices_of_one_run_go_to_their_own_epochs() -> None:

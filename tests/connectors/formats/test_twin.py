@@ -7,11 +7,12 @@ import json
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.changes import Messages
+from connectors.changes import Decoded, Messages
 from connectors.formats import envelope as envelope_module
 from connectors.formats.envelope import EnvelopeDecoder
 from connectors.formats.tables import Encodings
@@ -44,7 +45,9 @@ def _stamp(micros: int) -> str:
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "n": st.integers(-(2**31), 2**31 - 1),
     "t": _TEXT,
-    "f": st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["NaN", "Infinity", "-Infinity"]),
+    "f": st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["NaN", "Infinity", "-Infinity", 2**53 + 1, 123456789012345680000, -(2**63) - 1025, 10**300])
+    | st.integers(-(2**70), 2**70),
     "num": st.decimals(-(10**10), 10**10, places=2).map(lambda d: f"{d:.2f}"),
     "free": st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20).map(
         lambda d: format(d, "f")
@@ -81,7 +84,7 @@ def rows(draw: st.DrawFn, names: list[str]) -> dict[str, Any]:
 @st.composite
 def runs(draw: st.DrawFn, names: list[str], ops: str) -> Messages:
     pool = draw(st.lists(rows(names), min_size=1, max_size=5))
-    count = draw(st.sampled_from([1, 2, 20, 64, 90]))
+    count = draw(st.sampled_from([1, 2, 20, 64, 90, 300]))
     pick = Random(draw(st.integers(0, 2**32)))
     values: list[Any] = []
     keys: list[Any] = []
@@ -111,6 +114,36 @@ def runs(draw: st.DrawFn, names: list[str], ops: str) -> Messages:
     return messages(values, keys)
 
 
+class RowsOnly(EnvelopeDecoder):
+    """The row path alone."""
+
+    def _typed(self, *_: Any) -> bool:
+        return False
+
+
+def same(one: Decoded, other: Decoded) -> None:
+    """Both paths give the same changes, lane by lane, and refuse the same messages for the same reasons."""
+    assert one.undecodable == other.undecodable
+    assert twin.plain(one.changes) == twin.plain(other.changes)
+    for name in (
+        "offsets",
+        "kinds",
+        "transactions",
+        "orders",
+        "lsns",
+        "timestamps",
+        "snapshot",
+        "metadata",
+        "attempts",
+    ):
+        lanes = [[getattr(c, name) for c in sorted(d.changes, key=lambda c: int(c.offsets[0]))] for d in (one, other)]
+        values = [[v for lane in found for v in lane.tolist()] for found in lanes]
+        assert values[0] == values[1], name
+        assert {lane.dtype for found in lanes for lane in found} <= {lane.dtype for lane in lanes[0]}
+    moved = [[c.offsets[c.moved].tolist() for c in d.changes if c.moved is not None] for d in (one, other)]
+    assert moved[0] == moved[1]
+
+
 def check(spec: Any, run: Messages) -> None:
     expected, bad = twin.decode(spec, run)
 
@@ -118,6 +151,7 @@ def check(spec: Any, run: Messages) -> None:
         return EnvelopeDecoder({spec.name: spec}, Encodings()).decode(run)
 
     whole = decoded()
+    same(whole, RowsOnly({spec.name: spec}, Encodings()).decode(run))
     assert twin.plain(whole.changes) == expected
     assert [u.offset for u in whole.undecodable] == bad
     assert all(u.reason and u.topic == run.topic and u.partition == 3 for u in whole.undecodable)
@@ -128,7 +162,7 @@ COMMON = settings(max_examples=20, deadline=None, suppress_health_check=list(Hea
 
 @COMMON
 @given(runs(list(COLUMNS), "c" * 30 + "r" * 10 + "u" * 20 + "ddd0"))
-def test_a_flat_table_as_the_columnar_path_sees_it(run: Messages) -> None:
+def test_a_flat_table_as_the_typed_path_sees_it(run: Messages) -> None:
     check(FLAT, run)
 
 
@@ -147,7 +181,7 @@ def test_a_keyless_table(run: Messages) -> None:
 @COMMON
 @given(runs(list(COLUMNS), "c" * 40 + "u" * 20 + "dd0"))
 def test_any_cut_of_a_run_decodes_to_the_same(run: Messages) -> None:
-    """Both row paths and the columnar path agree: one message at a time is the same as all at once."""
+    """Both row paths and the typed path agree: one message at a time is the same as all at once."""
     decoder = EnvelopeDecoder({FLAT.name: FLAT}, Encodings())
     whole = decoder.decode(run)
     single = [decoder.decode(_slice(run, i, i + 1)) for i in range(len(run))]
@@ -162,9 +196,9 @@ def _slice(run: Messages, low: int, high: int) -> Messages:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [64, 100])
-def test_the_columnar_path_is_taken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain runs never build a Python object a row: the row path may not even be asked."""
+@pytest.mark.parametrize("count", [3, 64, 300])
+def test_the_typed_path_is_taken(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of plain runs no more is parsed than is needed: the row path may not even be asked."""
     monkeypatch.setattr(envelope_module, "build", None)
     row = {
         "id": 1, "n": 2, "t": "x", "f": 1.5, "num": "1.25", "free": "3.10", "d": 5, "ts": 7,
@@ -195,12 +229,37 @@ DOUBTFUL: dict[str, Any] = {
     ),
     "two objects": b'{"op":"c"}\n{"op":"c"}',
     "nothing": b"",
+    "a whole number between two doubles": envelope("c", None, {**PLAIN, "f": 2**53 + 1}),
+    "a whole number beyond 64 bits": envelope("c", None, {**PLAIN, "f": 2**64 + 1}),
+    "a whole number beyond 64 bits for an integer": envelope("c", None, {**PLAIN, "n": 2**64 + 1}),
+    "a whole number beyond 64 bits for a key": envelope("c", None, {**PLAIN, "id": -(2**64)}),
+    "an unknown snapshot state": envelope("c", None, PLAIN, snapshot="last"),
+    "a move of a row that was not sent whole": envelope("c", None, {**PLAIN, "t": twin.PLACEHOLDER}),
+    "a block without a transaction": envelope("c", None, PLAIN, transaction={"id": "7:1", "total_order": 3}),
+    "a stamp in another way": envelope("c", None, {**PLAIN, "tz": "2024-02-29T23:59:59.5Z"}),
+    "numbers in other ways": envelope("c", None, {**PLAIN, "num": "-0.5", "free": "007"}),
+    "two lines in a number": envelope("c", None, {**PLAIN, "num": "1.25\n1.25"}),
 }
 
 
 @pytest.mark.parametrize("what", DOUBTFUL)
-def test_where_the_columnar_path_must_doubt(what: str) -> None:
+def test_where_the_typed_path_may_doubt(what: str) -> None:
     """One odd message among plain ones: the run decodes as the twin says, however the odd one is met."""
-    values: list[Any] = [envelope("c", None, PLAIN)] * 80
-    values[40] = DOUBTFUL[what]
-    check(FLAT, messages(values))
+    for count in (1, 3, 80):
+        values: list[Any] = [envelope("c", None, PLAIN)] * count
+        values[count // 2] = DOUBTFUL[what]
+        check(FLAT, messages(values))
+
+
+@pytest.mark.parametrize(("kind", "count"), [(k, n) for k in ("double precision", "real") for n in (1, 70)])
+def test_a_whole_number_beyond_every_digit_of_a_double_is_rounded_as_postgres_does(kind: str, count: int) -> None:
+    """select 9007199254740993::float8, 123456789012345678901::float8 (or ::float4) gives the nearest, never an error."""
+    spec = table("public.t", {"id": "bigint", "f": kind})
+    numbers = [2**53 + 1, -(2**53) - 3, 123456789012345678901, 2**64, 3]
+    rows_ = [{"id": i, "f": numbers[i % 5]} for i in range(5 * count)]
+    run = messages([envelope("c", None, row) for row in rows_])
+    for decoder in (EnvelopeDecoder({spec.name: spec}, Encodings()), RowsOnly({spec.name: spec}, Encodings())):
+        decoded = decoder.decode(run)
+        assert not decoded.undecodable
+        wanted = [float(n) if kind != "real" else float(np.float32(n)) for n in numbers] * count
+        assert [v for c in decoded.changes for v in c.rows.column(1).to_pylist()] == wanted

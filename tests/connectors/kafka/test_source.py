@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from connectors.kafka.source import KafkaSource
+from connectors.kafka.source import KafkaSource, _runs
 from connectors.source import SourceError, check_topic_ids
 from tests.contracts.source import gather
 from tests.contracts.test_kafka_source import KafkaSourceHarness
@@ -45,6 +45,16 @@ def test_an_unknown_key_is_named_and_a_bad_value_is_not_shown() -> None:
     with pytest.raises(SourceError, match=r"setting=fetch\.min\.bytes") as told:
         secret.open({})
     assert "hunter2" not in str(told.value)
+
+
+def test_messages_of_any_interleaving_are_told_apart_by_topic_and_partition() -> None:
+    places = [("a", 0), ("a", 0), ("a", 1), ("b", 0), ("a", 0), ("b", 0), ("b", 1), ("b", 1)]
+    made = [Message(topic=topic, partition=partition, offset=i) for i, (topic, partition) in enumerate(places)]
+    naive: dict[tuple[str, int], list[int]] = {}
+    for i, place in enumerate(places):
+        naive.setdefault(place, []).append(i)
+    assert {place: [m.offset() for m in run] for place, run in _runs(made).items()} == naive
+    assert _runs([]) == {}
 
 
 def test_headers_come_only_where_there_are_any(harness: KafkaSourceHarness) -> None:
