@@ -66,7 +66,7 @@ def _copier() -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
             pointer = context.get_data_type(types.uint8).as_pointer()
             to, at = (builder.inttoptr(a, pointer) for a in args[:2])
-            cgutils.raw_memcpy(builder, to, at, args[2], 1, align=1)
+            cgutils.raw_memcpy(builder, to, at, args[2], 1, align=1)  # type: ignore[no-untyped-call]
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), generate

@@ -200,9 +200,7 @@ def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
 
 
 def _decimals(words: Int64s, scale: int, empty: Bools | None) -> pa.Array:
-    return pa.Array.from_buffers(
-        pa.decimal128(MAX_DIGITS, scale), len(words), [_validity(empty), pa.py_buffer(words)]
-    )
+    return pa.Array.from_buffers(pa.decimal128(MAX_DIGITS, scale), len(words), [_validity(empty), pa.py_buffer(words)])
 
 
 def _validity(empty: Bools | None) -> pa.Buffer | None:

@@ -53,7 +53,9 @@ class Joined(NamedTuple):
     residual: Expr | None
 
 
-def joined(schema: pa.Schema, left: Sequence[int], right: Sequence[int], residual: Expr | None) -> tuple[Joined, Joined]:
+def joined(
+    schema: pa.Schema, left: Sequence[int], right: Sequence[int], residual: Expr | None
+) -> tuple[Joined, Joined]:
     """For probes of the left side and of the right: rows of `schema` hold columns `left` and `right` of the two."""
     columns = [*left, *right]
     sides = [0] * len(left) + [1] * len(right)
@@ -108,9 +110,7 @@ def join_trace(probes: Probes, spine: Spine, span: Span, joined: Joined) -> Delt
     return Delta(concat(rows), concat(errors))
 
 
-def _pairs(
-    joined: Joined, structs: Int64s, lanes: Int64s, times: Int64s, diffs: Int64s, bad: UInt8s | None
-) -> Delta:
+def _pairs(joined: Joined, structs: Int64s, lanes: Int64s, times: Int64s, diffs: Int64s, bad: UInt8s | None) -> Delta:
     """The pairs' rows that the residual keeps, and the errors of those that fail."""
     pairs = Updates(joined.assembly.rows(structs, lanes[0], lanes[1]), times, diffs)
     found = Delta(pairs, None) if bad is None else split(pairs, message_where(bad, OVERFLOW))

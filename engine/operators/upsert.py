@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys, lanes_of

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from engine.kernels.quotients import ROOM, quotients
 from engine.operators.expressions import numerals
 
-SUMS = st.one_of(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(-10_000, 10_000), st.sampled_from([0, 5, -5, 10**18]))
+SUMS = st.one_of(
+    st.integers(-(2**63) + 1, 2**63 - 1), st.integers(-10_000, 10_000), st.sampled_from([0, 5, -5, 10**18])
+)
 COUNTS = st.one_of(st.integers(1, 2**31), st.integers(1, 20), st.sampled_from([3, 7, 9999, 10_000, 99_999_999]))
 
 
