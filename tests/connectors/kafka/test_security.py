@@ -66,11 +66,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def opened(kind: str, settings: Mapping[str, str], name: str) -> HeadraceError:
     """The error of a source, or of a sink, that cannot be opened."""
-    with pytest.raises((SourceError, SinkError)) as raised:
+    def open_it() -> None:
         if kind == "source":
             KafkaSource(settings, wants=lambda _: True, name=name, reach=2.0).open({})
         else:
             KafkaSink(name, settings, f"{name}.", sidecar="t", patience=2.0).open([ORDERS])
+
+    with pytest.raises((SourceError, SinkError)) as raised:
+        open_it()
     return raised.value
 
 
