@@ -266,18 +266,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         batches, files = load_batches(manifest, generation, layouts)
         store.adopt(batches, files)
         flow.restore(epoch + 1, batches)
-        for state in views:
-            record = manifest.views.get(state.view.name)
-            resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
-            if (
-                record is None
-                or record.fingerprint != state.view.fingerprint
-                or OVERFLOWED in record.errors
-                or not resumed
-            ):
-                state.recount(epoch)
-            else:
-                state.errors.update(record.errors)
+        recover_errors(views, manifest, flow)
 
     log = ReclockLog(generation.log)
     closers.append(log.close)
@@ -299,6 +288,18 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     _reconcile(runtime, states, newest)
     sweep_generations(settings.state, KEPT_GENERATIONS)
     return Running(runtime, metrics, compiled, closers)
+
+
+def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Dataflow) -> None:
+    """The errors alive in each view: as the checkpoint knows them, or counted where its state is not all from there."""
+    for state in views:
+        record = manifest.views.get(state.view.name)
+        same = record is not None and record.fingerprint == state.view.fingerprint
+        resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
+        if record is not None and same and resumed and OVERFLOWED not in record.errors:
+            state.errors.update(record.errors)
+        else:
+            state.recount(manifest.epoch)
 
 
 def _open_sinks(

@@ -66,15 +66,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def opened(kind: str, settings: Mapping[str, str], name: str) -> HeadraceError:
     """The error of a source, or of a sink, that cannot be opened."""
-    def open_it() -> None:
-        if kind == "source":
-            KafkaSource(settings, wants=lambda _: True, name=name, reach=2.0).open({})
-        else:
-            KafkaSink(name, settings, f"{name}.", sidecar="t", patience=2.0).open([ORDERS])
-
-    with pytest.raises((SourceError, SinkError)) as raised:
-        open_it()
-    return raised.value
+    if kind == "source":
+        source = KafkaSource(settings, wants=lambda _: True, name=name, reach=2.0)
+        with pytest.raises(SourceError) as refused:
+            source.open({})
+        return refused.value
+    sink = KafkaSink(name, settings, f"{name}.", sidecar="t", patience=2.0)
+    with pytest.raises(SinkError) as failed:
+        sink.open([ORDERS])
+    return failed.value
 
 
 @pytest.mark.parametrize("way", ["plain", "encrypted"])
