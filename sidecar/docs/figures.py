@@ -15,13 +15,14 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "engine", "dataflow")
+FIRST = ("freshness", "stack", "intake", "engine", "dataflow", "reduce")
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
     "intake": "Intake: from bytes to columns",
     "engine": "Engine: arranging",
     "dataflow": "Engine: a step through five views",
+    "reduce": "Engine: one change of a large group",
 }
 ABOUT = {
     "freshness": "Transactions of about seven events over five tables, durable epochs and both exactly-once sinks on. The first "
