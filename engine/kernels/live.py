@@ -89,7 +89,7 @@ def _run(batch, low, high, backward):
 def _take(table, lows, highs, best, backward, since, out, size):
     """Move all batches past the next row and write its updates from place `size` on: as of `since`, then each later one.
 
-    Returns (size after, entries read, overflow, whether it is live at `since` and after each later update).
+    Returns (the block, made wider if need be; size after; entries read; overflow; whether the row is live throughout).
     """
     first = size
     total = 0

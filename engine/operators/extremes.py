@@ -57,7 +57,8 @@ def extreme_at_versions(
     values = updates.rows.column(extreme.column)
     both = pa.concat_arrays([prior, values])
     valid = _valid(both)
-    lost = _lost(extreme.ranks(both), valid, changes)
+    ranks = extreme.ranks(both)
+    lost = _lost(ranks, valid, changes)
     stream = Stream(
         np.concatenate([np.arange(count), changes.ids]),
         np.concatenate([np.full(count, changes.since), updates.times]),
@@ -66,10 +67,12 @@ def extreme_at_versions(
     )
     kept = valid & ~lost[stream.probe]
     if not kept.all():
-        stream = stream.at(np.flatnonzero(kept))
+        places = np.flatnonzero(kept)
+        stream, ranks = stream.at(places), ranks[places]
     if lost.any():
         stream = _joined(stream, _looked_up(extreme, both, valid, np.flatnonzero(lost), changes, spine))
-    return stream.values, least(extreme.ranks(stream.values), stream, clock)
+        ranks = extreme.ranks(stream.values)
+    return stream.values, least(ranks, stream, clock)
 
 
 def taken(values: pa.Array, at: Int64s) -> pa.Array:

@@ -15,12 +15,13 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "dataflow", "arrange", "reduce", "join", "sharing", "graph")
+FIRST = ("freshness", "stack", "intake", "dataflow", "group", "arrange", "reduce", "join", "sharing", "graph")
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
     "intake": "Intake: from bytes to columns",
     "dataflow": "Engine: a step through five views",
+    "group": "Engine: one change of a large group",
     "arrange": "Engine beside differential-dataflow: arranging",
     "reduce": "Engine beside differential-dataflow: count and distinct",
     "join": "Engine beside differential-dataflow: join",

@@ -40,6 +40,12 @@ def page() -> str:
         " the row is gone, as the same SELECT would fail in Postgres. Errors follow SQL's order of clauses: FROM,"
         " WHERE, GROUP BY, HAVING, SELECT. What WHERE or a join keeps from a row is never asked of it, even where Postgres's"
         " planner would ask; what is not read by the view is not computed.",
+        "## What a change costs",
+        "A changed row costs as much in a group of ten rows as in one of ten million: count, sum, avg, min, max, bool_and,"
+        " bool_or and DISTINCT follow the change, alone or side by side. Two things read more of a group. Sums and averages"
+        " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
+        " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
+        " eight bytes, numerics that share 13 digits or have more than 18.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"
