@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
-from sidecar.assembler import Slice, Transaction
+from sidecar.assembler import Transaction
 from sidecar.ingest import upserts
+from sidecar.pending import Slice
 from tests.sidecar.streams import SCHEMA, changes
 
 
