@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from connectors.changes import Decoded, SnapshotMark, TableChanges, TransactionMark
 from engine.batch.updates import TRUNCATE
 from engine.errors import HeadraceError
+from sidecar.pending import Pending, Slice
 
 MEMORY_OF_TRANSACTIONS = 1_000_000
 """How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
@@ -27,14 +28,6 @@ class ContinuityError(HeadraceError):
     """The stream of a source cannot be continued without guessing (P5)."""
 
     code = "continuity"
-
-
-class Slice(NamedTuple):
-    """Rows start … stop of one decoded run."""
-
-    changes: TableChanges
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -82,45 +75,6 @@ class Assembler(Protocol):
 
     def resume(self, bound: Iterable[tuple[int, int]]) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us."""
-
-
-@dataclass
-class _Pending:
-    slices: dict[str, list[Slice]] = field(default_factory=dict)
-    clean: bool = True
-
-    def distinct(self, table: str) -> int:
-        """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
-        slices = self.slices.get(table)
-        if not slices:
-            return 0
-        if len(slices) == 1 and self.clean:
-            return slices[0].stop - slices[0].start
-        return len(np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices])))
-
-    def whole(self) -> tuple[Slice, ...]:
-        """All slices, repetitions taken out."""
-        if self.clean:
-            first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
-            if len(first) == len(self.slices):
-                return tuple(first)
-        return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
-
-
-def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
-    """The slices without later copies of an event: an order belongs to the offset at which it was first seen."""
-    seen: dict[int, tuple[int, int]] = {}
-    out: list[Slice] = []
-    for s in slices:
-        offsets = s.changes.offsets[s.start : s.stop].tolist()
-        orders = s.changes.orders[s.start : s.stop].tolist()
-        for i, (offset, order) in enumerate(zip(offsets, orders, strict=True), s.start):
-            if seen.setdefault(order, (s.changes.partition, offset)) == (s.changes.partition, offset):
-                if out and out[-1].changes is s.changes and out[-1].stop == i:
-                    out[-1] = Slice(s.changes, out[-1].start, i + 1)
-                else:
-                    out.append(Slice(s.changes, i, i + 1))
-    return out
 
 
 def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
@@ -202,7 +156,7 @@ class TransactionAssembler:
         self._tables = dict(tables)
         self._in_order = in_order
         self._leaves = Counter(table for name, table in tables.items() if name != table)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._ends: deque[TransactionMark] = deque()
         self._bound: dict[int, int] = {}
         self._bound_lsn = -1
@@ -265,7 +219,7 @@ class TransactionAssembler:
                 continue
             pending = self._pending.get(txid)
             if pending is None:
-                pending = self._pending[txid] = _Pending()
+                pending = self._pending[txid] = Pending()
             found = pending.slices.get(table)
             if found is None:
                 pending.slices[table] = [Slice(changes, start, stop)]
@@ -349,7 +303,7 @@ class TransactionAssembler:
             for g in groups
         ]  # fmt: skip
 
-    def _is_whole(self, end: TransactionMark, pending: _Pending | None) -> bool:
+    def _is_whole(self, end: TransactionMark, pending: Pending | None) -> bool:
         """Whether nothing is missing; mostly each table's one slice says so at once."""
         if pending is None or not pending.clean or self._leaves:
             return not self._missing(end, pending)
@@ -361,7 +315,7 @@ class TransactionAssembler:
                     return not self._missing(end, pending)
         return True
 
-    def _missing(self, end: TransactionMark, pending: _Pending | None) -> dict[str, int]:
+    def _missing(self, end: TransactionMark, pending: Pending | None) -> dict[str, int]:
         expected: dict[str, int] = {}
         for name, count in end.counts.items():
             table = self._tables.get(name)

@@ -20,7 +20,8 @@ from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
-from sidecar.assembler import Assembler, Slice, Transaction
+from sidecar.assembler import Assembler, Transaction
+from sidecar.pending import Slice
 from sidecar.unread import Unread
 
 

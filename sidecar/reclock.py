@@ -18,7 +18,8 @@ import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
-from sidecar.assembler import Slice, Transaction
+from sidecar.assembler import Transaction
+from sidecar.pending import Slice
 
 FORMAT = 1
 

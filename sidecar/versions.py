@@ -12,7 +12,8 @@ import numpy as np
 
 from connectors.changes import Decoded, VersionMark
 from engine.batch import key_lanes
-from sidecar.assembler import Slice, Transaction, Waiting, runs
+from sidecar.assembler import Transaction, Waiting, runs
+from sidecar.pending import Slice
 
 
 class VersionAssembler:

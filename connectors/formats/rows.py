@@ -201,8 +201,7 @@ def batch(plan: Plan, columns: list[Sequence[Any]]) -> tuple[pa.RecordBatch, dic
         # which column it was, Arrow does not say
         made = [_column(plan, at, partial(pa.array, type=plan.decoders[at].lane), v) for at, v in enumerate(made)]
         return pa.RecordBatch.from_arrays(made, schema=plan.schema.arrow), unchanged
-    # under the schema's own object, which later comparisons settle by its address
-    return pa.RecordBatch.from_arrays(struct.flatten(), schema=plan.schema.arrow), unchanged
+    return pa.RecordBatch.from_struct_array(struct), unchanged
 
 
 def _column(plan: Plan, at: int, make: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:

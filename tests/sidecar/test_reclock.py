@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.assembler import Slice, Transaction
+from sidecar.assembler import Transaction
+from sidecar.pending import Slice
 from sidecar.reclock import Reclock, ReclockError, ReclockLog
 from tests.sidecar.streams import changes
 

@@ -1,0 +1,64 @@
+"""What of a transaction that is not whole yet is here: slices of decoded runs, and which of their events are repetitions.
+
+Always: an event is known by its order in its transaction, and belongs to the offset at which it was first seen. The
+assemblers call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from connectors.changes import TableChanges
+
+
+class Slice(NamedTuple):
+    """Rows start … stop of one decoded run."""
+
+    changes: TableChanges
+    start: int
+    stop: int
+
+
+@dataclass
+class Pending:
+    """What of one transaction is here, by table. `clean`: within each slice no event stands twice."""
+
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    clean: bool = True
+
+    def distinct(self, table: str) -> int:
+        """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
+        slices = self.slices.get(table)
+        if not slices:
+            return 0
+        if len(slices) == 1 and self.clean:
+            return slices[0].stop - slices[0].start
+        return len(np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices])))
+
+    def whole(self) -> tuple[Slice, ...]:
+        """All slices, repetitions taken out."""
+        if self.clean:
+            first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
+            if len(first) == len(self.slices):
+                return tuple(first)
+        return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
+
+
+def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
+    """The slices without later copies of an event: an order belongs to the offset at which it was first seen."""
+    seen: dict[int, tuple[int, int]] = {}
+    out: list[Slice] = []
+    for s in slices:
+        offsets = s.changes.offsets[s.start : s.stop].tolist()
+        orders = s.changes.orders[s.start : s.stop].tolist()
+        for i, (offset, order) in enumerate(zip(offsets, orders, strict=True), s.start):
+            if seen.setdefault(order, (s.changes.partition, offset)) == (s.changes.partition, offset):
+                if out and out[-1].changes is s.changes and out[-1].stop == i:
+                    out[-1] = Slice(s.changes, out[-1].start, i + 1)
+                else:
+                    out.append(Slice(s.changes, i, i + 1))
+    return out
