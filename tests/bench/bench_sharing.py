@@ -75,27 +75,28 @@ def installs(chosen: Options, size: int, count: int = 200) -> list[Row]:
     random = np.random.default_rng(8)
     keys = mixed(np.arange(size, dtype=np.uint64))
     made: list[Row] = []
-    with contest("install", {"peer": "install"}, chosen.binary) as sides:
-        load = sides.ask("run", write(chosen.data / "live", key=keys, value=np.arange(size, dtype=np.uint64)), 1)
-        for wanted in (1, 100):
+    live = write(chosen.data / "live", key=keys, value=np.arange(size, dtype=np.uint64))
+    for wanted in (1, 100):
+        with contest("install", {"peer": "install"}, chosen.binary) as sides:
+            load = sides.ask("run", live, 1)
             rounds = []
             for _ in range(chosen.rounds + 1):
                 some = np.concatenate([random.choice(size, wanted, replace=False) for _ in range(count)])
                 rounds.append(sides.ask("install", write(chosen.data / "asked", key=keys[some]), wanted))
-            first = rounds.pop(0)
-            name = f"query of {wanted} key{'s' if wanted > 1 else ''} over live {size / 1e6:.3g}M rows"
-            ours, peer = lap(rounds, OURS, every=INSTALLS), lap(rounds, "peer", every=INSTALLS)
-            dropped = lap(rounds, OURS, every=DROPS)
-            assert ours is not None
-            assert dropped is not None
-            made.append(row(f"{name}, install and answer, p50", "µs", ours, 1000.0, peer=NAME, peer_value=peer))
-            made.append(row(f"{name}, drop, p50", "µs", dropped, 1000.0, peer=NAME,
-                            peer_value=lap(rounds, "peer", every=DROPS)))  # fmt: skip
-            made.append(row(f"{name}, install : rebuild", "‰", _part(ours, load[OURS]), 0.5, peer=NAME,
-                            peer_value=None if peer is None else _part(peer, load["peer"])))  # fmt: skip
-            growth = {s: (t.bytes - first[s].bytes) / (count * chosen.rounds) for s, t in rounds[-1].items()}
-            made.append(row(f"{name}, memory kept an install", "B", growth[OURS], 0.0, peer=NAME,
-                            peer_value=growth.get("peer")))  # fmt: skip
+        first = rounds.pop(0)
+        name = f"query of {wanted} key{'s' if wanted > 1 else ''} over live {size / 1e6:.3g}M rows"
+        ours, peer = lap(rounds, OURS, every=INSTALLS), lap(rounds, "peer", every=INSTALLS)
+        dropped = lap(rounds, OURS, every=DROPS)
+        assert ours is not None
+        assert dropped is not None
+        growth = {s: (t.bytes - first[s].bytes) / (count * chosen.rounds) for s, t in rounds[-1].items()}
+        part = None if peer is None else _part(peer, load["peer"])
+        made += [
+            row(f"{name}, install and answer, p50", "µs", ours, 1000.0, peer=NAME, peer_value=peer),
+            row(f"{name}, drop, p50", "µs", dropped, 1000.0, peer=NAME, peer_value=lap(rounds, "peer", every=DROPS)),
+            row(f"{name}, install : rebuild", "‰", _part(ours, load[OURS]), 0.5, peer=NAME, peer_value=part),
+            row(f"{name}, memory kept an install", "B", growth[OURS], 0.0, peer=NAME, peer_value=growth.get("peer")),
+        ]
     return made
 
 

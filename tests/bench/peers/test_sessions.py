@@ -216,12 +216,12 @@ def test_paths_are_those_of_the_dictionary(
     start: Callable[[str], Ask], tmp_path: Path, session: str, hops: int
 ) -> None:
     random = np.random.default_rng(9)
-    edges = [((a, b), 0, 1) for a, b in random.integers(0, 5, (12, 2)).tolist()]
+    edges: list[Update] = [((a, b), 0, 1) for a, b in random.integers(0, 5, (12, 2)).tolist()]
     ask = start(session)
     assert ask("run", written(tmp_path / "edges", edges), 1).out == 0
     pairs = [((1, 2), 1, 1), ((3, 3), 1, 1), ((1, 2), 2, -1), ((0, 4), 2, 1), ((3, 3), 3, -1)]
     found = ask("query", written(tmp_path / "pairs", pairs), 2)
-    graph = Counter(row for row, _, _ in edges)
+    graph: Counter[Row] = Counter(row for row, _, _ in edges)
     wanted = changes_of(pairs, lambda standing: reached(hops, graph, standing))
     assert found.checksum == sum_of(wanted)[1]
     edge = edges[0][0]
@@ -229,7 +229,7 @@ def test_paths_are_those_of_the_dictionary(
     after = Counter(graph)
     after.subtract([edge])
     after[4, 4] += 1
-    standing = Counter({(0, 4): 1})
+    standing: Counter[Row] = Counter({(0, 4): 1})
     old, new = reached(hops, graph, standing), reached(hops, +after, standing)
     assert found.checksum == sum_of([(row, 9, new[row] - old[row]) for row in old.keys() | new.keys()])[1]
 
