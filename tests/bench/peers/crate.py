@@ -23,7 +23,7 @@ def build() -> Path | None:
     if cargo is None:
         sys.stderr.write("peer skipped: there is no cargo\n")
         return None
-    command = [cargo, "build", "--release", "--locked", "--quiet", "--target-dir", str(TARGET.resolve())]
+    command = [cargo, "build", "--release", "--quiet", "--target-dir", str(TARGET.resolve())]
     flags = {**os.environ, "RUSTFLAGS": "-C target-cpu=native"}
     if subprocess.run(command, cwd=CRATE, env=flags, check=False).returncode:
         sys.stderr.write("peer skipped: cargo could not build it\n")

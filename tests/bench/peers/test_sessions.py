@@ -26,7 +26,7 @@ Ask = Callable[[str, "Path | str", int], Told]
 
 def built() -> Path | None:
     """The peer's program, if it was built from the sources as they are."""
-    sources = [*CRATE.glob("src/*.rs"), CRATE / "Cargo.toml", CRATE / "Cargo.lock"]
+    sources = [*CRATE.glob("src/*.rs"), CRATE / "Cargo.toml"]
     fresh = BINARY.exists() and all(BINARY.stat().st_mtime >= path.stat().st_mtime for path in sources)
     return BINARY.resolve() if fresh else None
 
