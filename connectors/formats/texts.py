@@ -40,7 +40,8 @@ def numeric_image(kind: DataType, wire: Wire) -> Mapped | None:
     if wire.form is Form.DECIMAL_STRUCT:
         return lambda value: images.unscaled_text(images.unscaled(value["value"]), value["scale"])
     if wire.form is Form.INTEGER:
-        return str
+        # beyond 64 bits a parser gives the nearest double, whose digits are not the number's
+        return _whole
     if wire.form is Form.FLOAT and kind.precision is not None and kind.precision <= 15:
         return _short_decimal
     if wire.form is Form.FLOAT:

@@ -114,7 +114,8 @@ def _value(kind: DataType, value: Any) -> Any:
         _want(type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity"))
         return repr(float(value))
     if kind.kind in (Kind.DATE, Kind.TIMESTAMP):
-        _want(type(value) is int)
+        low, high = (-2440588, 2145031948) if kind.kind is Kind.DATE else (-(2**63), 2**63 - 1)
+        _want(type(value) is int and low <= value <= high)
         return value
     if kind.kind is Kind.TIMESTAMPTZ:
         moment = datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=UTC)

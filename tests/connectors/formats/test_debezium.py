@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from connectors.changes import Decoded, Heartbeat, SnapshotMark, TransactionMark
+from connectors.formats.columns import decoder
 from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.tables import ConfigurationRefused, Encodings, TableSpec
+from connectors.formats.tables import CannotDecode, ConfigurationRefused, Encodings, TableSpec
+from connectors.formats.wire import Form, Wire
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
-from engine.schema import Kind
+from engine.schema import DataType, Kind
 from tests.connectors.formats.events import carried, carried_key, envelope, field, messages, source, table
 
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -223,6 +225,15 @@ def test_a_configured_placeholder() -> None:
     (changes,) = decode(spec, values, unavailable_value="hex:676f6e65").changes
     assert changes.unchanged[1].tolist() == [True, False]
     assert changes.rows.column(1).to_pylist() == [None, PLACEHOLDER]
+
+
+@pytest.mark.parametrize("count", [1, 70])
+def test_a_whole_number_that_lost_its_digits_is_no_numeric(count: int) -> None:
+    """Beyond 64 bits the parser gives the nearest double: near is not enough for a numeric."""
+    made = decoder(DataType.parse("numeric(38,0)"), Wire(Form.INTEGER))
+    assert made.array([None, 2**63 - 1] * count).to_pylist() == [None, Decimal(2**63 - 1)] * count
+    with pytest.raises(CannotDecode, match="not an integer"):
+        made.array([float(2**64)] * count)
 
 
 def test_leaf_tables_fold_and_tables_that_share_a_topic_do_not_mix() -> None:
