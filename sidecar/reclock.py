@@ -1,8 +1,9 @@
 """Reclock alone mints epochs: it binds whole source transactions, in order, to consecutive epochs, durably.
 
-Always: a binding is on disk before `bind` returns it; one epoch is one transaction; after a restart the same transactions
-get the same epochs, because what the log says about epochs beyond the checkpoint is followed to the letter (also the
-interleaving of several sources). The runtime calls it; the log is one JSON line a run of epochs.
+Always: a binding is on disk before `settle` returns, which the runtime calls before a sink or a manifest may carry it;
+one epoch is one transaction; after a restart the same transactions get the same epochs, because what the log says about
+epochs beyond the checkpoint is followed to the letter (also the interleaving of several sources). The log is one JSON
+line a run of epochs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,10 +85,15 @@ def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int,
 
 
 class ReclockLog:
-    """The file of bindings: appended and synced; a torn last line is cut off when opened."""
+    """The file of bindings: appended and synced; a torn last line is cut off when opened.
 
-    def __init__(self, path: Path) -> None:
+    `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits.
+    """
+
+    def __init__(self, path: Path, executor: Executor | None = None) -> None:
         self._path = path
+        self._executor = executor
+        self._syncing: Future[None] | None = None
         self.bindings: list[Binding] = []
         good = 0
         data = path.read_bytes() if path.exists() else b""
@@ -104,19 +111,41 @@ class ReclockLog:
             os.ftruncate(self._file, good)
 
     def append(self, bindings: Sequence[Binding]) -> None:
-        """Write and sync. Raises ReclockError when the disk refuses."""
+        """Write, and begin to sync. Raises ReclockError when the disk refuses."""
+        self.settle()
         data = b"".join(b.line() for b in bindings)
         try:
             written = os.write(self._file, data)
-            os.fdatasync(self._file)
         except OSError as error:
-            raise ReclockError(f"cannot write the reclock log: {error.strerror}", file=self._path,
-                               hint="free disk space; nothing was published beyond the last binding") from error  # fmt: skip
+            raise self._refused(error) from error
         if written != len(data):
             raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
+        if self._executor is None:
+            self._sync()
+        else:
+            self._syncing = self._executor.submit(self._sync)
+
+    def settle(self) -> None:
+        """Wait until all that was appended is on disk. Raises ReclockError when the disk refuses."""
+        if self._syncing is not None:
+            syncing, self._syncing = self._syncing, None
+            syncing.result()
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> ReclockError:
+        return ReclockError(
+            f"cannot write the reclock log: {error.strerror}", file=self._path,
+            hint="free disk space; nothing was published beyond the last binding",
+        )  # fmt: skip
 
     def forget(self, before: int) -> None:
         """Drop bindings whose epochs are all < `before`, by writing the file anew and renaming it."""
+        self.settle()
         kept = [b for b in ReclockLog._read(self._path) if b.first + len(b.stamps) > before]
         fresh = self._path.with_suffix(".new")
         with fresh.open("wb") as file:
@@ -138,7 +167,10 @@ class ReclockLog:
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._file)
+        try:
+            self.settle()
+        finally:
+            os.close(self._file)
 
 
 class Reclock:
@@ -164,7 +196,7 @@ class Reclock:
         """Bind what `source` completed; `positions`: its next offsets once all of them are in.
 
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
-        with their transactions, in epoch order; they are durable.
+        with their transactions, in epoch order; they are durable once `settle` returns.
         """
         held = self._held.setdefault(source, deque())
         held.extend(transactions)
@@ -189,6 +221,10 @@ class Reclock:
         if fresh:
             self._log.append([b for b, _ in fresh])
         return out + fresh
+
+    def settle(self) -> None:
+        """Wait until everything bound is durable. Raises ReclockError when the disk refuses."""
+        self._log.settle()
 
     def _follow(self, binding: Binding) -> tuple[Binding, list[Transaction]] | None:
         """The transactions of a binding in the log, if they are all here again."""

@@ -127,7 +127,7 @@ class Runtime:
         return arrived
 
     def bind(self) -> list[tuple[Binding, list[Transaction]]]:
-        """Bind what became whole to epochs, durably."""
+        """Bind what became whole to epochs; `step` sees to it that they are durable before a sink carries them."""
         out = []
         for intake in self.parts.intakes:
             transactions = intake.assembler.complete()
@@ -153,6 +153,7 @@ class Runtime:
             last = binding.stamps[-1]
             self.sources[last.source] = SourceFrontier(binding.positions, last.lsn, last.commit_us)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
+        self.parts.reclock.settle()
         self._walks[epoch] = _Walk(newest, self._polled_at, now, self.parts.wall())
         self._emit(bound)
         self.parts.flow.advance_since(epoch)

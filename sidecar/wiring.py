@@ -268,7 +268,9 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         flow.restore(epoch + 1, batches)
         recover_errors(views, manifest, flow)
 
-    log = ReclockLog(generation.log)
+    syncing = ThreadPoolExecutor(1, thread_name_prefix="reclock")
+    closers.append(lambda: syncing.shutdown(wait=True))
+    log = ReclockLog(generation.log, syncing)
     closers.append(log.close)
     reclock = Reclock(log, epoch + 1)
     intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers)

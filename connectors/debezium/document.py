@@ -22,7 +22,7 @@ This page is generated (`python -m connectors.debezium.document docs/debezium.md
 ## Settings, why, and what each costs
 
 Values in braces are filled in: `{prefix}` is the source's `topic_prefix`; `{poll_ms}` is 10 unless told otherwise,
-`{heartbeat_ms}` 1000, `{linger_ms}` 0, `{partitions}` and `{replication}` 1.
+`{heartbeat_ms}` 1000, `{linger_ms}` 5, `{partitions}` and `{replication}` 1.
 
 | setting | value | why | what it costs |
 | --- | --- | --- | --- |

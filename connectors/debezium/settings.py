@@ -145,8 +145,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "producer.override.linger.ms",
         "{linger_ms}",
-        "a record leaves at once; Connect must allow it (connector.client.config.override.policy=All)",
-        "throughput: a bulk load is a third faster with 5 ms",
+        "the records of one poll, of all tables, leave in few requests; Connect must allow it "
+        "(connector.client.config.override.policy=All). With poll.interval.ms 20, instead of 0 with 5: at 200 "
+        "transactions/s on two shared cores the broker used 0.26 instead of 0.34 of a core, Connect 0.40 instead of 0.45",
+        "up to 5 ms of latency; 0 where nothing else needs the processor",
     ),
     Setting("producer.override.batch.size", "262144", "large batches under load", "256 kB a partition being written"),
     Setting("producer.override.compression.type", "{compression}", "fewer bytes on disk and wire", "a little CPU"),
@@ -199,7 +201,7 @@ class Tuning:
     """
 
     poll_ms: int = 10
-    linger_ms: int = 0
+    linger_ms: int = 5
     heartbeat_ms: int = 1000
     heartbeat: bool = True
     partitions: int = 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,34 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(ReclockError, match="No space left"):
         reclock.bind("a", [transaction(1, 1)], at(1))
+
+
+def test_bindings_are_durable_once_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed, synced = threading.Event(), threading.Event()
+
+    def sync(_: int) -> None:
+        allowed.wait(10)
+        synced.set()
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    with ThreadPoolExecutor(1) as executor:
+        reclock = Reclock(ReclockLog(tmp_path / "log", executor))
+        assert reclock.bind("a", [transaction(1, 1)], at(1))
+        assert not synced.is_set()
+        allowed.set()
+        reclock.settle()
+        assert synced.is_set()
+
+
+def test_a_disk_that_refuses_to_sync_is_named_before_anything_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with ThreadPoolExecutor(1) as executor:
+        reclock = Reclock(ReclockLog(tmp_path / "log", executor))
+        reclock.bind("a", [transaction(1, 1)], at(1))
+        with pytest.raises(ReclockError, match="Input/output error"):
+            reclock.settle()
