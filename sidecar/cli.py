@@ -104,6 +104,8 @@ def validate(
 def run(config: ConfigPath = DEFAULT, as_json: Json = False) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C; then drain and leave with 0."""
     with reported(as_json=as_json):
+        # pyarrow imports pandas at its first scalar: over 30 MB that nothing here uses.
+        sidecar.environment.forgo("pandas")
         from sidecar.hosts.local import serve
 
         serve(load(config), as_json=as_json)

@@ -1,4 +1,4 @@
-"""What must stand in the environment before numba is first imported: the cache of machine code, for the generic CPU.
+"""What must stand before libraries are first imported: numba's cache of machine code, and what they are to do without.
 
 Imported first by every entry point. What the user has set stays.
 """
@@ -6,8 +6,27 @@ Imported first by every entry point. What the user has set stays.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 
 from sidecar.devstack.cache import cache_folder
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
 os.environ.setdefault("NUMBA_CPU_NAME", "generic")
+
+
+class _Absent(MetaPathFinder):
+    """Finds nothing, and lets nobody else find `package`."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: object = None) -> None:  # noqa: ARG002
+        if fullname == self._package:
+            raise ModuleNotFoundError(f"this process does without {fullname}", name=fullname)
+
+
+def forgo(package: str) -> None:
+    """Let this process do without an optional package that libraries import wherever it is installed."""
+    sys.meta_path.insert(0, _Absent(package))
