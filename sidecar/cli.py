@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-import sidecar.environment  # noqa: F401 (first: numba reads it)
+import sidecar.environment
 from sidecar.config import load, load_for_replay
 from sidecar.console import show
 from sidecar.console.errors import fail, reported
