@@ -18,7 +18,7 @@ import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
-from sidecar.assembler import Transaction
+from sidecar.assembler import Mended, Transaction
 from sidecar.pending import Slice
 
 FORMAT = 1
@@ -236,10 +236,18 @@ class Reclock:
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
         for binding in self._log.bindings:
-            if binding.source == source:
+            if binding.source == source and binding.stamps[0].kind != "mended":
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
                         yield stamp.id, stamp.lsn
+
+    def mended(self, source: str) -> Mended:
+        """Where tables of a source that stood still go on: where the log has it, or after all that it has."""
+        ahead = [s for b in self._expected if b.source == source for s in b.stamps]
+        first = next((s.lsn for s in ahead if s.kind == "mended"), None)
+        if first is not None:
+            return Mended(first, exactly=True)
+        return Mended(max((s.lsn for s in ahead if s.kind == "transaction"), default=-1), exactly=False)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
