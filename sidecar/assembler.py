@@ -249,9 +249,10 @@ class TransactionAssembler:
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn = lsn
-        if slices:
-            out.append(Transaction("snapshot", -1, lsn, at, slices, self._stops.take_errors()))
-            self._given_us = at
+        if slices or self._stops.known:
+            # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
+            self._given_us = max(at, 0)
+            out.append(Transaction("snapshot", -1, max(lsn, 0), self._given_us, slices, self._stops.take_errors()))
         self._snapshot = Snapshot(self._tables)
         return True
 

@@ -197,6 +197,10 @@ class Reclock:
             run = self._follow_cut(binding, held)
         elif len(held) < len(binding.stamps):
             run = None
+        elif binding.stamps[0].kind == "snapshot" != held[0].kind:
+            # all of its rows were of tables that stood still, and there is no such table any more
+            stamp = binding.stamps[0]
+            run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
             for stamp, found in zip(binding.stamps, held, strict=False):
                 if (stamp.id, stamp.lsn) != (found.id, found.lsn) and stamp.kind != "snapshot":
