@@ -147,9 +147,21 @@ class Heartbeat:
 Mark = TransactionMark | SnapshotMark | VersionMark | Heartbeat
 
 
+class Event(NamedTuple):
+    """Whose change a record is: its transaction and order in it (-1 without metadata), or a row of the snapshot."""
+
+    transaction: int
+    order: int
+    lsn: int
+    snapshot: bool
+
+
 @dataclass(frozen=True)
 class Undecodable:
-    """A record that could not become a change, with the reason; its table stops there (P5). `value` is never shown."""
+    """A record that could not become a change, with the reason; its table stops there (P5). `value` is never shown.
+
+    `event`: what could be read of its envelope, or None where that is not readable either.
+    """
 
     table: str | None
     topic: str
@@ -157,6 +169,7 @@ class Undecodable:
     offset: int
     reason: str
     hint: str = ""
+    event: Event | None = None
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,19 @@ and held back from the positions by `pending_positions`. The reclock is the only
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from connectors.changes import Decoded, SnapshotMark, TableChanges, TransactionMark
+from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
 from engine.batch.updates import TRUNCATE
 from engine.errors import HeadraceError
-from sidecar.pending import Pending, Slice
+from sidecar.pending import Pending, Slice, runs
+from sidecar.snapshot import Snapshot
+from sidecar.stops import Holds, Stop, Stops, earliest
 
 MEMORY_OF_TRANSACTIONS = 1_000_000
 """How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
@@ -34,8 +35,9 @@ class ContinuityError(HeadraceError):
 class Transaction:
     """One whole source transaction, ready to become an epoch.
 
-    `kind`: transaction, snapshot, version, or cut (a source without metadata: what one poll brought). `id`: txId or
-    version, -1 for snapshots and cuts. `lsn`: of its END (version for Spark). `commit_us`: µs since 1970 UTC.
+    `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), or mended (what
+    stopped tables missed). `id`: txId or version, -1 for snapshots and cuts, -2 for mended. `lsn`: of its END (version for
+    Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class Transaction:
     lsn: int
     commit_us: int
     slices: tuple[Slice, ...]
+    errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,14 @@ class Waiting:
     id: int
     missing: Mapping[str, int]
     since_us: int
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it."""
+
+    lsn: int
+    exactly: bool
 
 
 class Assembler(Protocol):
@@ -73,74 +84,23 @@ class Assembler(Protocol):
     def finish(self) -> None:
         """Nothing more comes (a recording's end)."""
 
-    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
-        """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us."""
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """The tables that stand still."""
 
+    def stop(self, table: str, record: Undecodable, text: str) -> bool:
+        """A record of a table cannot be decoded: the table alone stops, `text` its error. False: not without the others."""
 
-def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
-    """The (start, stop) of each run of equal values."""
-    if len(lane) == 0:
-        return []
-    cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
-    edges = [0, *cuts.tolist(), len(lane)]
-    return itertools.pairwise(edges)
+    def skip(self, record: Undecodable) -> None:
+        """A record is passed over, at the user's word: where its event can be read, it counts as here."""
 
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None
+    ) -> None:
+        """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
 
-class _Snapshot:
-    """The initial snapshot while it is read. A connector killed in it begins again: rows of the tries are told apart by
-    their txId, the last STARTED voids the counts before it, and the last try is the one that counts."""
-
-    def __init__(self, tables: Mapping[str, str]) -> None:
-        self._tables = tables
-        self._tries: dict[int, list[TableChanges]] = {}
-        self._counts: dict[str, int] = {}
-        self.marks: list[SnapshotMark] = []
-        self.ended = False
-
-    def add(self, changes: TableChanges) -> None:
-        """Rows with a snapshot mark."""
-        ids = changes.transactions
-        for start, stop in runs(ids):
-            whole = start == 0 and stop == len(ids)
-            part = changes if whole else changes.take(np.arange(start, stop))
-            self._tries.setdefault(int(ids[start]), []).append(part)
-
-    def mark(self, mark: SnapshotMark) -> None:
-        """Progress, as Debezium notifies it."""
-        self.marks.append(mark)
-        if mark.status == "started":
-            self._counts.clear()
-            self.ended = False
-        elif mark.status == "table" and mark.table is not None and mark.rows is not None:
-            self._counts[mark.table] = mark.rows
-        elif mark.status in ("completed", "skipped"):
-            self.ended = True
-
-    def rows(self) -> list[TableChanges]:
-        """Everything that is held."""
-        return [c for chunks in self._tries.values() for c in chunks]
-
-    def _last(self) -> list[TableChanges]:
-        return max(self._tries.values(), key=lambda chunks: int(chunks[0].lsns[0]), default=[])
-
-    def missing(self) -> dict[str, int]:
-        """Table → rows of the last try still to come."""
-        expected: dict[str, int] = {}
-        for name, count in self._counts.items():
-            table = self._tables.get(name)
-            if table is not None:
-                expected[table] = expected.get(table, 0) + count
-        for changes in self._last():
-            if changes.table in expected:
-                expected[changes.table] -= len(changes)
-        return {t: n for t, n in expected.items() if n > 0}
-
-    def transaction(self) -> Transaction:
-        """The whole snapshot as one transaction; without slices where there was none."""
-        chunks = self._last()
-        lsn = max((int(c.lsns.max()) for c in chunks), default=-1)
-        at = max((int(c.timestamps.max()) for c in chunks), default=-1)
-        return Transaction("snapshot", -1, lsn, at, tuple(Slice(c, 0, len(c)) for c in chunks))
+        `stops`: tables that stood still then, whose partitions are read again from there.
+        """
 
 
 class TransactionAssembler:
@@ -160,15 +120,17 @@ class TransactionAssembler:
         self._ends: deque[TransactionMark] = deque()
         self._bound: dict[int, int] = {}
         self._bound_lsn = -1
-        self._snapshot = _Snapshot(self._tables)
+        self._stops = Stops(self._tables)
+        self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
+        self._given_us = -1
         self._loose: list[Slice] = []
         self._saw_end = self._finished = False
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for a second snapshot."""
         for changes in decoded.changes:
-            if len(changes):
+            if len(changes) and not self._stops.idle(changes.table):
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
@@ -195,11 +157,19 @@ class TransactionAssembler:
             if len(marked):
                 self._accept_marked(changes.take(marked))
             loose = changes.take(np.flatnonzero(~changes.metadata))
-            self._loose.extend(Slice(loose, a, b) for a, b in runs(loose.transactions))
+            slices = [Slice(loose, a, b) for a, b in runs(loose.transactions)]
+            stop = self._stops.collecting(changes.table)
+            if stop is None or stop.backlog is None:
+                self._loose += slices
+            else:
+                stop.backlog.add_loose(slices)
 
     def _accept_initial(self, rows: TableChanges) -> None:
+        stop = self._stops.collecting(rows.table)
         if self._snapshot_lsn is None:
             self._snapshot.add(rows)
+        elif stop is not None and stop.backlog is not None and stop.snapshot is not None:
+            stop.backlog.snapshot.add(rows)
         elif int(rows.lsns.max()) > self._snapshot_lsn:
             raise ContinuityError(
                 "a second snapshot began", table=rows.table, topic=rows.topic, partition=rows.partition,
@@ -216,6 +186,9 @@ class TransactionAssembler:
         of_runs = zip(ids[first].tolist(), changes.lsns[first].tolist(), starts, [*starts[1:], len(ids)], strict=True)
         for txid, lsn, start, stop in of_runs:
             if self._bound.get(txid, -1) >= lsn:
+                again = self._stops.collecting(table)
+                if again is not None:
+                    again.late(txid, self._bound[txid], Slice(changes, start, stop))
                 continue
             pending = self._pending.get(txid)
             if pending is None:
@@ -240,32 +213,99 @@ class TransactionAssembler:
     def complete(self) -> list[Transaction]:
         """The longest complete prefix: the snapshot, then transactions in the order of their ENDs, then unmarked rows."""
         out: list[Transaction] = []
-        if self._snapshot_lsn is None:
-            if not self._snapshot.ended or self._snapshot.missing():
-                return out
-            snapshot = self._snapshot.transaction()
-            self._snapshot_lsn = snapshot.lsn
-            if snapshot.slices:
-                out.append(snapshot)
-            self._snapshot = _Snapshot(self._tables)
+        if self._snapshot_lsn is None and not self._complete_snapshot(out):
+            return out
         while self._ends:
             end = self._ends[0]
             if end.lsn <= self._bound_lsn:
                 self._ends.popleft()
                 continue
+            if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
+                break
             pending = self._pending.get(end.transaction)
+            if self._stops.ailing:
+                self._stop_before(end, pending)
             if not self._is_whole(end, pending):
                 break
             self._ends.popleft()
-            slices = pending.whole() if pending else ()
-            self._check_truncates(slices)
-            self._pending.pop(end.transaction, None)
-            self._remember(end.transaction, end.lsn)
-            at = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
-            out.append(Transaction("transaction", end.transaction, end.lsn, at, slices))
+            out.append(self._give(end, self._pending.pop(end.transaction, None)))
+        if not self._ends:
+            self._stop_all(tuple(self._stops.ailing))
+        if self._stops.known:
+            self._mend(out)
         if self._loose:
-            out.extend(self._cut())
+            cuts = self._cut()
+            out += [replace(cut, errors=self._stops.take_errors()) for cut in cuts]
         return out
+
+    def _complete_snapshot(self, out: list[Transaction]) -> bool:
+        """Give the snapshot if it is whole; whether it is behind us."""
+        ailing = self._stops.ailing.items()
+        self._stop_all([t for t, (bad, _) in ailing if bad.event is None or bad.event.snapshot])
+        if not self._snapshot.ended or self._snapshot.missing():
+            return False
+        lsn, at = self._snapshot.stamp()
+        slices = tuple(Slice(c, 0, len(c)) for c in self._snapshot.last())
+        for stop in self._stops.known.values():
+            stop.snapshot = self._snapshot.told(stop.names)
+        self._snapshot_lsn = lsn
+        if slices or self._stops.known:
+            # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
+            self._given_us = max(at, 0)
+            out.append(Transaction("snapshot", -1, max(lsn, 0), self._given_us, slices, self._stops.take_errors()))
+        self._snapshot = Snapshot(self._tables)
+        return True
+
+    def _give(self, end: TransactionMark, pending: Pending | None) -> Transaction:
+        if self._stops.known:
+            self._stops.passed(end.transaction, end.lsn, end.counts, pending)
+        slices = pending.whole() if pending else ()
+        self._check_truncates(slices)
+        self._remember(end.transaction, end.lsn)
+        at = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
+        self._given_us = at
+        errors = self._stops.take_errors()
+        return Transaction("transaction", end.transaction, end.lsn, at, slices, errors)
+
+    def _stop_before(self, end: TransactionMark, pending: Pending | None) -> None:
+        """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
+        missing = self._missing(end, pending)
+        for table, (bad, _) in tuple(self._stops.ailing.items()):
+            of_run = [s for s in (pending.slices.get(table, ()) if pending else ()) if s.changes.topic == bad.topic]
+            here = [s for s in of_run if s.changes.partition == bad.partition]
+            if table in missing or any(int(s.changes.offsets[s.stop - 1]) > bad.offset for s in here):
+                self._stop_all((table,))
+
+    def _stop_all(self, tables: Sequence[str]) -> None:
+        for table in tables:
+            self._stops.stop(table, self._bound_lsn, self._withdraw(table), 0 if self._snapshot_lsn is None else None)
+
+    def _withdraw(self, table: str) -> Holds:
+        """Let go of what is here of a table and was not given; whence that is to be read again."""
+        holds: Holds = {}
+        for pending in self._pending.values():
+            earliest(holds, pending.slices.pop(table, ()))
+            pending.gaps.pop(table, None)
+        earliest(holds, self._snapshot.withdraw(table))
+        earliest(holds, [s for s in self._loose if s.changes.table == table])
+        self._loose = [s for s in self._loose if s.changes.table != table]
+        return holds
+
+    def _mend(self, out: list[Transaction]) -> bool:
+        """Give as one transaction what stopped tables missed; whether none of those read again waits for more."""
+        at = max(self._bound_lsn, self._snapshot_lsn or -1)
+        for stop in self._stops.failed():
+            self._withdraw(stop.table)
+        mended = None if at < self._stops.after else self._stops.mended()
+        if not mended:
+            return mended is not None
+        for stop in mended:
+            for slices in stop.backlog.by_transaction() if stop.backlog else ():
+                self._check_truncates(slices)
+        whole = tuple(s for stop in mended if stop.backlog for s in stop.backlog.slices())
+        self._given_us = max([self._given_us, *(int(s.changes.timestamps.max()) for s in whole)])
+        out.append(Transaction("mended", -2, at, self._given_us, whole, self._stops.take_errors()))
+        return True
 
     def _check_truncates(self, slices: Sequence[Slice]) -> None:
         """A leaf's TRUNCATE empties that leaf alone, and which rows are its own we do not know: all leaves or none."""
@@ -328,7 +368,7 @@ class TransactionAssembler:
         self._bound.pop(txid, None)
         self._bound[txid] = lsn
         self._bound_lsn = max(self._bound_lsn, lsn)
-        if len(self._bound) > MEMORY_OF_TRANSACTIONS:
+        if len(self._bound) > MEMORY_OF_TRANSACTIONS and not self._stops.known:
             del self._bound[next(iter(self._bound))]
 
     def pending_positions(self) -> dict[tuple[str, int], int]:
@@ -343,6 +383,11 @@ class TransactionAssembler:
             for slices in pending.slices.values():
                 for s in slices:
                     hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
+            for gaps in pending.gaps.values():
+                for place in gaps.values():
+                    hold(*place)
+        for bad, _ in self._stops.ailing.values():
+            hold(bad.topic, bad.partition, bad.offset)
         for c in self._snapshot.rows():
             hold(c.topic, c.partition, int(c.offsets[0]))
         for mark in self._snapshot.marks:
@@ -362,12 +407,52 @@ class TransactionAssembler:
             return None
         if self._ends:
             end = self._ends[0]
+            if self._stops.exactly and end.lsn > self._stops.after:
+                return Waiting("mended", -2, {s.table: s.missing for s in self.stops}, end.timestamp_us)
             missing = self._missing(end, self._pending.get(end.transaction))
             return Waiting("transaction", end.transaction, missing, end.timestamp_us) if missing else None
         return None
 
-    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
-        """Continue after these bound transactions (oldest first): their repetitions will be dropped."""
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """The tables that stand still, those read again among them."""
+        return tuple(self._stops.known.values())
+
+    def stop(self, table: str, record: Undecodable, text: str) -> bool:
+        """See `Assembler.stop`; the table stops before the first transaction that may have to do with the record."""
+        self._stops.met(table, record, text, self._bound_at(record.event))
+        return True
+
+    def _bound_at(self, event: Event | None) -> int | None:
+        """The LSN of the END of an event's transaction, -1 for a row of the snapshot, if it was given; else None."""
+        if event is None or event.snapshot:
+            return None if event is None or self._snapshot_lsn is None else -1
+        lsn = self._bound.get(event.transaction, -1)
+        return lsn if lsn >= event.lsn else None
+
+    def skip(self, record: Undecodable) -> None:
+        """See `Assembler.skip`."""
+        event, table = record.event, record.table
+        if event is None or table is None or self._stops.idle(table):
+            return
+        again, bound = self._stops.collecting(table), self._bound_at(event)
+        if event.snapshot and bound is None:
+            self._snapshot.gap(event.transaction, table)
+        elif event.snapshot and again is not None and again.backlog is not None:
+            again.backlog.snapshot.gap(event.transaction, table)
+        elif bound is not None and again is not None:
+            again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
+        elif bound is None and event.order >= 0:
+            gaps = self._pending.setdefault(event.transaction, Pending()).gaps.setdefault(table, {})
+            gaps.setdefault(event.order, (record.topic, record.partition, record.offset))
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None
+    ) -> None:
+        """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
+        that stood still are owed of them."""
+        where = mended or Mended(-1, exactly=False)
+        self._stops.resume(stops, where.lsn, exactly=where.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:
             if txid >= 0:

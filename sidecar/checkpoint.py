@@ -47,7 +47,8 @@ class ViewRecord:
 class Capture:
     """Everything a checkpoint holds, as of one moment between steps: every epoch ≤ `epoch` is in.
 
-    `topic_ids`: source → topic → the id of the topic that the positions are of.
+    `topic_ids`: source → topic → the id of the topic that the positions are of. `stopped`: source → its tables that
+    stand still; the positions of their topics are those from which they must be read again.
     """
 
     epoch: int
@@ -56,6 +57,7 @@ class Capture:
     views: Mapping[str, ViewRecord]
     tables: Mapping[str, Any] = field(default_factory=dict)
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    stopped: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Manifest:
     tables: Mapping[str, Any]
     program: str
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    stopped: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def json(self) -> bytes:
         """The file's bytes."""
@@ -93,6 +96,7 @@ class Manifest:
             "views": {n: {"fingerprint": v.fingerprint, "errors": dict(v.errors)} for n, v in self.views.items()},
             "tables": dict(self.tables),
             "topic_ids": {source: dict(ids) for source, ids in self.topic_ids.items()},
+            "stopped": {source: list(stops) for source, stops in self.stopped.items() if stops},
         }
         return json.dumps(body, indent=1).encode()
 
@@ -119,6 +123,7 @@ def read_manifest(path: Path) -> Manifest | None:
             body["tables"],
             body["program"],
             {source: dict(ids) for source, ids in body.get("topic_ids", {}).items()},
+            {source: list(stops) for source, stops in body.get("stopped", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
@@ -163,8 +168,9 @@ class CheckpointStore:
         if wrote:
             _sync_folder(self._generation.batches)
         manifest = Manifest(
-            capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids
-        )
+            capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
+            capture.stopped,
+        )  # fmt: skip
         replace_durably(self._generation.manifest, manifest.json())
         self._known = known
         self._sweep({f.name for fs in files.values() for f in fs})

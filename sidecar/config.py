@@ -69,6 +69,14 @@ class TableConfig(StrictModel):
         return Schema.of(columns, self.key)
 
 
+class SkipConfig(StrictModel):
+    """A record that is passed over if it cannot be decoded."""
+
+    topic: str = Field(min_length=1, description="its topic")
+    partition: int = Field(ge=0, description="its partition")
+    offset: int = Field(ge=0, description="its offset, as `headrace status` names it")
+
+
 class SourceConfig(StrictModel):
     """Where changes come from: the topics of a Debezium connector, or of Spark publishers."""
 
@@ -99,6 +107,17 @@ class SourceConfig(StrictModel):
     interval_handling_mode: Literal["string", "numeric"] = Field(
         default="string", description="Debezium's interval.handling.mode"
     )
+
+    skip: list[SkipConfig] = Field(
+        default_factory=list,
+        description="records of tables to go on without, where they cannot be decoded; their changes are lost to the views",
+    )
+
+    @model_validator(mode="after")
+    def _skip_is_of_debezium(self) -> SourceConfig:
+        if self.skip and self.type != "debezium":
+            raise ValueError("only records of a debezium source can be skipped: publish the version again")
+        return self
 
     @model_validator(mode="after")
     def _tables_once(self) -> SourceConfig:

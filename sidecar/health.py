@@ -21,7 +21,7 @@ class HttpError(HeadraceError):
 
 
 class Door:
-    """Serves what four callables say. `health` and `ready` give (is it so, why not)."""
+    """Serves what four callables say. `health` and `ready` give (is it so, why not, or what to know all the same)."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ def _handler(
             path = self.path.partition("?")[0]
             if path in ("/healthz", "/readyz"):
                 good, why = (health if path == "/healthz" else ready)()
-                self._answer(200 if good else 503, "text/plain", (("ok" if good else why) + "\n").encode())
+                self._answer(200 if good else 503, "text/plain", (("ok" + why if good else why) + "\n").encode())
             elif path == "/metrics":
                 self._answer(200, "text/plain; version=0.0.4", metrics())
             elif path == "/status":

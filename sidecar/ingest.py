@@ -22,11 +22,17 @@ from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.assembler import Assembler, Transaction
 from sidecar.pending import Slice
+from sidecar.stops import Stop
 from sidecar.unread import Unread
+
+REMEDY = "then start again, or name the record under `skip:` of the source to go on without it"
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 
 class UndecodableError(HeadraceError):
-    """A record could not become a change; its table stops there (P5)."""
+    """A record could not become a change; its table stops there, or all of its source where no table is known (P5)."""
 
     code = "undecodable"
 
@@ -46,7 +52,8 @@ class IntakeCounts:
 class Intake:
     """One source's door: its transport, its format, its assembler. Single writer: the runtime.
 
-    `tables_at`: topic → the declared tables whose records stand in it.
+    `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
+    decoded; `skipped`: those that were.
     """
 
     name: str
@@ -59,11 +66,14 @@ class Intake:
     counts: IntakeCounts = field(default_factory=IntakeCounts)
     unread: Callable[[], Sequence[Unread]] = tuple
     tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    skip: frozenset[Place] = frozenset()
+    skipped: list[Place] = field(default_factory=list)
+    _quiet: frozenset[str] = frozenset()
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrived within `timeout` seconds; whether anything did.
 
-        Raises UndecodableError for a record of a subscribed table that cannot be decoded.
+        Raises UndecodableError for a record that cannot be decoded and that no one table can stop for.
         """
         polled = self.source.poll(timeout)
         for messages in polled:
@@ -72,16 +82,63 @@ class Intake:
 
     def take(self, messages: Messages) -> None:
         """Decode one run of messages and hand it to the assembler."""
-        started = self.clock()
-        decoded = self.format.decode(messages)
-        self.counts.decode_seconds += self.clock() - started
         self.counts.runs += 1
         self.counts.events += len(messages)
         if len(messages):
             self.counts.newest_message_ms = max(self.counts.newest_message_ms, int(messages.timestamps[-1]))
+        if messages.topic in self._quiet:
+            return
+        started = self.clock()
+        decoded = self.format.decode(messages)
+        self.counts.decode_seconds += self.clock() - started
         for bad in decoded.undecodable:
-            self._refuse(bad)
+            self._meet(bad)
         self.assembler.accept(decoded)
+
+    def complete(self) -> list[Transaction]:
+        """The transactions that became whole; tables with a bad record stop here."""
+        here = self.source.positions() if self.assembler.stops else {}
+        for stop in self.assembler.stops:
+            bad = stop.record
+            stop.reached |= here.get(bad.topic, {}).get(bad.partition, 0) > bad.offset
+        out = self.assembler.complete()
+        self._quiet = frozenset()
+        if self.assembler.stops:
+            self._settle()
+        return out
+
+    def _settle(self) -> None:
+        """Note whence stopped tables must be read again, and which topics nobody reads meanwhile."""
+        here, idle = self.source.positions(), set()
+        for stop in self.assembler.stops:
+            idle |= {stop.table} if stop.backlog is None else set()
+            if not stop.settled:
+                stop.settled = True
+                for topic in self._topics_of(stop):
+                    for partition, offset in here.get(topic, {}).items():
+                        stop.holds.setdefault((topic, partition), offset)
+        self._quiet = frozenset(
+            t for t, tables in self.tables_at.items() if tables & idle == tables & self.subscribed != set()
+        )
+
+    def _topics_of(self, stop: Stop) -> set[str]:
+        return {stop.record.topic} | {topic for topic, tables in self.tables_at.items() if stop.table in tables}
+
+    def resume_holds(self, positions: Positions) -> None:
+        """The tables that stood still are read again from `positions`."""
+        for stop in self.assembler.stops:
+            stop.settled = True
+            for topic in self._topics_of(stop):
+                stop.holds |= {(topic, partition): offset for partition, offset in positions.get(topic, {}).items()}
+
+    def held(self, positions: Positions) -> Positions:
+        """`positions`, but those of stopped tables where they must be read again: a sink does not reflect more."""
+        out = {topic: dict(partitions) for topic, partitions in positions.items()}
+        for stop in self.assembler.stops:
+            for topic in self._topics_of(stop) & out.keys():
+                held = {p: stop.holds.get((topic, p)) for p in out[topic]}
+                out[topic] = {p: min(o, h) for p, o in out[topic].items() if (h := held[p]) is not None}
+        return out
 
     def lag(self) -> int:
         """Messages that are there and not read yet, as far as the source knows."""
@@ -89,14 +146,25 @@ class Intake:
         ends = self.source.high_watermarks()
         return sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items())
 
-    def _refuse(self, bad: Undecodable) -> None:
+    def _meet(self, bad: Undecodable) -> None:
+        """Stop the tables that a record may be of; raise where that is not enough."""
         tables = self.tables_at.get(bad.topic) if bad.table is None else frozenset((bad.table,))
-        if tables is None or tables & self.subscribed:
-            named = ", ".join(sorted(tables or ())) or None
-            raise UndecodableError(
-                bad.reason, source=self.name, table=named, topic=bad.topic, partition=bad.partition,
-                offset=bad.offset, hint=bad.hint or "mend the record's producer, or leave the table out of the source",
-            )  # fmt: skip
+        if tables is not None and not tables & self.subscribed:
+            return
+        place = (bad.topic, bad.partition, bad.offset)
+        if place in self.skip:
+            self.skipped.append(place)
+            self.assembler.skip(bad)
+            return
+        named = ", ".join(sorted(tables or ())) or None
+        hint = bad.hint or "mend the record's producer, or leave the table out of the source"
+        error = UndecodableError(
+            bad.reason, source=self.name, table=named, topic=bad.topic, partition=bad.partition, offset=bad.offset,
+            hint=hint if tables is None else f"{hint}; {REMEDY}",
+        )  # fmt: skip
+        stopped = [self.assembler.stop(t, bad, str(error)) for t in sorted((tables or frozenset()) & self.subscribed)]
+        if tables is None or not all(stopped):
+            raise error
 
     def positions(self) -> Positions:
         """Where to read on from, once everything that the assembler gave so far is in."""

@@ -6,7 +6,8 @@ assemblers call it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,21 +24,35 @@ class Slice(NamedTuple):
     stop: int
 
 
+def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
+    """The (start, stop) of each run of equal values."""
+    if len(lane) == 0:
+        return []
+    cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
+    edges = [0, *cuts.tolist(), len(lane)]
+    return itertools.pairwise(edges)
+
+
 @dataclass
 class Pending:
-    """What of one transaction is here, by table. `clean`: within each slice no event stands twice."""
+    """What of one transaction is here, by table. `clean`: within each slice no event stands twice.
+
+    `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table.
+    """
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     clean: bool = True
+    gaps: dict[str, dict[int, tuple[str, int, int]]] = field(default_factory=dict)
 
     def distinct(self, table: str) -> int:
         """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
-        slices = self.slices.get(table)
+        slices, gaps = self.slices.get(table), self.gaps.get(table)
         if not slices:
-            return 0
-        if len(slices) == 1 and self.clean:
+            return len(gaps or ())
+        if len(slices) == 1 and self.clean and not gaps:
             return slices[0].stop - slices[0].start
-        return len(np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices])))
+        orders = np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices]))
+        return len(orders) if not gaps else len(gaps.keys() | set(orders.tolist()))
 
     def whole(self) -> tuple[Slice, ...]:
         """All slices, repetitions taken out."""
@@ -45,12 +60,14 @@ class Pending:
             first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
             if len(first) == len(self.slices):
                 return tuple(first)
-        return tuple(s for slices in self.slices.values() for s in _first_copies(slices))
+        return tuple(s for slices in self.slices.values() for s in first_copies(slices, {}))
 
 
-def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
-    """The slices without later copies of an event: an order belongs to the offset at which it was first seen."""
-    seen: dict[int, tuple[int, int]] = {}
+def first_copies(slices: Sequence[Slice], seen: dict[int, tuple[int, int]]) -> list[Slice]:
+    """The slices without later copies of an event: an order belongs to the offset at which it was first seen.
+
+    `seen`: order → (partition, offset) of what came before, added to.
+    """
     out: list[Slice] = []
     for s in slices:
         offsets = s.changes.offsets[s.start : s.stop].tolist()

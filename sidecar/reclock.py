@@ -20,7 +20,7 @@ import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
-from sidecar.assembler import Transaction
+from sidecar.assembler import Mended, Transaction
 from sidecar.pending import Slice
 
 FORMAT = 1
@@ -233,6 +233,10 @@ class Reclock:
             run = self._follow_cut(binding, held)
         elif len(held) < len(binding.stamps):
             run = None
+        elif binding.stamps[0].kind == "snapshot" != held[0].kind:
+            # all of its rows were of tables that stood still, and there is no such table any more
+            stamp = binding.stamps[0]
+            run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
             for stamp, found in zip(binding.stamps, held, strict=False):
                 if (stamp.id, stamp.lsn) != (found.id, found.lsn) and stamp.kind != "snapshot":
@@ -272,10 +276,18 @@ class Reclock:
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
         for binding in self._log.bindings:
-            if binding.source == source:
+            if binding.source == source and binding.stamps[0].kind != "mended":
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
                         yield stamp.id, stamp.lsn
+
+    def mended(self, source: str) -> Mended:
+        """Where tables of a source that stood still go on: where the log has it, or after all that it has."""
+        ahead = [s for b in self._expected if b.source == source for s in b.stamps]
+        first = next((s.lsn for s in ahead if s.kind == "mended"), None)
+        if first is not None:
+            return Mended(first, exactly=True)
+        return Mended(max((s.lsn for s in ahead if s.kind == "transaction"), default=-1), exactly=False)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""

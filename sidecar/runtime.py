@@ -73,6 +73,7 @@ class Runtime:
     def __init__(self, parts: Parts, sources: Mapping[str, SourceFrontier], epoch: int) -> None:
         self.parts = parts
         self.sources: dict[str, SourceFrontier] = dict(sources)
+        self._read: dict[str, Positions] = {name: at.positions for name, at in sources.items()}
         self.epoch = epoch
         self.started = parts.wall()
         self.transactions = 0
@@ -130,7 +131,7 @@ class Runtime:
         """Bind what became whole to epochs; `step` sees to it that they are durable before a sink carries them."""
         out = []
         for intake in self.parts.intakes:
-            transactions = intake.assembler.complete()
+            transactions = intake.complete()
             if transactions:
                 out += self.parts.reclock.bind(intake.name, transactions, intake.positions())
         for binding, _ in out:
@@ -143,15 +144,20 @@ class Runtime:
         pairs = [(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)]
         for table, changes in upserts(pairs, self.parts.tables).items():
             self.parts.flow.push(table, changes)
+        for at, transaction in pairs:
+            for table in transaction.errors.keys() & self.parts.tables.keys():
+                self.parts.flow.push_errors(table, transaction.errors[table], at)
         epoch = bound[-1][0].first + len(bound[-1][0].stamps) - 1
         with self.parts.metrics.step_seconds.time():
             self.parts.flow.step(epoch + 1)
         self.epoch = epoch
         self.transactions += len(pairs)
         self.parts.metrics.epoch.set(epoch)
+        held = {i.name: i.held for i in self.parts.intakes}
         for binding, _ in bound:
             last = binding.stamps[-1]
-            self.sources[last.source] = SourceFrontier(binding.positions, last.lsn, last.commit_us)
+            self._read[last.source] = binding.positions
+            self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()
         self._walks[epoch] = _Walk(newest, self._polled_at, now, self.parts.wall())
@@ -201,7 +207,7 @@ class Runtime:
     def _released(self) -> bool:
         """Whether every source has passed what the sinks already hold; then nothing is held back any more."""
         for source, wanted in self.hold.items():
-            here = self.sources[source].positions if source in self.sources else {}
+            here = self._read.get(source, {})
             for topic, partitions in wanted.items():
                 if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
                     return False
@@ -254,7 +260,8 @@ class Runtime:
         fingerprints = self.parts.fingerprints
         views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
         ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
-        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids)
+        stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in self.parts.intakes}
+        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids, stopped)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()
@@ -268,7 +275,8 @@ class Runtime:
         for intake in self.parts.intakes:
             if intake.name in manifest.sources:
                 intake.source.commit(manifest.sources[intake.name].positions)
-        if self.parts.log_size() > LOG_BYTES:
+        stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
+        if self.parts.log_size() > LOG_BYTES and not stopped:
             self.parts.forget(manifest.epoch - LOG_EPOCHS)
         self._observe()
 
@@ -315,6 +323,7 @@ class Runtime:
     def ready(self) -> tuple[bool, str]:
         """Whether every sink has caught up with its sources once."""
         if self._caught_up:
-            return True, ""
+            stopped = [f"{i.name}: {s.text}" for i in self.parts.intakes for s in i.assembler.stops]
+            return True, "".join(f"\nstopped {text}" for text in stopped)
         waiting = self.waiting()
         return False, f"{waiting[0]} waits for {waiting[1]}" if waiting else "catching up"

@@ -6,14 +6,15 @@ nothing. The reclock is the only caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from connectors.changes import Decoded, VersionMark
+from connectors.changes import Decoded, Undecodable, VersionMark
 from engine.batch import key_lanes
-from sidecar.assembler import Transaction, Waiting, runs
-from sidecar.pending import Slice
+from sidecar.assembler import Mended, Transaction, Waiting
+from sidecar.pending import Slice, runs
+from sidecar.stops import Stop
 
 
 class VersionAssembler:
@@ -106,7 +107,21 @@ class VersionAssembler:
                 return Waiting("version", version, missing, at)
         return None
 
-    def resume(self, bound: Iterable[tuple[int, int]]) -> None:
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """None: a version is of all its tables or of none."""
+        return ()
+
+    def stop(self, table: str, record: Undecodable, text: str) -> bool:  # noqa: ARG002
+        """A table of a publisher does not stop without the others."""
+        return False
+
+    def skip(self, record: Undecodable) -> None:
+        """Nothing is passed over: a version without a row would not be that version."""
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None  # noqa: ARG002
+    ) -> None:  # fmt: skip
         """Continue after these versions."""
         self._given = max((v for v, _ in bound), default=self._given)
 

@@ -45,6 +45,7 @@ from sidecar.metrics import Metrics
 from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
+from sidecar.stops import Stop
 from sidecar.unread import Unread, unread
 from sidecar.versions import VersionAssembler
 from views import spec
@@ -350,14 +351,18 @@ def _open_intakes(
         assembler = make_assembler(source, mine)
         transport = make_source(settings, source, format_)
         closers.append(transport.close)
+        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
+        intake.tables_at = tables_at(source)
+        intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)
         recovered = manifest.sources.get(source.name) if manifest else None
-        if recovered is not None:
-            assembler.resume(reclock.bound_transactions(source.name, reclock.frontier))
+        if manifest is not None and recovered is not None:
+            stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]
+            bound = reclock.bound_transactions(source.name, reclock.frontier)
+            assembler.resume(bound, stops, reclock.mended(source.name))
+            intake.resume_holds(recovered.positions)
         transport.open(recovered.positions if recovered else {})
         if manifest is not None:
             check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
-        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
-        intake.tables_at = tables_at(source)
         intake.unread = partial(_unread, settings, source, intake, declared)
         intakes.append(intake)
     return intakes

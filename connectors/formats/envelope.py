@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import orjson
 
-from connectors.changes import Decoded, Messages, TableChanges, Undecodable
+from connectors.changes import Decoded, Event, Messages, TableChanges, Undecodable
 from connectors.formats.plans import Plan, declared_plan, learnt_plan
-from connectors.formats.rows import DATA_ERRORS, Run, build, concat
+from connectors.formats.rows import DATA_ERRORS, Run, build, concat, event_of
 from connectors.formats.shapes import Shape, Shapes
 from connectors.formats.tables import CannotDecode, Encodings, TableSpec
 from connectors.formats.typed import CHUNK, DOUBTS, Reader, read, reader
@@ -167,7 +167,10 @@ class EnvelopeDecoder:
         for segment in self._segments(messages, positions, docs, shapes):
             plan = segment.plan
             if plan.refusal is not None:
-                refused.extend(_undecodable(messages, i, plan.table, plan.refusal) for i in segment.positions)
+                refused.extend(
+                    _undecodable(messages, i, plan.table, plan.refusal, event_of(doc))
+                    for i, doc in zip(segment.positions, segment.docs, strict=True)
+                )
                 continue
             run = Run(messages, segment.positions, segment.docs, key_of)
             pieces.append((plan, build(plan, run, self._versions)))
@@ -259,18 +262,19 @@ class EnvelopeDecoder:
         return self._plans[route]
 
     def _at_fault(self, messages: Messages, position: int, error: BaseException) -> Undecodable:
-        table = None
+        table = event = None
         value = messages.values[position]
         try:
             doc = self._values.split(value or b"null")[1]
             table = self.table_of(f"{doc['source']['schema']}.{doc['source']['table']}")
+            event = event_of(doc)
         except DATA_ERRORS:
-            table = None
+            pass
         if isinstance(error, orjson.JSONDecodeError):
             error = CannotDecode("not JSON", "use Kafka Connect's JsonConverter for keys and values")
         if not isinstance(error, CannotDecode):
             error = CannotDecode(f"not a well-formed change event ({type(error).__name__})", "remove transforms")
-        return _undecodable(messages, position, table, error)
+        return _undecodable(messages, position, table, error, event)
 
 
 def _block(messages: Messages, low: int) -> int:
@@ -289,9 +293,11 @@ def _written(messages: Messages, low: int, high: int) -> tuple[list[int], list[b
     return [i for i in range(low, high) if messages.values[i] is not None], found
 
 
-def _undecodable(messages: Messages, position: int, table: str | None, error: CannotDecode) -> Undecodable:
+def _undecodable(
+    messages: Messages, position: int, table: str | None, error: CannotDecode, event: Event | None
+) -> Undecodable:
     offset = int(messages.offsets[position])
-    return Undecodable(table, messages.topic, messages.partition, offset, error.reason, error.hint)
+    return Undecodable(table, messages.topic, messages.partition, offset, error.reason, error.hint, event)
 
 
 def _merged(pieces: list[tuple[Plan, TableChanges]]) -> list[TableChanges]:

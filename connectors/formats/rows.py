@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from connectors.changes import Messages, TableChanges, lanes
+from connectors.changes import Event, Messages, TableChanges, lanes
 from connectors.formats.plans import Plan
 from connectors.formats.tables import CannotDecode
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Bools, Int64s, UInt8s
@@ -237,6 +237,17 @@ def _source_lanes(
     return (
         (transactions, lanes(count, -1), stamps, middle) if versions else (transactions, middle, stamps, lanes(count))
     )
+
+
+def event_of(doc: Mapping[str, Any]) -> Event | None:
+    """Whose change a document is that became none; None where even that cannot be read."""
+    try:
+        source, block = doc["source"], doc.get("transaction")
+        order = int(block["total_order"]) if block else -1
+        snapshot = SNAPSHOTS[source.get("snapshot")] == 1
+        return Event(_txid(source, block), order, int(_or(source.get("lsn"), -1)), snapshot)
+    except DATA_ERRORS:
+        return None
 
 
 def _txid(source: Mapping[str, Any], block: Any) -> int:

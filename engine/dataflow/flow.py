@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
+
 from engine.arrangement import Arranged
 from engine.batch.batch import Batch, DiffOverflow
 from engine.batch.updates import Upserts
@@ -17,7 +20,8 @@ from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import fingerprint_of
 from engine.dataflow.stateful import TableNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import QUIET
+from engine.operators.delta import QUIET, errors_at
+from engine.operators.expressions.columns import MESSAGE
 from engine.schema import Schema
 
 
@@ -46,6 +50,14 @@ class Dataflow(Graph):
     def push(self, table: str, upserts: Upserts) -> None:
         """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError, InvariantBroken."""
         self._tables[table].push(upserts, self.frontier)
+
+    def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
+        """Changes of a table's own errors at `epoch`, which the next step takes in: message → change of multiplicity.
+
+        They stay until they are taken back, whatever becomes of the rows. Raises KeyError.
+        """
+        texts, diffs = pa.array(list(errors), MESSAGE), np.array(list(errors.values()), np.int64)
+        self._tables[table].push_errors(errors_at(texts, np.full(len(diffs), epoch, np.int64), diffs))
 
     def step(self, upper: int) -> None:
         """Take every change of the epochs before `upper` through all nodes, once each; then they are complete."""

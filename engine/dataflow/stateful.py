@@ -40,27 +40,38 @@ class TableNode(Node):
         self.trace = Trace(registry, name, fingerprint, schema, self.key)
         self._errors = Trace(registry, f"{name}-errors", f"{fingerprint}-errors", ERRORS, ())
         self._intake = Intake(name)
+        self._told: list[Updates] = []
 
     def push(self, upserts: Upserts, frontier: int) -> None:
         """Changes for later steps."""
         self._intake.push(upserts, frontier)
 
+    def push_errors(self, errors: Updates) -> None:
+        """Changes of the table's errors, of the epochs of the next step."""
+        self._told.append(errors)
+
     def step(self, lower: int, upper: int) -> None:
         """Turn the upserts of the step into updates, and insert those into the table's trace."""
         waiting = self._intake.take(upper)
-        if waiting is None:
+        told, self._told = self._told, []
+        if waiting is None and not told:
             self.delta = QUIET
             return
-        make = upsert if self._keyed else count_rows
-        self.trace.catch_up(lower)
-        errors = self._errors.snapshot(lower - 1) if len(self._errors.spine) else None
-        live = errors if errors is not None and len(errors) else None
-        delta = make(self.name, self.schema, self.trace.spine, waiting, lower - 1, live)
+        delta = QUIET if waiting is None else self._changed(waiting, lower)
+        if told:
+            delta = Delta(delta.rows, concat([delta.errors, *told]))
         if delta.rows is not None:
             self.trace.insert(delta.rows, upper)
         if delta.errors is not None:
             self._errors.insert(delta.errors, upper)
         self.delta = merged(delta)
+
+    def _changed(self, waiting: Upserts, lower: int) -> Delta:
+        make = upsert if self._keyed else count_rows
+        self.trace.catch_up(lower)
+        errors = self._errors.snapshot(lower - 1) if len(self._errors.spine) else None
+        live = errors if errors is not None and len(errors) else None
+        return make(self.name, self.schema, self.trace.spine, waiting, lower - 1, live)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
         """The table at `as_of`, from its trace."""

@@ -63,7 +63,8 @@ def unfilled(name: str, schema: Schema, touched: Touched, live: Updates | None) 
         parts.append(errors_at(messages.take(pa.array(groups[at])), epochs[at], diffs[at]))
         seen |= pc.is_in(texts, messages).to_numpy(zero_copy_only=False)
     if live is not None and touched.truncated is not None:
-        gone = np.flatnonzero(~seen)
+        own = pc.starts_with(texts, _head(name)).to_numpy(zero_copy_only=False)
+        gone = np.flatnonzero(own & ~seen)
         when = np.full(len(gone), touched.truncated, np.int64)
         parts.append(errors_at(texts.take(pa.array(gone)), when, -live.diffs[gone]))
     return concat(parts)
@@ -85,11 +86,16 @@ def _of_bad_keys(touched: Touched) -> Touched:
     )
 
 
+def _head(name: str) -> str:
+    """With what every message of these begins, and no other error of the table."""
+    return f"table {name}: the unchanged value of column "
+
+
 def _message(name: str, schema: Schema, column: int) -> tuple[str, str]:
     """What stands before and after the key's values."""
     key = ", ".join(schema.columns[k].name for k in schema.key or ())
-    lacking = f"the unchanged value of column {schema.columns[column].name} was not sent"
-    return f"table {name}: {lacking}, and its key ({key}) = (", ") has no earlier row"
+    lacking = f"{_head(name)}{schema.columns[column].name} was not sent"
+    return f"{lacking}, and its key ({key}) = (", ") has no earlier row"
 
 
 def _shown(keys: pa.RecordBatch) -> pa.Array:

@@ -70,6 +70,13 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
               ("arrangement", "updates", "memory", "readers", "views"), arrangements),
         table("Sinks", ("sink", "epoch", "epochs behind"), sinks),
     ]  # fmt: skip
+    stopped = [
+        (s["name"], t["table"], f"{t['missing']} events", t["error"])
+        for s in status["sources"]
+        for t in s.get("stopped", ())
+    ]
+    if stopped:
+        tables.append(table("Tables that stand still", ("source", "table", "still to be read", "why"), stopped))
     if unread:
         tables.append(table("In the source and in no view", ("source", "table or column", "why"), unread))
     return tables

@@ -160,6 +160,20 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         "positions": intake.source.positions(),
         "lag": intake.lag(),
         "unread": [{"what": one.what, "why": one.why} for one in intake.unread()],
+        "stopped": [
+            {
+                "table": s.table,
+                "topic": s.record.topic,
+                "partition": s.record.partition,
+                "offset": s.record.offset,
+                "error": s.text,
+                "reading": s.backlog is not None,
+                "missing": s.missing,
+                "held": {t: {p: o for (u, p), o in sorted(s.holds.items()) if u == t} for t in {t for t, _ in s.holds}},
+            }
+            for s in intake.assembler.stops
+        ],
+        "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.skipped],
         "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
     }
 

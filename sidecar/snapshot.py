@@ -1,0 +1,102 @@
+"""The initial snapshot of a source while it is read, until every table's scan is here.
+
+Always: a connector killed in it begins again: rows of the tries are told apart by their txId, the last STARTED voids the
+counts before it, and the last try is the one that counts. The assembler calls it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from connectors.changes import SnapshotMark, TableChanges
+from sidecar.pending import runs
+
+
+class Snapshot:
+    """One initial snapshot. `tables`: by name as notifications spell it, each to the table it belongs to.
+
+    `ended`: the source said that it is over. `floor`: the LSN of rows that were withdrawn, -1 for none.
+    """
+
+    def __init__(self, tables: Mapping[str, str]) -> None:
+        self._tables = tables
+        self._tries: dict[int, list[TableChanges]] = {}
+        self._counts: dict[str, int] = {}
+        self._gaps: dict[int, Counter[str]] = {}
+        self.marks: list[SnapshotMark] = []
+        self.ended = False
+        self.floor = -1
+
+    def add(self, changes: TableChanges) -> None:
+        """Rows with a snapshot mark."""
+        ids = changes.transactions
+        for start, stop in runs(ids):
+            whole = start == 0 and stop == len(ids)
+            part = changes if whole else changes.take(np.arange(start, stop))
+            self._tries.setdefault(int(ids[start]), []).append(part)
+
+    def mark(self, mark: SnapshotMark) -> None:
+        """Progress, as Debezium notifies it."""
+        self.marks.append(mark)
+        if mark.status == "started":
+            self._counts.clear()
+            self.ended = False
+        elif mark.status == "table" and mark.table is not None and mark.rows is not None:
+            self._counts[mark.table] = mark.rows
+        elif mark.status in ("completed", "skipped"):
+            self.ended = True
+
+    def gap(self, transaction: int, table: str) -> None:
+        """A row that is passed over: it counts as read."""
+        self._gaps.setdefault(transaction, Counter())[table] += 1
+
+    def rows(self) -> list[TableChanges]:
+        """Everything that is held."""
+        return [c for chunks in self._tries.values() for c in chunks]
+
+    def withdraw(self, table: str) -> list[TableChanges]:
+        """Take a table's rows out; the snapshot goes on without them."""
+        gone = [c for c in self.rows() if c.table == table]
+        kept = {t: [c for c in chunks if c.table != table] for t, chunks in self._tries.items()}
+        self.floor = max([self.floor, *(int(c.lsns.max()) for c in gone)])
+        self._tries = {t: chunks for t, chunks in kept.items() if chunks}
+        return gone
+
+    def told(self, names: Iterable[str]) -> int:
+        """How many rows the tables so named have, as far as it was said."""
+        return sum(self._counts.get(name, 0) for name in names)
+
+    def last(self) -> list[TableChanges]:
+        """The rows of the last try."""
+        return max(self._tries.values(), key=lambda chunks: int(chunks[0].lsns[0]), default=[])
+
+    def counted(self) -> Counter[str]:
+        """Table → rows that the last try has brought, those passed over among them."""
+        rows = self.last()
+        gaps = self._gaps.values() if not rows else [self._gaps.get(int(rows[0].transactions[0]), Counter())]
+        found: Counter[str] = Counter()
+        for each in gaps:
+            found.update(each)
+        for changes in rows:
+            found[changes.table] += len(changes)
+        return found
+
+    def missing(self) -> dict[str, int]:
+        """Table → rows of the last try still to come."""
+        expected: dict[str, int] = {}
+        for name, count in self._counts.items():
+            table = self._tables.get(name)
+            if table is not None:
+                expected[table] = expected.get(table, 0) + count
+        counted = self.counted()
+        missing = {t: n - counted[t] for t, n in expected.items()}
+        return {t: n for t, n in missing.items() if n > 0}
+
+    def stamp(self) -> tuple[int, int]:
+        """(LSN, µs since 1970 UTC) of the rows of the last try; -1 where there are none."""
+        rows = self.last()
+        lsn = max([self.floor, *(int(c.lsns.max()) for c in rows)])
+        return lsn, max((int(c.timestamps.max()) for c in rows), default=-1)
