@@ -27,7 +27,7 @@ class Dataflow(Graph):
     def __init__(self) -> None:
         super().__init__()
         self._tables: dict[str, TableNode] = {}
-        self._outputs: list[Output] = []
+        self._outputs: dict[Output, None] = {}
 
     def table(self, name: str, schema: Schema) -> Collection:
         """The input of a table; with a key, upserts meet its own arrangement; without one it is a multiset.
@@ -40,11 +40,13 @@ class Dataflow(Graph):
         if known is not None and known.fingerprint != fingerprint:
             raise InvariantBroken("a table was declared twice, differently", table=name)
         node = self.intern(fingerprint, lambda: TableNode(fingerprint, self.registry, name, schema))
-        self._tables[name] = node
+        if known is None:
+            self._tables[name] = node
+            self.retain(node)
         return Collection(self, node, node.schema)
 
     def push(self, table: str, upserts: Upserts) -> None:
-        """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError, InvariantBroken."""
+        """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError for no table, InvariantBroken."""
         self._tables[table].push(upserts, self.frontier)
 
     def step(self, upper: int) -> None:
@@ -56,7 +58,7 @@ class Dataflow(Graph):
             return
         self.hydrate()
         self.forget_restored()
-        for node in self._nodes:
+        for node in self._known.values():
             node.step(lower, upper)
         self.frontier = upper
         for output in self._outputs:
@@ -66,7 +68,7 @@ class Dataflow(Graph):
 
     def exert(self, fuel: int) -> None:
         """Spend about `fuel` updates of merging on each arrangement while there is nothing else to do."""
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in () if node.failed else node.traces():
                 try:
                     trace.spine.exert(fuel)
@@ -76,7 +78,7 @@ class Dataflow(Graph):
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch` (at most the last complete epoch)."""
         since = min(epoch, self.frontier - 1)
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in node.traces():
                 trace.advance(since)
 
@@ -87,7 +89,7 @@ class Dataflow(Graph):
         """
         self.hydrate()
         lost = set()
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in node.traces():
                 if node.failed:
                     lost.add(trace.name)
@@ -111,14 +113,19 @@ class Dataflow(Graph):
 
     def add_output(self, output: Output) -> Output:
         """Called by `Collection.output`."""
-        self._outputs.append(output)
+        self.check_stands(output.collection.node)
+        self._outputs[output] = None
+        self.retain(output.collection.node)
         return output
 
     def drop(self, output: Output) -> None:
-        """A view goes; nodes and arrangements that no other output and no table needs go with it."""
-        self._outputs.remove(output)
-        roots = [o.collection.node for o in self._outputs]
-        self.drop_unread([output.collection.node], [*roots, *self._tables.values()])
+        """A view goes; nodes and arrangements that nothing else reads go with it. Raises KeyError if it went before."""
+        del self._outputs[output]
+        self.let_go(output.collection.node)
+
+    def drop_table(self, name: str) -> None:
+        """A table takes no more changes; it goes with the last plan that reads it. Raises KeyError for no table."""
+        self.let_go(self._tables.pop(name))
 
 
 __all__ = ["Collection", "Dataflow", "Output"]

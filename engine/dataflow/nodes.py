@@ -59,10 +59,12 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
     `failed`: a multiplicity overflowed here or in an input, and what the node keeps is no longer to be used.
+    `readers`: how many read it; the graph counts them.
     """
 
     label = "node"
     failed = False
+    readers = 0
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
