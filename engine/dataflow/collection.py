@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
-from engine.batch.layout import Layout
+from engine.batch.layout import Layout, layout_of
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
@@ -194,7 +194,7 @@ class Collection:
 
         Raises NotFaithful.
         """
-        layout = Layout(self.schema, ())
+        layout = layout_of(self.schema, ())
         try:
             return canonical(self.flow.content(self.node, as_of), layout)
         except DiffOverflow:
@@ -211,7 +211,7 @@ class Output:
     def __init__(self, name: str, collection: Collection) -> None:
         self.name = name
         self.collection = collection
-        self._layout = Layout(collection.schema, ())
+        self._layout = layout_of(collection.schema, ())
         self._pending: list[Delta] = []
         self._failed = False
 
@@ -244,7 +244,7 @@ class Output:
         return self.collection.snapshot(as_of)
 
 
-_ERRORS = Layout(ERRORS, ())
+_ERRORS = layout_of(ERRORS, ())
 
 
 def canonical(delta: Delta, layout: Layout) -> tuple[Updates, Updates]:

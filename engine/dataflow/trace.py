@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.arrangement import Arranged, Registry, arrangement_name
 from engine.batch.batch import Batch
 from engine.batch.description import Description
-from engine.batch.layout import Layout
+from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.errors import InvariantBroken
 from engine.kernels.reduce import all_within
@@ -33,7 +33,7 @@ class Trace:
         order: tuple[int, ...] = (),
     ) -> None:
         self._registry = registry
-        self.layout = Layout(schema, key, order)
+        self.layout = layout_of(schema, key, order)
         name = arrangement_name(f"{label}-{collection[:20]}", key, order)
         self.arranged: Arranged = registry.add(collection, self.layout, name)
         self._handle = self.arranged.hold("self")

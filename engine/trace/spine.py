@@ -194,7 +194,7 @@ class Spine:
 
     def _seen(self) -> View:
         if self._view is None:
-            self._view = View.of(self.layout, tuple(self._batches))
+            self._view = View.of(self.layout, tuple(batch for batch in self._batches if len(batch)))
         return self._view
 
     def _widen(self, at: int, upper: Frontier) -> None:
