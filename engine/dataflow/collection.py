@@ -200,6 +200,17 @@ class Collection:
         except DiffOverflow:
             return canonical(Delta(None, overflowed(as_of)), layout)
 
+    def changes(self, lower: int, upper: int) -> tuple[Updates, Updates]:
+        """(rows, errors) that changed at the epochs [lower, upper), which are complete: as an `Output` would give them.
+
+        Read from the traces, of which all must have their since before `lower`: see `Dataflow.read`. Raises NotFaithful.
+        """
+        layout = layout_of(self.schema, ())
+        try:
+            return canonical(self.flow.changes(self.node, lower, upper), layout)
+        except DiffOverflow:
+            return canonical(Delta(None, overflowed(lower)), layout)
+
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""
         return self.flow.add_output(Output(name, self))  # type: ignore[attr-defined, no-any-return]

@@ -15,6 +15,7 @@ from engine.batch.updates import Upserts
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import fingerprint_of
+from engine.dataflow.reading import Reading
 from engine.dataflow.stateful import TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET
@@ -117,6 +118,13 @@ class Dataflow(Graph):
         self._outputs[output] = None
         self.retain(output.collection.node)
         return output
+
+    def read(self, collection: Collection, reader: str, since: int | None = None) -> Reading:
+        """Hold `collection` for questions at epochs ≥ `since`; without it at the last complete epoch, or 0.
+
+        Raises NotFaithful where that is compacted already.
+        """
+        return Reading(collection, reader, max(self.frontier - 1, 0) if since is None else since)
 
     def drop(self, output: Output) -> None:
         """A view goes; nodes and arrangements that nothing else reads go with it. Raises KeyError if it went before."""

@@ -16,7 +16,7 @@ from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.nodes import Memo, Node, fingerprint_of
 from engine.dataflow.stateful import ArrangeNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import Delta
+from engine.operators.delta import QUIET, Delta
 from engine.trace.spine import NotFaithful
 
 N = TypeVar("N", bound=Node)
@@ -70,6 +70,15 @@ class Graph:
             raise NotFaithful("the epoch is not complete", as_of=as_of, frontier=self.frontier, hint=hint)
         self.hydrate()
         return node.content(as_of, {})
+
+    def changes(self, node: Node, lower: int, upper: int) -> Delta:
+        """Updates of a node at the epochs [lower, upper), each at its own. Raises as `content` does."""
+        self.check_stands(node)
+        if upper > self.frontier:
+            hint = "ask before the frontier"
+            raise NotFaithful("the epoch is not complete", window_upper=upper, frontier=self.frontier, hint=hint)
+        self.hydrate()
+        return QUIET if lower >= upper else node.changes(lower, upper, {})
 
     def hydrate(self) -> None:
         """Bring the arrangements made since the last step to the frontier, from the live ones.

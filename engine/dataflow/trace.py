@@ -81,9 +81,18 @@ class Trace:
         self.catch_up(as_of + 1)
         return self.spine.snapshot(as_of)
 
+    def window(self, lower: int, upper: int) -> Updates:
+        """The updates of the epochs [lower, upper), which are complete. Raises NotFaithful unless since < lower."""
+        self.catch_up(upper)
+        return self.spine.window(lower, upper)
+
+    def covers(self, as_of: int) -> bool:
+        """True if `as_of` does not lie before since."""
+        return as_of >= self.spine.since.epoch
+
     def check_faithful(self, as_of: int) -> None:
         """Raises NotFaithful if `as_of` lies before since."""
-        if as_of < self.spine.since.epoch:
+        if not self.covers(as_of):
             self.spine.snapshot(as_of)
 
     def advance(self, since: int) -> None:
