@@ -1,7 +1,8 @@
 """Arranged: one collection indexed once, and the handles by which its readers hold it.
 
 Always: the spine's since is the meet of its handles' since, so that no reader loses what it may still ask; with no
-handle left it stands still until the registry drops it. Called by dataflows and the registry.
+handle left it stands still until the registry drops it. A reader that never asks for the past costs the others nothing,
+however many they are. Called by dataflows and the registry.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class TraceHandle:
         joined = CLOSED if since.closed else self._since.join(since)
         if joined != self._since:
             self._since = joined
-            self.arranged.settle()
+            self.arranged.moved(self)
 
     def release(self) -> None:
         """Let go; further calls change nothing."""
@@ -48,18 +49,29 @@ class TraceHandle:
 
 
 class Arranged:
-    """An arrangement: its `layout`, its trace `spine`, and a `name` that is stable over restarts."""
+    """An arrangement: its `layout`, its trace `spine`, and a `name` that is stable over restarts.
 
-    def __init__(self, layout: Layout, spine: Spine, name: str) -> None:
+    `collection`: what it indexes, as the registry knows it.
+    """
+
+    def __init__(self, layout: Layout, spine: Spine, name: str, collection: str) -> None:
         self.layout = layout
         self.spine = spine
         self.name = name
-        self._handles: list[TraceHandle] = []
+        self.collection = collection
+        self._handles: dict[TraceHandle, None] = {}
+        self._holding: dict[TraceHandle, None] = {}
+        """The handles that hold since, which those that never ask for the past do not."""
 
     @property
     def handles(self) -> tuple[TraceHandle, ...]:
         """The live handles, oldest first."""
         return tuple(self._handles)
+
+    @property
+    def read(self) -> bool:
+        """True while a handle is left."""
+        return bool(self._handles)
 
     @property
     def readers(self) -> tuple[str, ...]:
@@ -83,19 +95,28 @@ class Arranged:
         if not self.spine.since.before(at):
             raise InvariantBroken("the past was compacted", arrangement=self.name, asked=at, since=self.spine.since)
         handle = TraceHandle(self, reader, at)
-        self._handles.append(handle)
+        self._handles[handle] = None
+        if not at.closed:
+            self._holding[handle] = None
         return handle
 
-    def settle(self) -> None:
-        """Advance the spine to the meet of the handles' since."""
-        if not self._handles:
-            return
-        meet = self._handles[0].since
-        for handle in self._handles[1:]:
-            meet = meet.meet(handle.since)
-        self.spine.advance(meet)
+    def moved(self, handle: TraceHandle) -> None:
+        """Called when a handle gave up times."""
+        if handle.since.closed:
+            del self._holding[handle]
+        self._settle()
 
     def forget(self, handle: TraceHandle) -> None:
         """Called by a handle's release."""
-        self._handles.remove(handle)
-        self.settle()
+        del self._handles[handle]
+        if handle in self._holding:
+            del self._holding[handle]
+            self._settle()
+
+    def _settle(self) -> None:
+        """Advance the spine to the meet of the handles' since."""
+        meet = CLOSED
+        for handle in self._holding:
+            meet = meet.meet(handle.since)
+        if self._handles:
+            self.spine.advance(meet)

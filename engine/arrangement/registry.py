@@ -32,7 +32,7 @@ class Registry:
         at = (collection, layout.key, layout.order)
         if at in self._arranged:
             raise InvariantBroken("arranged twice", collection=collection, key=layout.key)
-        arranged = Arranged(layout, Spine(layout), name or arrangement_name(*at))
+        arranged = Arranged(layout, Spine(layout), name or arrangement_name(*at), collection)
         self._arranged[at] = arranged
         return arranged
 
@@ -46,11 +46,16 @@ class Registry:
     def release(self, handle: TraceHandle) -> bool:
         """Release `handle`; true if it was the last one and the arrangement was dropped."""
         handle.release()
-        return bool(self.drop_unread(handle.arranged))
+        arranged = handle.arranged
+        at = (arranged.collection, arranged.layout.key, arranged.layout.order)
+        if arranged.read or self._arranged.get(at) is not arranged:
+            return False
+        del self._arranged[at]
+        return True
 
-    def drop_unread(self, only: Arranged | None = None) -> tuple[str, ...]:
-        """Drop the arrangements (or just `only`) that no reader holds; their names."""
-        dropped = [at for at, a in self._arranged.items() if not a.handles and (only is None or a is only)]
+    def drop_unread(self) -> tuple[str, ...]:
+        """Drop the arrangements that no reader holds; their names."""
+        dropped = [at for at, a in self._arranged.items() if not a.read]
         return tuple(self._arranged.pop(at).name for at in dropped)
 
     def __iter__(self) -> Iterator[Arranged]:

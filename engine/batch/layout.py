@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -133,6 +133,12 @@ class Layout:
         high, low, _ = lanes_of(updates, self.image_plan)
         order = order_lane(updates.rows, self.order, self.order_types) if self.order else constant_lane(0, size)
         return hashes, constant_lane(0, size) if zero else checks, order, high, low
+
+
+@lru_cache(maxsize=4096)
+def layout_of(schema: Schema, key: tuple[int, ...], order: tuple[int, ...] = ()) -> Layout:
+    """The layout of these; the same object again, so that what it works out about itself is worked out once."""
+    return Layout(schema, key, order)
 
 
 _ZERO = np.zeros(1, np.uint64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -88,10 +89,7 @@ class Assembly:
     @classmethod
     def of(cls, schema: pa.Schema, columns: Sequence[int], lanes: Sequence[int] | None = None) -> Assembly:
         """Column k of the result is column `columns[k]` of the payloads that lane `lanes[k]` (without: 0) picks from."""
-        steps = np.zeros((len(columns), 3), np.int64)
-        for k, (column, field) in enumerate(zip(columns, schema, strict=True)):
-            steps[k] = (column, _width(field.type), 0 if lanes is None else lanes[k])
-        return cls(schema, steps, tuple((f.type, _width(f.type) < 0) for f in schema))
+        return _assembly(schema, tuple(columns), None if lanes is None else tuple(lanes))
 
     def rows(self, structs: Int64s, sources: Int64s, positions: Int64s) -> pa.RecordBatch:
         """Row k takes, for each lane, row `positions[lane, k]` of the payload at address `structs[sources[lane, k]]`.
@@ -109,6 +107,14 @@ class Assembly:
             types = self.types[start : start + stride]
             columns += _wrapped(types, pa.py_buffer(block), pa.py_buffer(data), places.tolist(), size)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@lru_cache(maxsize=4096)
+def _assembly(schema: pa.Schema, columns: tuple[int, ...], lanes: tuple[int, ...] | None) -> Assembly:
+    widths = [_width(kind) for kind in schema.types]
+    steps = np.array([columns, widths, lanes or [0] * len(columns)], np.int64).T
+    types = tuple((kind, width < 0) for kind, width in zip(schema.types, widths, strict=True))
+    return Assembly(schema, np.ascontiguousarray(steps), types)
 
 
 def _wrapped(

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
-from engine.batch.layout import Layout
+from engine.batch.layout import Layout, layout_of
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.graph import Graph
@@ -194,11 +194,22 @@ class Collection:
 
         Raises NotFaithful.
         """
-        layout = Layout(self.schema, ())
+        layout = layout_of(self.schema, ())
         try:
             return canonical(self.flow.content(self.node, as_of), layout)
         except DiffOverflow:
             return canonical(Delta(None, overflowed(as_of)), layout)
+
+    def changes(self, lower: int, upper: int) -> tuple[Updates, Updates]:
+        """(rows, errors) that changed at the epochs [lower, upper), which are complete: as an `Output` would give them.
+
+        Read from the traces, of which all must have their since before `lower`: see `Dataflow.read`. Raises NotFaithful.
+        """
+        layout = layout_of(self.schema, ())
+        try:
+            return canonical(self.flow.changes(self.node, lower, upper), layout)
+        except DiffOverflow:
+            return canonical(Delta(None, overflowed(lower)), layout)
 
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""
@@ -211,7 +222,7 @@ class Output:
     def __init__(self, name: str, collection: Collection) -> None:
         self.name = name
         self.collection = collection
-        self._layout = Layout(collection.schema, ())
+        self._layout = layout_of(collection.schema, ())
         self._pending: list[Delta] = []
         self._failed = False
 
@@ -244,7 +255,7 @@ class Output:
         return self.collection.snapshot(as_of)
 
 
-_ERRORS = Layout(ERRORS, ())
+_ERRORS = layout_of(ERRORS, ())
 
 
 def canonical(delta: Delta, layout: Layout) -> tuple[Updates, Updates]:

@@ -18,6 +18,7 @@ from engine.batch.updates import Upserts
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import fingerprint_of
+from engine.dataflow.reading import Reading
 from engine.dataflow.stateful import TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, errors_at
@@ -31,7 +32,7 @@ class Dataflow(Graph):
     def __init__(self) -> None:
         super().__init__()
         self._tables: dict[str, TableNode] = {}
-        self._outputs: list[Output] = []
+        self._outputs: dict[Output, None] = {}
 
     def table(self, name: str, schema: Schema) -> Collection:
         """The input of a table; with a key, upserts meet its own arrangement; without one it is a multiset.
@@ -44,11 +45,13 @@ class Dataflow(Graph):
         if known is not None and known.fingerprint != fingerprint:
             raise InvariantBroken("a table was declared twice, differently", table=name)
         node = self.intern(fingerprint, lambda: TableNode(fingerprint, self.registry, name, schema))
-        self._tables[name] = node
+        if known is None:
+            self._tables[name] = node
+            self.retain(node)
         return Collection(self, node, node.schema)
 
     def push(self, table: str, upserts: Upserts) -> None:
-        """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError, InvariantBroken."""
+        """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError for no table, InvariantBroken."""
         self._tables[table].push(upserts, self.frontier)
 
     def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
@@ -68,7 +71,7 @@ class Dataflow(Graph):
             return
         self.hydrate()
         self.forget_restored()
-        for node in self._nodes:
+        for node in self._known.values():
             node.step(lower, upper)
         self.frontier = upper
         for output in self._outputs:
@@ -78,7 +81,7 @@ class Dataflow(Graph):
 
     def exert(self, fuel: int) -> None:
         """Spend about `fuel` updates of merging on each arrangement while there is nothing else to do."""
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in () if node.failed else node.traces():
                 try:
                     trace.spine.exert(fuel)
@@ -88,7 +91,7 @@ class Dataflow(Graph):
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch` (at most the last complete epoch)."""
         since = min(epoch, self.frontier - 1)
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in node.traces():
                 trace.advance(since)
 
@@ -99,7 +102,7 @@ class Dataflow(Graph):
         """
         self.hydrate()
         lost = set()
-        for node in self._nodes:
+        for node in self._known.values():
             for trace in node.traces():
                 if node.failed:
                     lost.add(trace.name)
@@ -123,14 +126,26 @@ class Dataflow(Graph):
 
     def add_output(self, output: Output) -> Output:
         """Called by `Collection.output`."""
-        self._outputs.append(output)
+        self.check_stands(output.collection.node)
+        self._outputs[output] = None
+        self.retain(output.collection.node)
         return output
 
+    def read(self, collection: Collection, reader: str, since: int | None = None) -> Reading:
+        """Hold `collection` for questions at epochs ≥ `since`; without it at the last complete epoch, or 0.
+
+        Raises NotFaithful where that is compacted already.
+        """
+        return Reading(collection, reader, max(self.frontier - 1, 0) if since is None else since)
+
     def drop(self, output: Output) -> None:
-        """A view goes; nodes and arrangements that no other output and no table needs go with it."""
-        self._outputs.remove(output)
-        roots = [o.collection.node for o in self._outputs]
-        self.drop_unread([output.collection.node], [*roots, *self._tables.values()])
+        """A view goes; nodes and arrangements that nothing else reads go with it. Raises KeyError if it went before."""
+        del self._outputs[output]
+        self.let_go(output.collection.node)
+
+    def drop_table(self, name: str) -> None:
+        """A table takes no more changes; it goes with the last plan that reads it. Raises KeyError for no table."""
+        self.let_go(self._tables.pop(name))
 
 
 __all__ = ["Collection", "Dataflow", "Output"]

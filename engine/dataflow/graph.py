@@ -1,7 +1,9 @@
 """The graph of nodes: every plan once, in topological order, with the arrangements they share.
 
 Always: a node stands behind all of its inputs; equal plans (by fingerprint) are one node; a node made after the first
-step is fresh until hydrated, and nothing is stepped or asked while one is. Single writer: the `Dataflow`.
+step is fresh until hydrated, and nothing is stepped or asked while one is. Each node counts its readers (nodes, outputs,
+tables by name, holds) and goes with the last: making and dropping a plan costs what the plan is, whatever else stands.
+Single writer: the `Dataflow`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.nodes import Memo, Node, fingerprint_of
 from engine.dataflow.stateful import ArrangeNode
-from engine.operators.delta import Delta
+from engine.errors import InvariantBroken
+from engine.operators.delta import QUIET, Delta
 from engine.trace.spine import NotFaithful
 
 N = TypeVar("N", bound=Node)
@@ -25,18 +28,29 @@ class Graph:
     def __init__(self) -> None:
         self.frontier = 0
         self.registry = Registry()
-        self._nodes: list[Node] = []
         self._known: dict[str, Node] = {}
-        self._fresh: list[Node] = []
+        """In topological order: a node is made after its inputs."""
+        self._fresh: dict[Node, None] = {}
+        self._unread: dict[Node, int] = {}
+        """Nodes that nothing read so far, and the frontier at which they were made."""
         self._restored: Mapping[str, Sequence[Batch]] = {}
 
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
-        """The node of that plan, made if there is none; its traces resume from a checkpoint that knows them."""
+        """The node of that plan, made if there is none; its traces resume from a checkpoint that knows them.
+
+        Raises InvariantBroken if it stands on a plan that was dropped.
+        """
         found = self._known.get(fingerprint)
         if found is None:
-            found = self._known[fingerprint] = make()
-            self._nodes.append(found)
-            self._fresh.append(found)
+            found = make()
+            if not all(map(self._stands, found.inputs)):
+                found.release()
+                raise InvariantBroken("a dropped plan was built upon", node=found.label, hint="build all of it anew")
+            self._known[fingerprint] = found
+            self._unread[found] = self.frontier
+            self._fresh[found] = None
+            for node in found.inputs:
+                self.retain(node)
             self._resume(found)
         return found  # type: ignore[return-value]
 
@@ -48,13 +62,23 @@ class Graph:
     def content(self, node: Node, as_of: int) -> Delta:
         """Rows and errors of a node at `as_of`.
 
-        Raises NotFaithful before since and at epochs not complete, DiffOverflow.
+        Raises NotFaithful before since and at epochs not complete, DiffOverflow; InvariantBroken for a dropped plan.
         """
+        self.check_stands(node)
         if as_of >= self.frontier:
             hint = "ask before the frontier"
             raise NotFaithful("the epoch is not complete", as_of=as_of, frontier=self.frontier, hint=hint)
         self.hydrate()
         return node.content(as_of, {})
+
+    def changes(self, node: Node, lower: int, upper: int) -> Delta:
+        """Updates of a node at the epochs [lower, upper), each at its own. Raises as `content` does."""
+        self.check_stands(node)
+        if upper > self.frontier:
+            hint = "ask before the frontier"
+            raise NotFaithful("the epoch is not complete", window_upper=upper, frontier=self.frontier, hint=hint)
+        self.hydrate()
+        return QUIET if lower >= upper else node.changes(lower, upper, {})
 
     def hydrate(self) -> None:
         """Bring the arrangements made since the last step to the frontier, from the live ones.
@@ -63,7 +87,7 @@ class Graph:
         """
         if not self._fresh:
             return
-        fresh, self._fresh = self._fresh, []
+        fresh, self._fresh = self._fresh, {}
         if self.frontier == 0:
             return
         memo: Memo = {}
@@ -77,7 +101,8 @@ class Graph:
         """Continue at `frontier` with the arrangements of a checkpoint; nodes made later look there too."""
         self.frontier = frontier
         self._restored = batches
-        for node in self._nodes:
+        self._unread = dict.fromkeys(self._unread, frontier)
+        for node in self._known.values():
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
@@ -90,16 +115,38 @@ class Graph:
         if self._restored:
             self._restored = {}
 
-    def drop_unread(self, candidates: Iterable[Node], roots: Iterable[Node]) -> None:
-        """Drop those of `candidates`' plans that no plan of `roots` needs."""
-        kept = reachable(roots)
-        gone = {n for n in reachable(candidates) if n not in kept}
-        for node in reversed(self._nodes):
-            if node in gone:
+    def check_stands(self, node: Node) -> None:
+        """Raises InvariantBroken for a node that was dropped."""
+        if not self._stands(node):
+            raise InvariantBroken("a dropped plan was asked", node=node.label, hint="build it anew")
+
+    def _stands(self, node: Node) -> bool:
+        return self._known.get(node.fingerprint) is node
+
+    def retain(self, node: Node) -> None:
+        """One reader more."""
+        node.readers += 1
+        self._unread.pop(node, None)
+
+    def let_go(self, node: Node) -> None:
+        """One reader less: without any the node goes, and lets its inputs go.
+
+        So do nodes that a step found unread: nothing was made of them since.
+        """
+        todo = [node]
+        for unread, made in self._unread.items():
+            if made < self.frontier:
+                unread.readers = 1
+                todo.append(unread)
+        while todo:
+            node = todo.pop()
+            node.readers -= 1
+            if not node.readers:
                 node.release()
                 del self._known[node.fingerprint]
-        self._nodes = [n for n in self._nodes if n not in gone]
-        self._fresh = [n for n in self._fresh if n not in gone]
+                self._fresh.pop(node, None)
+                self._unread.pop(node, None)
+                todo += node.inputs
 
 
 def reachable(roots: Iterable[Node]) -> set[Node]:

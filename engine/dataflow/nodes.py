@@ -25,7 +25,7 @@ from engine.operators.linear import filter_rows, project
 from engine.schema import Schema
 
 Memo = dict["Node", Delta]
-"""Content of nodes at one epoch, while a question is answered."""
+"""Content of nodes at one epoch, or their changes of one window, while a question is answered."""
 
 OVERFLOWED = (
     "a row's multiplicity does not fit 64 bits: the view stands still until there are fewer copies of the row and "
@@ -59,10 +59,12 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
     `failed`: a multiplicity overflowed here or in an input, and what the node keeps is no longer to be used.
+    `readers`: how many read it; the graph counts them.
     """
 
     label = "node"
     failed = False
+    readers = 0
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
@@ -116,16 +118,50 @@ class Node:
             raise DiffOverflow
         found = memo.get(self)
         if found is None:
-            rows, errors = self.compute(as_of, memo)
-            found = Delta(
-                rows if rows is not None and len(rows) else None, errors if errors is not None and len(errors) else None
-            )
-            memo[self] = found
+            found = memo[self] = Delta(*map(_some, self.compute(as_of, memo)))
         return found
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """What `content` answers, from the inputs' content or from the node's own trace."""
         raise NotImplementedError
+
+    def errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """The errors of `content`, for those who need no more: where a node knows them, they cost no look at its rows."""
+        if self.failed:
+            raise DiffOverflow
+        found = memo.get(self)
+        return _some(self.compute_errors(as_of, memo)) if found is None else found.errors
+
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """What `errors` answers."""
+        return self.content(as_of, memo).errors
+
+    def changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The updates of the epochs [lower, upper), which are complete, each at its own epoch, not consolidated.
+
+        `memo`: of one window. Raises NotFaithful unless the epoch before `lower` can be asked too, DiffOverflow.
+        """
+        if self.failed:
+            raise DiffOverflow
+        found = memo.get(self)
+        if found is None:
+            found = memo[self] = Delta(*map(_some, self.compute_changes(lower, upper, memo)))
+        return found
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """What `changes` answers, from the inputs' changes or from the node's own trace.
+
+        Here: the difference of the contents at each epoch at which an input changes, which holds for any node.
+        """
+        inputs = [node.changes(lower, upper, memo) for node in self.inputs]
+        some = [updates.times for delta in inputs for updates in delta if updates is not None]
+        epochs = np.unique(np.concatenate([np.arange(lower, min(1, upper)), *some]))
+        parts: list[Delta] = []
+        for epoch in epochs.tolist():
+            before = self.content(epoch - 1, {}) if epoch else QUIET
+            for delta, sign in ((before, -1), (self.content(epoch, {}), 1)):
+                parts.append(Delta(*(_moved(updates, epoch, sign) for updates in delta)))
+        return Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Bring one's own traces to `frontier`, from the inputs' content; the inputs are hydrated already."""
@@ -138,6 +174,14 @@ class Node:
         """Let go of everything that is shared."""
 
 
+def _moved(updates: Updates | None, epoch: int, sign: int) -> Updates | None:
+    return None if updates is None else Updates(updates.rows, np.full(len(updates), epoch), updates.diffs * sign)
+
+
+def _some(updates: Updates | None) -> Updates | None:
+    return updates if updates is not None and len(updates) else None
+
+
 class StatelessNode(Node):
     """A node whose content is its delta function applied to its inputs' content."""
 
@@ -148,6 +192,10 @@ class StatelessNode(Node):
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The function of the inputs' content."""
         return self.of([node.content(as_of, memo) for node in self.inputs])
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The function of the inputs' changes."""
+        return self.of([node.changes(lower, upper, memo) for node in self.inputs])
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The delta that these deltas make; linear."""

@@ -77,6 +77,14 @@ class TableNode(Node):
         """The table at `as_of`, from its trace."""
         return Delta(self.trace.snapshot(as_of), self._errors.snapshot(as_of))
 
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:  # noqa: ARG002
+        """The table's errors, from their trace."""
+        return self._errors.snapshot(as_of)
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:  # noqa: ARG002
+        """What happened to the table, from its trace."""
+        return Delta(self.trace.window(lower, upper), self._errors.window(lower, upper))
+
     def hydrate(self, frontier: int, memo: Memo) -> None:  # noqa: ARG002
         """A table that no checkpoint knows begins empty."""
         for trace in self.traces():
@@ -94,7 +102,10 @@ class TableNode(Node):
 
 
 class ArrangeNode(Node):
-    """A collection indexed by a key for its readers; a table's own arrangement is taken as it is."""
+    """A collection indexed by a key for its readers; a table's own arrangement is taken as it is.
+
+    `_clean`: an epoch from which on it is known to be without errors; `_stained`: an epoch after which no error came or went.
+    """
 
     label = "arrange"
 
@@ -104,6 +115,8 @@ class ArrangeNode(Node):
         super().__init__(fingerprint, source.schema, [source])
         self.source = source
         self.key = key
+        self._clean: int | None = None
+        self._stained = 0
         self._own = not (isinstance(source, TableNode) and source.key == key and not order)
         if isinstance(source, TableNode) and not self._own:
             self.trace = source.trace
@@ -115,6 +128,8 @@ class ArrangeNode(Node):
         delta = self.source.delta
         if self._own and delta.rows is not None:
             self.trace.insert(delta.rows, upper)
+        if delta.errors is not None:
+            self._clean, self._stained = None, upper - 1
         return delta
 
     def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
@@ -122,13 +137,31 @@ class ArrangeNode(Node):
         return self.trace.layout.keys_of(rows), without_nulls(rows.rows, self.key)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The source's content."""
-        return self.source.content(as_of, memo)
+        """The source's content, its rows from the trace if that goes so far back."""
+        if not self._own or not self.trace.covers(as_of):
+            return self.source.content(as_of, memo)
+        return Delta(self.trace.snapshot(as_of), self.errors(as_of, memo))
+
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """The source's errors, which are not asked for again while there are known to be none."""
+        if self._clean is not None and as_of >= self._clean:
+            return None
+        errors = self.source.errors(as_of, memo)
+        if errors is None and as_of >= self._stained:
+            self._clean = as_of
+        return errors
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The source's changes."""
+        return self.source.changes(lower, upper, memo)
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Import the source's content at frontier - 1."""
+        self._stained = frontier - 1
         if self._own and not self.trace.loaded:
-            self.trace.fill(self.source.content(frontier - 1, memo).rows, frontier)
+            content = self.source.content(frontier - 1, memo)
+            self.trace.fill(content.rows, frontier)
+            self._clean = frontier - 1 if content.errors is None else None
 
     def traces(self) -> Sequence[Trace]:
         """The trace, unless it is the table's."""
@@ -153,6 +186,11 @@ class _Side:
         kept = tuple(sorted({*held, *arranged.key}))
         whole = len(kept) == len(arranged.schema.columns)
         self._slim = None if whole else columns_plan(arranged.schema.arrow, kept)
+
+    @property
+    def size(self) -> int:
+        """How many updates its trace holds."""
+        return len(self.arranged.trace.spine)
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
@@ -193,8 +231,11 @@ class JoinNode(Node):
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""
-        left, right = self._left.arranged.delta, self._right.arranged.delta
-        one = self._half(left.rows, self._left, self._right, Span(lower - 1, None))
+        return self._pairs(self._left.arranged.delta, self._right.arranged.delta, lower, None)
+
+    def _pairs(self, left: Delta, right: Delta, lower: int, upper: int | None) -> Delta:
+        """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further."""
+        one = self._half(left.rows, self._left, self._right, Span(lower - 1, upper))
         two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
         return merged(_both(one, two), left, right)
 
@@ -205,11 +246,21 @@ class JoinNode(Node):
         return join_trace(mine.probes(updates), other.arranged.trace.spine, span, joined)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The left side's content joined with the right trace at `as_of`."""
-        left, right = self._left.arranged.content(as_of, memo), self._right.arranged.content(as_of, memo)
-        self._right.arranged.trace.check_faithful(as_of)
-        pairs = self._half(left.rows, self._left, self._right, Span(as_of, as_of + 1))
-        return merged(pairs, left, right)
+        """The smaller side's content looked up in the other's trace at `as_of`, if that goes so far back."""
+        left, right = self._left, self._right
+        mine, other = (left, right) if left.size <= right.size else (right, left)
+        if not other.arranged.trace.covers(as_of):
+            mine, other = other, mine
+        other.arranged.trace.check_faithful(as_of)
+        pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
+        return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """As the steps of these epochs made them."""
+        left, right = self._left.arranged, self._right.arranged
+        for side in (left, right):
+            side.trace.check_faithful(max(lower - 1, 0))
+        return self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
 
     def release(self) -> None:
         """Stop reading both arrangements."""
@@ -276,9 +327,14 @@ class ReduceNode(Node):
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The results of the groups in the trace."""
-        upstream = self._source.content(as_of, memo)
         kept = self._trace.snapshot(as_of)
-        return merged(results_from(self._shape, kept), Delta(None, upstream.errors))
+        return merged(results_from(self._shape, kept), Delta(None, self._source.errors(as_of, memo)))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The corrections of the groups in the trace."""
+        kept = self._trace.window(lower, upper)
+        errors = self._source.changes(lower, upper, memo).errors
+        return merged(results_from(self._shape, kept), Delta(None, errors))
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Reduce the source's content at frontier - 1."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.arrangement import Arranged, Registry, arrangement_name
 from engine.batch.batch import Batch
 from engine.batch.description import Description
-from engine.batch.layout import Layout
+from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.errors import InvariantBroken
 from engine.kernels.reduce import all_within
@@ -33,7 +33,7 @@ class Trace:
         order: tuple[int, ...] = (),
     ) -> None:
         self._registry = registry
-        self.layout = Layout(schema, key, order)
+        self.layout = layout_of(schema, key, order)
         name = arrangement_name(f"{label}-{collection[:20]}", key, order)
         self.arranged: Arranged = registry.add(collection, self.layout, name)
         self._handle = self.arranged.hold("self")
@@ -81,9 +81,18 @@ class Trace:
         self.catch_up(as_of + 1)
         return self.spine.snapshot(as_of)
 
+    def window(self, lower: int, upper: int) -> Updates:
+        """The updates of the epochs [lower, upper), which are complete. Raises NotFaithful unless since < lower."""
+        self.catch_up(upper)
+        return self.spine.window(lower, upper)
+
+    def covers(self, as_of: int) -> bool:
+        """True if `as_of` does not lie before since."""
+        return as_of >= self.spine.since.epoch
+
     def check_faithful(self, as_of: int) -> None:
         """Raises NotFaithful if `as_of` lies before since."""
-        if as_of < self.spine.since.epoch:
+        if not self.covers(as_of):
             self.spine.snapshot(as_of)
 
     def advance(self, since: int) -> None:

@@ -45,8 +45,9 @@ def upsert(
     """
     layout = spine.layout
     layout.check_rows(upserts.rows)
-    own = Exported(upserts.rows)
-    keys = layout.keys_at(own, len(upserts))
+    fresh = Updates(upserts.rows, upserts.epochs, np.ones(len(upserts), np.int64))
+    own = fresh.struct
+    keys = layout.keys_of(fresh)
     truncates = upserts.kinds == TRUNCATE
     if truncates.any():
         content = live_content(spine, as_of)
@@ -61,6 +62,8 @@ def upsert(
     else:
         found = group(keys)
         matches = spine.gather(keys.take(found.first), as_of)
+        if not len(matches) and errors is None and found.count == len(upserts) and _only_whole_rows(upserts):
+            return Delta(fresh, None)  # rows of keys that are new, each said once
         changes = Changes(
             np.arange(len(upserts)), found.ids, (upserts.kinds == DELETE).astype(np.uint8), _fills(upserts)
         )
@@ -110,6 +113,10 @@ def spell_out(upserts: Upserts, truncates: Bools, groups: Int64s, count: int) ->
 
 def _fills(upserts: Upserts) -> Int64s:
     return np.full(len(upserts), -1, np.int64) if upserts.fill_from is None else upserts.fill_from
+
+
+def _only_whole_rows(upserts: Upserts) -> bool:
+    return not upserts.kinds.any() and not any(mask.any() for mask in upserts.unchanged.values())
 
 
 def _partial(upserts: Upserts) -> UInt8s:

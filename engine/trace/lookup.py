@@ -1,4 +1,4 @@
-"""Answers drawn from a tuple of batches: the updates of some keys, the content at an epoch.
+"""Answers drawn from a tuple of batches: the updates of some keys, the content at an epoch, what some epochs changed.
 
 Always: answers depend on the updates and not on how they lie in batches. Called by the spine.
 """
@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import Batch, DiffOverflow, Facts
+from engine.batch.consolidation import consolidate
 from engine.batch.description import Description
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Ids, Layout
 from engine.batch.merger import merge_state, room
+from engine.batch.payload import concat_rows, take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels import live as ends
 from engine.kernels import merge as merging
@@ -168,6 +170,22 @@ def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
     structs = np.array([b.struct.address for b in batches])
     rows = layout.assembly().rows(structs, sources[None], (positions - starts[sources])[None])
     return Updates(rows, times, diffs)
+
+
+def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> Updates:
+    """The updates at epochs [lower, upper), consolidated, by epoch. Raises DiffOverflow."""
+    parts: list[pa.RecordBatch] = [layout.schema.empty()]
+    times, diffs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for batch in batches:
+        until = batch.description.upper
+        if not len(batch) or batch.description.lower.epoch >= upper or (not until.closed and until.epoch <= lower):
+            continue
+        chosen = np.flatnonzero((batch.times >= lower) & (batch.times < upper))
+        parts.append(take_rows(batch.payload, batch.positions[chosen]))
+        times.append(batch.times[chosen])
+        diffs.append(batch.diffs[chosen])
+    found = Updates(concat_rows(parts), np.concatenate(times), np.concatenate(diffs))
+    return consolidate(found, layout.image_plan)
 
 
 def _merged(

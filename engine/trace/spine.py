@@ -14,7 +14,7 @@ from engine.batch.merger import Merger
 from engine.batch.updates import Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import EARLIEST, LATEST, Ends, Matches, View, content, first_live, gather
+from engine.trace.lookup import EARLIEST, LATEST, Ends, Matches, View, content, first_live, gather, window
 from engine.trace.small import merge_small
 
 SMALL = 512
@@ -187,6 +187,20 @@ class Spine:
             raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
         return content(self.layout, self._batches, as_of)
 
+    def window(self, lower: int, upper: int) -> Updates:
+        """The updates of the epochs [lower, upper), each at its own epoch, consolidated, by epoch.
+
+        Only batches that reach into the window are read. Raises NotFaithful where since is not before `lower` (nothing
+        is before epoch 0) and at epochs that are not complete.
+        """
+        if self._since.closed or self._since.epoch > max(lower - 1, 0):
+            raise NotFaithful("the past was compacted", lower=lower, since=self._since, hint="ask later than since")
+        if not self._upper.closed and upper > self._upper.epoch:
+            raise NotFaithful(
+                "the epoch is not complete", window_upper=upper, upper=self._upper, hint="ask before upper"
+            )
+        return window(self.layout, self._batches, lower, upper)
+
     def _condense(self) -> None:
         """Merge everything that may be merged, whatever its sizes, at once."""
         while self._work(_WHATEVER) or self._begin(len(self._batches) - 2):
@@ -194,7 +208,7 @@ class Spine:
 
     def _seen(self) -> View:
         if self._view is None:
-            self._view = View.of(self.layout, tuple(self._batches))
+            self._view = View.of(self.layout, tuple(batch for batch in self._batches if len(batch)))
         return self._view
 
     def _widen(self, at: int, upper: Frontier) -> None:
