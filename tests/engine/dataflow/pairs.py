@@ -16,6 +16,7 @@ from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Upda
 from engine.dataflow import Collection, Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, Expr
 from engine.schema import DataType, Kind, Schema
+from tests.reference import partners
 from tests.reference.dataflow import NaiveAggregate, Op, Row, Twin, TwinTable
 
 Fn = Callable[[Row], Any]
@@ -70,6 +71,23 @@ class Pair:
 
     def distinct(self) -> Pair:
         return Pair(self.real.distinct(), self.twin.distinct())
+
+    def at_least(self, copies: int) -> Pair:
+        return Pair(self.real.at_least(copies), partners.at_least(self.twin, copies))
+
+    def count(self) -> Pair:
+        return Pair(self.real.count(), partners.count(self.twin))
+
+    def semijoin(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        twin = partners.partners(self.twin, other.twin, lk, rk, among=True)
+        return Pair(self.real.semijoin(other.real, lk, rk), twin)
+
+    def antijoin(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        twin = partners.partners(self.twin, other.twin, lk, rk, among=False)
+        return Pair(self.real.antijoin(other.real, lk, rk), twin)
+
+    def left_join(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        return Pair(self.real.left_join(other.real, lk, rk), partners.left_join(self.twin, other.twin, lk, rk))
 
     def check_key(self, key: Sequence[int], view: str) -> Pair:
         names = ", ".join(self.real.schema.columns[k].name for k in key)
