@@ -16,6 +16,7 @@ from engine.batch.consolidation import consolidate
 from engine.batch.layout import Layout
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates
+from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import (
     ConcatNode,
@@ -27,13 +28,18 @@ from engine.dataflow.nodes import (
     fingerprint_of,
     overflowed,
 )
-from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.stateful import JoinNode, Lookups, ReduceNode, TableNode
+from engine.dataflow.top import TopNode
+from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
-from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.shape import Shape
+from engine.operators.top import Order, Top
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
+
+MOST_ROWS = (1 << 31) - 1
+"""The greatest limit and offset together that `top_k` takes."""
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
 
@@ -225,6 +231,25 @@ class Collection:
         )
         pairs = self.join(other, left_key, right_key)
         return Collection(self.flow, pairs.node, schema).concat(alone)
+
+    def top_k(self, key: Sequence[int], order: Sequence[Order], limit: int, offset: int = 0) -> Collection:
+        """Of each group the first `limit` rows (copies count) after `offset` in `order`; equal ones by fingerprint.
+
+        A change costs the logarithm of its group and what is wanted of it; with several columns in the order, or one of
+        text or wide numerics, also the rows whose first column begins alike.
+        """
+        if limit < 0 or offset < 0 or limit + offset > MOST_ROWS:
+            raise InvariantBroken("no such part of a group", limit=limit, offset=offset, most=MOST_ROWS)
+        schema = Schema(self.schema.columns)
+        wanted = Top(schema, tuple(key), tuple(order), limit, offset)
+        columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
+        null = Call("is null", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
+        flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
+        arranged = self.flow.arrange(flagged.node, (*key, len(columns)), tuple(o.column for o in order[:1]))
+        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
+        fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
+        node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))
+        return Collection(self.flow, node, schema)
 
     def _keys_of(
         self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]
