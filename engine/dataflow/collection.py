@@ -243,7 +243,7 @@ class Collection:
         schema = Schema(self.schema.columns)
         wanted = Top(schema, tuple(key), tuple(order), limit, offset)
         columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
-        null = Call("is null", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
+        null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
         flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
         arranged = self.flow.arrange(flagged.node, (*key, len(columns)), tuple(o.column for o in order[:1]))
         spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
