@@ -111,6 +111,23 @@ class Join(_Node):
 
 
 @dataclass(frozen=True)
+class LeftJoin(_Node):
+    """Left columns then right columns of every pair whose keys are equal (NULL never is), and the left rows without a
+    partner, with NULL for the right columns.
+    """
+
+    left: Plan
+    right: Plan
+    left_key: tuple[int, ...]
+    right_key: tuple[int, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Both sides' columns; the right ones may be NULL."""
+        return Schema((*self.left.schema.columns, *(replace(c, nullable=True) for c in self.right.schema.columns)))
+
+
+@dataclass(frozen=True)
 class Reduce(_Node):
     """One row a group: the key columns, then the aggregates. An empty key is the one group of everything.
 
@@ -158,14 +175,14 @@ class Union(_Node):
         return Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in rows))
 
 
-Plan = Scan | Import | Project | Filter | Join | Reduce | Distinct | Union
+Plan = Scan | Import | Project | Filter | Join | LeftJoin | Reduce | Distinct | Union
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     """The direct inputs, left to right."""
     if isinstance(plan, Scan | Import):
         return ()
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin):
         return (plan.left, plan.right)
     if isinstance(plan, Union):
         return plan.inputs
@@ -176,7 +193,7 @@ def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
     """The node over other inputs; itself when they are the same objects."""
     if all(a is b for a, b in zip(children(plan), inputs, strict=True)):
         return plan
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin):
         return replace(plan, left=inputs[0], right=inputs[1])
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(inputs))

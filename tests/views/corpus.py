@@ -108,6 +108,30 @@ SUPPORTED: tuple[Supported, ...] = (
         ("Parenthesised joins", "nested",
          "select o.id, l.qty, p.sku from orders o join (order_lines l join products p on p.id = l.product_id)"
          " on l.order_id = o.id"),
+        ("LEFT JOIN", "left_joined",
+         "select o.id, o.total, c.name, c.id is null as gone from orders o left join customers c on c.id ="
+         " o.customer_id where o.status <> 'void'"),
+        ("LEFT JOIN with USING", "left_using",
+         "select order_id, l.qty, p.amount from order_lines l left outer join payments p using (order_id)"),
+        ("LEFT JOIN with conditions on one side", "left_conditions",
+         "select c.id, o.id as order_id, o.total from customers c left join orders o on o.customer_id = c.id"
+         " and o.status = 'open' and c.vip and o.total > 5"),
+        ("LEFT JOIN by expressions", "left_expression",
+         "select v.page, c.id, c.region from visits v left join customers c on coalesce(c.credit, 1) ="
+         " coalesce(v.customer_id, 0)"),
+        ("LEFT JOINs in a row, and among inner joins", "left_chain",
+         "select o.id, c.name, y.amount, l.line_no, p.sku from orders o left join customers c on c.id = o.customer_id"
+         " left join payments y on y.order_id = o.id and y.method = 'card' join order_lines l on l.order_id = o.id"
+         " left join products p on p.id = l.product_id"),
+        ("Rows without a partner: LEFT JOIN … WHERE … IS NULL", "unpaid",
+         "select o.id, o.status from orders o left join payments p on p.order_id = o.id where p.id is null"),
+        ("LEFT JOIN of a subquery, grouped", "left_grouped",
+         "select c.region, count(*) as n, count(s.customer_id) as some, sum(s.total) as total from customers c left join"
+         " (select customer_id, sum(total) as total from orders group by customer_id) s on s.customer_id = c.id"
+         " group by c.region"),
+        ("LEFT JOIN of joins in parentheses", "left_nested",
+         "select o.id, l.qty, p.sku from orders o left join (order_lines l join products p on p.id = l.product_id)"
+         " on l.order_id = o.id"),
         ("GROUP BY columns", "by_status", "select status, count(*) from orders group by status"),
         ("GROUP BY expressions", "by_month",
          "select date_trunc('month', placed) as month, count(*) as n, sum(total) as t from orders"
@@ -198,10 +222,18 @@ SUPPORTED: tuple[Supported, ...] = (
 )  # fmt: skip
 
 REFUSED: tuple[Refused, ...] = (
-    Refused("Outer joins", "select o.id from orders o left join customers c on c.id = o.customer_id",
-            "outer joins are not supported yet", "left join"),
-    Refused("Outer joins (FULL)", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
-            "outer joins are not supported yet", "full outer"),
+    Refused("RIGHT JOIN", "select o.id from orders o right join customers c on c.id = o.customer_id",
+            "RIGHT and FULL JOIN are not supported yet", "right join"),
+    Refused("FULL JOIN", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
+            "RIGHT and FULL JOIN are not supported yet", "full outer"),
+    Refused("LEFT JOIN without an equality", "select a.id from orders a left join customers b on b.vip",
+            "a LEFT JOIN needs an equality between its two sides", "customers b"),
+    Refused("LEFT JOIN by more than equalities between its sides",
+            "select a.id from orders a left join customers b on a.customer_id = b.id and a.total < b.credit",
+            "this LEFT JOIN's condition compares its two sides by more than equality", "customers b"),
+    Refused("LEFT JOIN by a condition that may fail",
+            "select a.id from orders a left join customers b on a.customer_id = b.id and 100 / a.discount > 1",
+            "a part of this LEFT JOIN's condition may fail", "customers b"),
     Refused("Cross joins", "select a.id from orders a cross join customers b", "a cross join is not supported",
             "customers b"),
     Refused("Joins without an equality", "select a.id from orders a join customers b on a.id < b.id",
