@@ -100,6 +100,12 @@ SUPPORTED: tuple[Supported, ...] = (
          " where a.id > 2"),
         ("Join of different key types", "mixed_keys",
          "select v.page, c.name from visits v join customers c on v.customer_id = c.id"),
+        ("Join of numerics of several scales, and of integers", "mixed_scales",
+         "select p.id, o.id as order_id, c.id as customer_id from payments p join orders o on p.amount = o.total"
+         " join customers c on c.credit = o.id"),
+        ("Join of dates and timestamps", "mixed_times",
+         "select c.id, o.id as order_id, p.id as payment from customers c join orders o on c.born = o.placed"
+         " left join payments p on p.paid = o.placed"),
         ("Self join", "pairs",
          "select a.id, b.id as other from customers a join customers b on a.region = b.region and a.id < b.id"),
         ("Join by a composite key", "composite",
