@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.operators.expressions.ir import ColumnRef
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin
 
 Keys = tuple[frozenset[int], ...]
 
@@ -36,6 +36,8 @@ def unique_sets(plan: Plan) -> Keys:
         return _projected(plan)
     if isinstance(plan, Join):
         return _joined(plan)
+    if isinstance(plan, Semijoin):
+        return unique_sets(plan.left)
     if isinstance(plan, LeftJoin):
         return _left_joined(plan)
     return ()

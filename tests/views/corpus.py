@@ -138,6 +138,19 @@ SUPPORTED: tuple[Supported, ...] = (
         ("LEFT JOIN of joins in parentheses", "left_nested",
          "select o.id, l.qty, p.sku from orders o left join (order_lines l join products p on p.id = l.product_id)"
          " on l.order_id = o.id"),
+        ("WHERE … IN (SELECT …)", "in_query",
+         "select id, total from orders where customer_id in (select id from customers where vip) and total > 5"),
+        ("IN (SELECT …) of values that can be NULL, with repetitions", "in_repeated",
+         "select c.id, c.name from customers c where c.region is not null and (c.id in (select customer_id from visits)"
+         " and c.credit in (select total from orders union all select amount from payments))"),
+        ("(…, …) IN (SELECT …)", "in_pairs",
+         "select id, amount from payments where (order_id, amount) in (select id, total from orders)"),
+        ("IN (SELECT …) of an expression, grouped", "in_grouped",
+         "select status, count(*) as n from orders o where coalesce(customer_id, 1) + 0 in (select customer_id from orders"
+         " group by customer_id having count(*) > 1) group by status"),
+        ("NOT IN (SELECT …) where nothing is NULL", "not_in_query",
+         "select c.id, o.status from customers c join orders o on o.customer_id = c.id where not c.id in (select"
+         " order_id from order_lines where qty > 1) and o.id not in (select order_id from order_lines)"),
         ("GROUP BY columns", "by_status", "select status, count(*) from orders group by status"),
         ("GROUP BY expressions", "by_month",
          "select date_trunc('month', placed) as month, count(*) as n, sum(total) as t from orders"
@@ -246,8 +259,13 @@ REFUSED: tuple[Refused, ...] = (
             "a join needs an equality between its two sides", "customers b"),
     Refused("Subqueries in expressions", "select id from orders where total > (select avg(total) from orders)",
             "a subquery in an expression is not supported yet", "select avg"),
-    Refused("IN (SELECT …)", "select id from orders where customer_id in (select id from customers)",
-            "a subquery in an expression is not supported yet", "select id from customers"),
+    Refused("IN (SELECT …) outside of WHERE's AND", "select id from orders where total > 5 or customer_id in (select id from"
+            " customers)", "a subquery in an expression is not supported yet", "select id from customers"),
+    Refused("NOT IN (SELECT …) with NULLs", "select id from orders where id not in (select order_id from payments)",
+            "NOT IN (SELECT …) is not supported where a side can be NULL: no row is then known to be missing",
+            "select order_id"),
+    Refused("IN (SELECT …) of another width", "select id from orders where id in (select id, region from customers)",
+            "the subquery gives 2 columns for 1 on the left", "select id, region"),
     Refused("EXISTS", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)",
             "a subquery in an expression is not supported yet", "select 1"),
     Refused("Window functions", "select id, sum(total) over (partition by status) as s from orders",

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.operators.expressions.ir import Aggregate, Literal
 from engine.schema import BOOLEAN
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Union, identity
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin, Union, identity
 from views.scalar import columns, moved
 
 Places = Mapping[int, int]
@@ -51,7 +51,7 @@ def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
     if isinstance(plan, Filter):
         below, places = _pruned(plan.input, wanted | columns(plan.predicate))
         return Filter(below, moved(plan.predicate, places)), places
-    if isinstance(plan, Join | LeftJoin):
+    if isinstance(plan, Join | LeftJoin | Semijoin):
         return _join(plan, wanted)
     if isinstance(plan, Reduce):
         return _reduce(plan, wanted)
@@ -74,7 +74,7 @@ def _project(plan: Project, wanted: frozenset[int]) -> tuple[Plan, Places]:
     return Project(below, exprs, names), {i: p for p, i in enumerate(order)}
 
 
-def _join(plan: Join | LeftJoin, wanted: frozenset[int]) -> tuple[Plan, Places]:
+def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Plan, Places]:
     width = len(plan.left.schema.columns)
     residual = plan.residual if isinstance(plan, Join) else None
     reads = wanted | (columns(residual) if residual is not None else frozenset())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.operators.expressions.ir import ColumnRef, Expr
-from views.plan import Distinct, Filter, Join, LeftJoin, Plan, Project, Reduce, Union, transform
+from views.plan import Distinct, Filter, Join, LeftJoin, Plan, Project, Reduce, Semijoin, Union, transform
 from views.scalar import columns, conjunction, conjuncts, fallible, substituted
 
 
@@ -57,7 +57,7 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
         moved: Expr | None = None
         if isinstance(plan, Project):
             moved = substituted(part, plan.exprs)
-        elif isinstance(plan, Join | Distinct | Union) or (
+        elif isinstance(plan, Join | Semijoin | Distinct | Union) or (
             isinstance(plan, Reduce | LeftJoin) and columns(part) and all(c < _passed(plan) for c in columns(part))
         ):
             moved = part
@@ -76,7 +76,7 @@ def _passed(plan: Reduce | LeftJoin) -> int:
 def _below(plan: Plan, parts: Sequence[Expr]) -> Plan:
     if isinstance(plan, Join):
         return replace(plan, residual=conjunction([*conjuncts(plan.residual), *parts]))
-    if isinstance(plan, LeftJoin):
+    if isinstance(plan, LeftJoin | Semijoin):
         return replace(plan, left=filtered(plan.left, parts))
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(filtered(p, parts) for p in plan.inputs))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from engine.operators.expressions.ir import Case, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Case, Expr, Literal
 from engine.schema import BOOLEAN
-from views.plan import Filter, LeftJoin, Plan, Project, Union, identity
+from views.plan import Filter, LeftJoin, Plan, Project, Union, identity, keyed
 from views.scalar import columns, conjunction, conjuncts, equality, fallible, shifted
 
 Refuse = Callable[[str, str], NoReturn]
@@ -63,21 +63,11 @@ def _pair(part: Expr, width: int) -> tuple[Expr, Expr] | None:
 
 def _joined(left: Plan, right: Plan, pairs: list[tuple[Expr, Expr]]) -> Plan:
     """The join by `pairs`; keys that are no columns are computed beside them, and left out again."""
-    one, left_key = _keyed(left, [a for a, _ in pairs])
-    two, right_key = _keyed(right, [b for _, b in pairs])
+    one, left_key = keyed(left, [a for a, _ in pairs])
+    two, right_key = keyed(right, [b for _, b in pairs])
     joined = LeftJoin(one, two, left_key, right_key)
     if one is left and two is right:
         return joined
     width = len(one.schema.columns)
     places = [*range(len(left.schema.columns)), *(width + k for k in range(len(right.schema.columns)))]
     return Project(joined, *identity(joined.schema, places))
-
-
-def _keyed(plan: Plan, keys: list[Expr]) -> tuple[Plan, tuple[int, ...]]:
-    computed = list(dict.fromkeys(k for k in keys if not isinstance(k, ColumnRef)))
-    width = len(plan.schema.columns)
-    places = tuple(k.index if isinstance(k, ColumnRef) else width + computed.index(k) for k in keys)
-    if not computed:
-        return plan, places
-    own, names = identity(plan.schema)
-    return Project(plan, (*own, *computed), (*names, *(f"key{k}" for k in range(len(computed))))), places
