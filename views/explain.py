@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import Column, Kind
 from views.compile import CompiledView
-from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan, children, walk
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin, children, walk
 from views.scalar import base_name
 
 
@@ -36,7 +36,7 @@ def arrangements(plan: Plan) -> tuple[Arranged, ...]:
     """The arrangements of the joins of a plan, each once, in order of the tree."""
     found: dict[tuple[str, tuple[str, ...]], Arranged] = {}
     for node in walk(plan):
-        if isinstance(node, Join):
+        if isinstance(node, Join | LeftJoin | Semijoin):
             for side, key in ((node.left, node.left_key), (node.right, node.right_key)):
                 arranged = _arranged(side, key)
                 found.setdefault((arranged.digest, arranged.key), arranged)
@@ -53,7 +53,7 @@ def explain(view: CompiledView, others: Sequence[CompiledView] = ()) -> str:
     shared = _sharing(view, others)
     for depth, node, text in _tree(view.plan, 1):
         lines.append("  " * depth + text)
-        if isinstance(node, Join):
+        if isinstance(node, Join | LeftJoin | Semijoin):
             for side, at in ((node.left, node.left_key), (node.right, node.right_key)):
                 lines.append("  " * (depth + 1) + f"| {_note(_arranged(side, at), shared)}")
     return "\n".join(lines)
@@ -138,9 +138,12 @@ def _described(plan: Plan) -> tuple[str, str]:
         return "Project", ", ".join(e if e == n else f"{e} AS {n}" for e, n in pairs)
     if isinstance(plan, Filter):
         return "Filter", spelled(plan.predicate, plan.input.schema.columns)
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin | Semijoin):
         left, right = plan.left.schema.names, plan.right.schema.names
         keys = " AND ".join(f"{left[a]} = {right[b]}" for a, b in zip(plan.left_key, plan.right_key, strict=True))
+        if not isinstance(plan, Join):
+            word = "Left join" if isinstance(plan, LeftJoin) else "Antijoin" if plan.negated else "Semijoin"
+            return word, f"on {keys}"
         both = (*plan.left.schema.columns, *plan.right.schema.columns)
         rest = "" if plan.residual is None else f" where {spelled(plan.residual, both)}"
         return "Join", f"on {keys}{rest}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.operators.expressions.ir import ColumnRef
-from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin
 
 Keys = tuple[frozenset[int], ...]
 
@@ -36,6 +36,10 @@ def unique_sets(plan: Plan) -> Keys:
         return _projected(plan)
     if isinstance(plan, Join):
         return _joined(plan)
+    if isinstance(plan, Semijoin):
+        return unique_sets(plan.left)
+    if isinstance(plan, LeftJoin):
+        return _left_joined(plan)
     return ()
 
 
@@ -68,6 +72,16 @@ def _joined(plan: Join) -> Keys:
     for one, other in zip(plan.left_key, (width + k for k in plan.right_key), strict=True):
         found += [s - {one} | {other} for s in found if one in s]
         found += [s - {other} | {one} for s in found if other in s]
+    return _smallest(found)
+
+
+def _left_joined(plan: LeftJoin) -> Keys:
+    left, right = unique_sets(plan.left), unique_sets(plan.right)
+    width = len(plan.left.schema.columns)
+    # A left row stands alone or beside partners, so that those tell its rows apart, and alone it is one.
+    found = [a | frozenset(width + i for i in b) for a in left for b in right]
+    if any(s <= frozenset(plan.right_key) for s in right):
+        found += left
     return _smallest(found)
 
 

@@ -111,6 +111,39 @@ class Join(_Node):
 
 
 @dataclass(frozen=True)
+class LeftJoin(_Node):
+    """Left columns then right columns of every pair whose keys are equal (NULL never is), and the left rows without a
+    partner, with NULL for the right columns.
+    """
+
+    left: Plan
+    right: Plan
+    left_key: tuple[int, ...]
+    right_key: tuple[int, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Both sides' columns; the right ones may be NULL."""
+        return Schema((*self.left.schema.columns, *(replace(c, nullable=True) for c in self.right.schema.columns)))
+
+
+@dataclass(frozen=True)
+class Semijoin(_Node):
+    """The left rows whose key is among the right keys (NULL is among none); `negated`: the other left rows."""
+
+    left: Plan
+    right: Plan
+    left_key: tuple[int, ...]
+    right_key: tuple[int, ...]
+    negated: bool = False
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The left columns; a key that is among others is not NULL."""
+        return _present(self.left.schema, set() if self.negated else set(self.left_key))
+
+
+@dataclass(frozen=True)
 class Reduce(_Node):
     """One row a group: the key columns, then the aggregates. An empty key is the one group of everything.
 
@@ -158,14 +191,14 @@ class Union(_Node):
         return Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in rows))
 
 
-Plan = Scan | Import | Project | Filter | Join | Reduce | Distinct | Union
+Plan = Scan | Import | Project | Filter | Join | LeftJoin | Semijoin | Reduce | Distinct | Union
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     """The direct inputs, left to right."""
     if isinstance(plan, Scan | Import):
         return ()
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin | Semijoin):
         return (plan.left, plan.right)
     if isinstance(plan, Union):
         return plan.inputs
@@ -176,7 +209,7 @@ def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
     """The node over other inputs; itself when they are the same objects."""
     if all(a is b for a, b in zip(children(plan), inputs, strict=True)):
         return plan
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin | Semijoin):
         return replace(plan, left=inputs[0], right=inputs[1])
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(inputs))
@@ -201,6 +234,17 @@ def identity(schema: Schema, positions: Sequence[int] | None = None) -> tuple[tu
     """Expressions and names of a projection that only picks columns."""
     at = range(len(schema.columns)) if positions is None else positions
     return tuple(ColumnRef(i, schema.columns[i].type) for i in at), tuple(schema.columns[i].name for i in at)
+
+
+def keyed(plan: Plan, keys: Sequence[Expr]) -> tuple[Plan, tuple[int, ...]]:
+    """The plan with a column for each key, and where these stand; the columns it has keep their places."""
+    computed = list(dict.fromkeys(k for k in keys if not isinstance(k, ColumnRef)))
+    width = len(plan.schema.columns)
+    places = tuple(k.index if isinstance(k, ColumnRef) else width + computed.index(k) for k in keys)
+    if not computed:
+        return plan, places
+    own, names = identity(plan.schema)
+    return Project(plan, (*own, *computed), (*names, *(f"key{k}" for k in range(len(computed))))), places
 
 
 def _present(schema: Schema, positions: frozenset[int] | set[int]) -> Schema:

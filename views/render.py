@@ -13,7 +13,7 @@ from engine.dataflow import Collection, Dataflow
 from engine.errors import InvariantBroken
 from engine.schema import Schema
 from views.compile import CompiledView
-from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin
 from views.scalar import columns, moved
 
 
@@ -62,6 +62,12 @@ class _Renderer:
         if isinstance(plan, Join):
             left, right = self.build(plan.left), self.build(plan.right)
             return left.join(right, plan.left_key, plan.right_key, plan.residual)
+        if isinstance(plan, LeftJoin):
+            left, right = self.build(plan.left), self.build(plan.right)
+            return left.left_join(right, plan.left_key, plan.right_key)
+        if isinstance(plan, Semijoin):
+            left, right = self.build(plan.left), self.build(plan.right)
+            return (left.antijoin if plan.negated else left.semijoin)(right, plan.left_key, plan.right_key)
         if isinstance(plan, Reduce):
             return self.build(plan.input).reduce(plan.key, plan.aggregates, plan.schema)
         if isinstance(plan, Distinct):

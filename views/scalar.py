@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
-from engine.schema import BOOLEAN, Column, DataType, Kind
+from engine.schema import BOOLEAN, NUMERIC, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
 
 COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
@@ -48,6 +48,9 @@ _WIDENING = {
     Kind.REAL: {Kind.DOUBLE},
     Kind.DATE: {Kind.TIMESTAMP},
 }
+_COMMON = (NUMERIC, TIMESTAMPTZ, TIMESTAMP)
+"""What values of two lanes are compared as, the first of which one side is."""
+
 _ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
 _STRINGS = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR}
 
@@ -143,10 +146,27 @@ def conjunction(parts: Sequence[Expr]) -> Expr | None:
 
 
 def equality(expr: Expr) -> tuple[Expr, Expr] | None:
-    """The sides of an `=`, else None."""
-    if isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2:
-        return expr.args[0], expr.args[1]
-    return None
+    """The sides of an `=`, brought to one lane so that equal values meet as keys; else None.
+
+    >>> wide, narrow = (ColumnRef(i, DataType(Kind.NUMERIC, scale=s)) for i, s in ((0, 4), (1, 2)))
+    >>> sides = equality(Call("=(numeric,numeric)", (wide, narrow), BOOLEAN))
+    >>> [(side.type.kind.value, side.type.scale) for side in sides or ()]
+    [('numeric', None), ('numeric', None)]
+    """
+    if not (isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2):
+        return None
+    one, two = expr.args
+    if one.type.arrow == two.type.arrow:
+        return one, two
+    for kind in _COMMON:
+        if kind.kind in (one.type.kind, two.type.kind):
+            return _as(one, kind), _as(two, kind)
+    # Integers meet whatever their widths are.
+    return one, two
+
+
+def _as(expr: Expr, kind: DataType) -> Expr:
+    return expr if expr.type == kind else Cast(expr, kind, implicit=True)
 
 
 @lru_cache(maxsize=65536)

@@ -16,6 +16,7 @@ from engine.batch.consolidation import consolidate
 from engine.batch.layout import Layout, layout_of
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates
+from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import (
     ConcatNode,
@@ -28,11 +29,17 @@ from engine.dataflow.nodes import (
     overflowed,
 )
 from engine.dataflow.stateful import JoinNode, Lookups, ReduceNode, TableNode
+from engine.dataflow.top import TopNode
+from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
-from engine.operators.expressions.ir import Aggregate, Case, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.shape import Shape
+from engine.operators.top import Order, Top
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
+
+MOST_ROWS = (1 << 31) - 1
+"""The greatest limit and offset together that `top_k` takes."""
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
 
@@ -112,12 +119,19 @@ class Collection:
 
     def reduce(self, key: Sequence[int], aggregates: Sequence[Aggregate], schema: Schema) -> Collection:
         """One row a group: key columns ++ one column an aggregate. Without a key: exactly one row, even when empty."""
+        return self._reduced(key, aggregates, schema)
+
+    def _reduced(
+        self, key: Sequence[int], aggregates: Sequence[Aggregate], schema: Schema, least: int = 1
+    ) -> Collection:
+        """As `reduce`; a group is shown while it has at least so many rows."""
         wanted = [replace(a, distinct=a.distinct and a.function in ("count", "sum", "avg")) for a in aggregates]
         prepared, arguments = self._prepare(key, wanted)
         types = tuple(c.type for c in prepared.schema.columns)
-        shape = Shape(len(key), types, tuple(slots_of(wanted, arguments, types)), schema)
+        shape = Shape(len(key), types, tuple(slots_of(wanted, arguments, types)), schema, least)
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
-        fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain)
+        shown = [] if least == 1 else [f"at least {least}"]
+        fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain, *shown)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(
             fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)
@@ -176,9 +190,83 @@ class Collection:
         return self.project(exprs, Schema(tuple(columns))), arguments
 
     def distinct(self) -> Collection:
-        """Each row once, while its multiplicity is above zero."""
+        """Each row once, while its multiplicity is above zero; of rows that are equal the least image."""
+        return self.at_least(1)
+
+    def at_least(self, copies: int) -> Collection:
+        """Each row once, while it is there at least so many times (1 or more)."""
+        assert copies >= 1, "a row that is not there cannot be shown"
         schema = Schema(self.schema.columns)
-        return self.reduce(range(len(schema.columns)), (), schema)
+        return self._reduced(range(len(schema.columns)), (), schema, copies)
+
+    def count(self) -> Collection:
+        """Each row once, with one column more: how many times it is there."""
+        columns = (*self.schema.columns, Column("count", BIGINT, nullable=False))
+        return self.reduce(range(len(self.schema.columns)), [COUNT_ROWS], Schema(columns))
+
+    def semijoin(self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]) -> Collection:
+        """The rows, with their multiplicities, whose key is among the keys of `other`; NULL is among none (IN, EXISTS).
+
+        Without keys: all rows while `other` has any.
+        """
+        keys, left, right = self._keys_of(other, left_key, right_key)
+        return self.join(keys, left, right, None, range(len(self.schema.columns)))
+
+    def antijoin(self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]) -> Collection:
+        """The rows that `semijoin` leaves out, those with NULL in their key among them (NOT EXISTS)."""
+        keys, left, right = self._keys_of(other, left_key, right_key)
+        arranged = self.flow.arrange(self.node, left), self.flow.arrange(keys.node, right)
+        fingerprint = fingerprint_of("antijoin", *(side.fingerprint for side in arranged))
+        schema = Schema(self.schema.columns)
+        node = self.flow.intern(fingerprint, lambda: AntijoinNode(fingerprint, *arranged, schema))
+        return Collection(self.flow, node, schema)
+
+    def left_join(self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]) -> Collection:
+        """`join`, and the rows without a partner once, as often as they are there, with NULL for the columns of `other`."""
+        columns = [replace(c, nullable=True) for c in other.schema.columns]
+        schema = Schema((*self.schema.columns, *columns))
+        own = [ColumnRef(k, c.type) for k, c in enumerate(self.schema.columns)]
+        alone = self.antijoin(other, left_key, right_key).project(
+            [*own, *(Literal(None, c.type) for c in columns)], schema
+        )
+        pairs = self.join(other, left_key, right_key)
+        return Collection(self.flow, pairs.node, schema).concat(alone)
+
+    def top_k(self, key: Sequence[int], order: Sequence[Order], limit: int, offset: int = 0) -> Collection:
+        """Of each group the first `limit` rows (copies count) after `offset` in `order`; equal ones by fingerprint.
+
+        A change costs the logarithm of its group and what is wanted of it; with several columns in the order, or one of
+        text or wide numerics, also the rows whose first column begins alike.
+        """
+        if limit < 0 or offset < 0 or limit + offset > MOST_ROWS:
+            raise InvariantBroken("no such part of a group", limit=limit, offset=offset, most=MOST_ROWS)
+        schema = Schema(self.schema.columns)
+        wanted = Top(schema, tuple(key), tuple(order), limit, offset)
+        columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
+        null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
+        flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
+        arranged = self.flow.arrange(flagged.node, (*key, len(columns)), tuple(o.column for o in order[:1]))
+        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
+        fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
+        node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))
+        return Collection(self.flow, node, schema)
+
+    def _keys_of(
+        self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]
+    ) -> tuple[Collection, tuple[int, ...], tuple[int, ...]]:
+        """(a collection with each key of `other` once, the key's columns here, and there), in the order of `join`."""
+        pairs = list(zip(left_key, right_key, strict=True))
+        node, places = _source_of(other.node, right_key)
+        if isinstance(node, TableNode) and node.is_keyed and set(node.key) <= set(places):
+            # A table has each of its primary keys once.
+            keys = Collection(self.flow, node, node.schema)
+            pairs = list(zip(left_key, places, strict=True))
+        else:
+            columns = sorted(set(right_key))
+            keys = other._columns(columns).distinct() if columns else _anything(other)
+            pairs = [(one, columns.index(two)) for one, two in pairs]
+        pairs = _ordered(pairs, self.node, keys.node)
+        return keys, tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
 
     def check_key(self, key: Sequence[int], view: str) -> Collection:
         """The same rows, with an error for each key that has more than one live row."""
@@ -269,6 +357,20 @@ def _canonical(updates: Updates | None, layout: Layout) -> Updates:
         return Updates(layout.schema.empty(), none, none)
     found = consolidate(updates, layout.image_plan)
     return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
+
+
+def _source_of(node: Node, columns: Sequence[int]) -> tuple[Node, list[int]]:
+    """The node of which `node` only chooses columns, and where `columns` stand there."""
+    found = list(columns)
+    while isinstance(node, ProjectNode) and _only_columns(node.exprs):
+        found = [e.index for e in (node.exprs[k] for k in found) if isinstance(e, ColumnRef)]
+        node = node.inputs[0]
+    return node, found
+
+
+def _anything(collection: Collection) -> Collection:
+    """One row while the collection has any."""
+    return collection.project([Literal(True, BOOLEAN)], Schema((Column("any", BOOLEAN),))).distinct()
 
 
 def _only_columns(exprs: Sequence[Expr]) -> bool:

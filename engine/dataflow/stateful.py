@@ -35,7 +35,7 @@ class TableNode(Node):
         super().__init__(fingerprint, schema, ())
         self.name = name
         self.label = name
-        self._keyed = bool(schema.key)
+        self.is_keyed = bool(schema.key)
         self.key = schema.key if schema.key else tuple(range(len(schema.columns)))
         self.trace = Trace(registry, name, fingerprint, schema, self.key)
         self._errors = Trace(registry, f"{name}-errors", f"{fingerprint}-errors", ERRORS, ())
@@ -67,7 +67,7 @@ class TableNode(Node):
         self.delta = merged(delta)
 
     def _changed(self, waiting: Upserts, lower: int) -> Delta:
-        make = upsert if self._keyed else count_rows
+        make = upsert if self.is_keyed else count_rows
         self.trace.catch_up(lower)
         errors = self._errors.snapshot(lower - 1) if len(self._errors.spine) else None
         live = errors if errors is not None and len(errors) else None

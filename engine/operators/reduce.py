@@ -1,6 +1,7 @@
 """Reduce: the groups that change, at each epoch at which they do.
 
-Always: a group's state is one row of the output arrangement; sums of lanes and extremes cost what changed, never the
+Always: a group's state is one row of the output arrangement; a group without aggregates changes only when it comes and
+goes; sums of lanes and extremes cost what changed, never the
 size of a group, and only what needs all values of a group (`whole`) reads them; each epoch at which a group changes
 gets its own -old and +new; a result that cannot be (bigint out of range) is an error update, retracted when it comes
 right. Called by the dataflow's reduce nodes.
@@ -20,7 +21,7 @@ from engine.batch.payload import concat_rows, conformed, take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.reduce import sum_packed
 from engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
-from engine.operators.delta import QUIET, Delta, concat, rows_of
+from engine.operators.delta import QUIET, Delta, concat, rows_of, take
 from engine.operators.extremes import Changes, extreme_at_versions, prior_values, taken
 from engine.operators.groups import Versions, corrections_of, group, versions_of
 from engine.operators.linear import split
@@ -96,7 +97,23 @@ def reduce_changes(
     lanes = states.lanes[version]
     values = [taken(value, at[version]) for value, at in held]
     rows = rows_of([*key, packed_lanes(lanes), *values], state.layout.arrow, len(version))
-    return Updates(rows, times, diffs), _results(shape, key, lanes, values, times, diffs)
+    kept = Updates(rows, times, diffs)
+    if shape.key and not shape.slots:
+        return kept, _present(shape, states, key_rows, key_at)
+    return kept, _results(shape, key, lanes, values, times, diffs)
+
+
+def _present(shape: Shape, states: Versions, key_rows: pa.RecordBatch, key_at: Int64s) -> Delta:
+    """The groups that come and go, and those whose key is shown in another image: how many rows they have is not shown."""
+    same = np.ones(len(states.groups), np.int64)
+    if shape.has_images:
+        same[1:] = key_at[1:] == key_at[:-1]
+    live = (states.lanes[:, 0] >= shape.least).astype(np.uint8)
+    version, times, diffs = corrections_of(states._replace(same=same), live)
+    if not len(version):
+        return QUIET
+    rows = rows_of(take_rows(key_rows, key_at[version]).columns, shape.schema.arrow, len(version))
+    return Delta(Updates(rows, times, diffs), None)
 
 
 def _input(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
@@ -204,8 +221,11 @@ def results_from(shape: Shape, accumulators: Updates | None) -> Delta:
     """The result's content from the content of the output arrangement."""
     if accumulators is None or not len(accumulators):
         return QUIET
+    lanes = unpacked(accumulators.rows.column(shape.key), shape.lanes)
+    if shape.least > 1:
+        enough = np.flatnonzero(lanes[:, 0] >= shape.least)
+        accumulators, lanes = take(accumulators, enough), lanes[enough]
     rows = accumulators.rows
-    lanes = unpacked(rows.column(shape.key), shape.lanes)
     key, values = rows.columns[: shape.key], rows.columns[shape.key + 1 :]
     return _results(shape, key, lanes, values, accumulators.times, accumulators.diffs)
 

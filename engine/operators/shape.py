@@ -20,12 +20,14 @@ class Shape:
     """A reduce over prepared rows: the first `key` columns are the group key, the others are arguments.
 
     `types`: of every column; `slots`: the aggregates; `schema`: of the result, key columns ++ one an aggregate.
+    `least`: a group is shown while it has so many rows.
     """
 
     key: int
     types: tuple[DataType, ...]
     slots: tuple[Slot, ...]
     schema: Schema
+    least: int = 1
 
     @cached_property
     def key_types(self) -> tuple[DataType, ...]:

@@ -22,6 +22,7 @@ from engine.batch.updates import Int64s, Updates
 from engine.kernels import live as ends
 from engine.kernels import merge as merging
 from engine.kernels import seek as kernels
+from engine.kernels import top
 from engine.lattice import MINIMUM, Frontier
 
 EARLIEST = np.iinfo(np.int64).min
@@ -129,8 +130,12 @@ class Ends:
 
     def column(self, column: int) -> pa.Array:
         """One column of the rows, an entry an update."""
-        assembly = self.view.layout.assembly([column])
-        return assembly.rows(self.view.structs, self.places[:1], self.places[1:]).column(0)
+        return self.rows([column]).column(0)
+
+    def rows(self, columns: Sequence[int] | None = None) -> pa.RecordBatch:
+        """One row an update; `columns` (positions) leaves the others out."""
+        assembly = self.view.layout.assembly(columns)
+        return assembly.rows(self.view.structs, self.places[:1], self.places[1:])
 
 
 def first_live(view: View, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
@@ -140,6 +145,20 @@ def first_live(view: View, keys: Keys, bounds: UInt64s, since: int, *, backward:
         raise DiffOverflow
     lanes = np.ascontiguousarray(block[:, :size])
     return Ends(lanes[0], lanes[3], lanes[4], lanes[1:3], view, visited)
+
+
+def first_enough(
+    view: View, keys: Keys, needs: Int64s, since: int, *, backward: bool, exact: bool
+) -> tuple[Ends, Int64s]:
+    """As `Spine.first_enough`. Raises DiffOverflow."""
+    lacking = needs.copy()
+    block, size, visited, overflow = top.first_enough(
+        view.table, keys.hash, keys.check, lacking, backward, exact, since
+    )
+    if overflow:
+        raise DiffOverflow
+    lanes = np.ascontiguousarray(block[:, :size])
+    return Ends(lanes[0], lanes[3], lanes[4], lanes[1:3], view, visited), lacking
 
 
 def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:

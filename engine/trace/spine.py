@@ -11,10 +11,21 @@ from engine.batch.batch import Batch
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
 from engine.batch.merger import Merger
-from engine.batch.updates import Updates
+from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import EARLIEST, LATEST, Ends, Matches, View, content, first_live, gather, window
+from engine.trace.lookup import (
+    EARLIEST,
+    LATEST,
+    Ends,
+    Matches,
+    View,
+    content,
+    first_enough,
+    first_live,
+    gather,
+    window,
+)
 from engine.trace.small import merge_small
 
 SMALL = 512
@@ -168,13 +179,28 @@ class Spine:
         Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
         """
         found = first_live(self._seen(), keys, bounds, since, backward=backward)
+        self._read_in_vain(found)
+        return found
+
+    def first_enough(
+        self, keys: Keys, needs: Int64s, since: int, *, backward: bool, exact: bool
+    ) -> tuple[Ends, Int64s]:
+        """Of each key the updates of its first rows in the layout's order, until `needs` copies are live throughout.
+
+        Also: how many copies each key lacks. All rows of the last one's order lane come with it, unless `exact` says
+        that rows of one order lane may stand by their fingerprints. The rest as for `first_live`.
+        """
+        found, lacking = first_enough(self._seen(), keys, needs, since, backward=backward, exact=exact)
+        self._read_in_vain(found)
+        return found, lacking
+
+    def _read_in_vain(self, found: Ends) -> None:
         # Rows that cancelled are passed over again and again until a merge drops them: reading them in vain as often
         # as a merge of everything would read them pays for that merge.
         self._in_vain += found.visited - len(found)
         if self._in_vain > max(len(self), _MUCH_IN_VAIN):
             self._in_vain = 0
             self._condense()
-        return found
 
     def snapshot(self, as_of: int) -> Updates:
         """The collection at `as_of`: every row once with its multiplicity, times all `as_of`.

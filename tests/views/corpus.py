@@ -100,6 +100,12 @@ SUPPORTED: tuple[Supported, ...] = (
          " where a.id > 2"),
         ("Join of different key types", "mixed_keys",
          "select v.page, c.name from visits v join customers c on v.customer_id = c.id"),
+        ("Join of numerics of several scales, and of integers", "mixed_scales",
+         "select p.id, o.id as order_id, c.id as customer_id from payments p join orders o on p.amount = o.total"
+         " join customers c on c.credit = o.id"),
+        ("Join of dates and timestamps", "mixed_times",
+         "select c.id, o.id as order_id, p.id as payment from customers c join orders o on c.born = o.placed"
+         " left join payments p on p.paid = o.placed"),
         ("Self join", "pairs",
          "select a.id, b.id as other from customers a join customers b on a.region = b.region and a.id < b.id"),
         ("Join by a composite key", "composite",
@@ -108,6 +114,43 @@ SUPPORTED: tuple[Supported, ...] = (
         ("Parenthesised joins", "nested",
          "select o.id, l.qty, p.sku from orders o join (order_lines l join products p on p.id = l.product_id)"
          " on l.order_id = o.id"),
+        ("LEFT JOIN", "left_joined",
+         "select o.id, o.total, c.name, c.id is null as gone from orders o left join customers c on c.id ="
+         " o.customer_id where o.status <> 'void'"),
+        ("LEFT JOIN with USING", "left_using",
+         "select order_id, l.qty, p.amount from order_lines l left outer join payments p using (order_id)"),
+        ("LEFT JOIN with conditions on one side", "left_conditions",
+         "select c.id, o.id as order_id, o.total from customers c left join orders o on o.customer_id = c.id"
+         " and o.status = 'open' and c.vip and o.total > 5"),
+        ("LEFT JOIN by expressions", "left_expression",
+         "select v.page, c.id, c.region from visits v left join customers c on coalesce(c.credit, 1) ="
+         " coalesce(v.customer_id, 0)"),
+        ("LEFT JOINs in a row, and among inner joins", "left_chain",
+         "select o.id, c.name, y.amount, l.line_no, p.sku from orders o left join customers c on c.id = o.customer_id"
+         " left join payments y on y.order_id = o.id and y.method = 'card' join order_lines l on l.order_id = o.id"
+         " left join products p on p.id = l.product_id"),
+        ("Rows without a partner: LEFT JOIN … WHERE … IS NULL", "unpaid",
+         "select o.id, o.status from orders o left join payments p on p.order_id = o.id where p.id is null"),
+        ("LEFT JOIN of a subquery, grouped", "left_grouped",
+         "select c.region, count(*) as n, count(s.customer_id) as some, sum(s.total) as total from customers c left join"
+         " (select customer_id, sum(total) as total from orders group by customer_id) s on s.customer_id = c.id"
+         " group by c.region"),
+        ("LEFT JOIN of joins in parentheses", "left_nested",
+         "select o.id, l.qty, p.sku from orders o left join (order_lines l join products p on p.id = l.product_id)"
+         " on l.order_id = o.id"),
+        ("WHERE … IN (SELECT …)", "in_query",
+         "select id, total from orders where customer_id in (select id from customers where vip) and total > 5"),
+        ("IN (SELECT …) of values that can be NULL, with repetitions", "in_repeated",
+         "select c.id, c.name from customers c where c.region is not null and (c.id in (select customer_id from visits)"
+         " and c.credit in (select total from orders union all select amount from payments))"),
+        ("(…, …) IN (SELECT …)", "in_pairs",
+         "select id, amount from payments where (order_id, amount) in (select id, total from orders)"),
+        ("IN (SELECT …) of an expression, grouped", "in_grouped",
+         "select status, count(*) as n from orders o where coalesce(customer_id, 1) + 0 in (select customer_id from orders"
+         " group by customer_id having count(*) > 1) group by status"),
+        ("NOT IN (SELECT …) where nothing is NULL", "not_in_query",
+         "select c.id, o.status from customers c join orders o on o.customer_id = c.id where not c.id in (select"
+         " order_id from order_lines where qty > 1) and o.id not in (select order_id from order_lines)"),
         ("GROUP BY columns", "by_status", "select status, count(*) from orders group by status"),
         ("GROUP BY expressions", "by_month",
          "select date_trunc('month', placed) as month, count(*) as n, sum(total) as t from orders"
@@ -198,18 +241,31 @@ SUPPORTED: tuple[Supported, ...] = (
 )  # fmt: skip
 
 REFUSED: tuple[Refused, ...] = (
-    Refused("Outer joins", "select o.id from orders o left join customers c on c.id = o.customer_id",
-            "outer joins are not supported yet", "left join"),
-    Refused("Outer joins (FULL)", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
-            "outer joins are not supported yet", "full outer"),
+    Refused("RIGHT JOIN", "select o.id from orders o right join customers c on c.id = o.customer_id",
+            "RIGHT and FULL JOIN are not supported yet", "right join"),
+    Refused("FULL JOIN", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
+            "RIGHT and FULL JOIN are not supported yet", "full outer"),
+    Refused("LEFT JOIN without an equality", "select a.id from orders a left join customers b on b.vip",
+            "a LEFT JOIN needs an equality between its two sides", "customers b"),
+    Refused("LEFT JOIN by more than equalities between its sides",
+            "select a.id from orders a left join customers b on a.customer_id = b.id and a.total < b.credit",
+            "this LEFT JOIN's condition compares its two sides by more than equality", "customers b"),
+    Refused("LEFT JOIN by a condition that may fail",
+            "select a.id from orders a left join customers b on a.customer_id = b.id and 100 / a.discount > 1",
+            "a part of this LEFT JOIN's condition may fail", "customers b"),
     Refused("Cross joins", "select a.id from orders a cross join customers b", "a cross join is not supported",
             "customers b"),
     Refused("Joins without an equality", "select a.id from orders a join customers b on a.id < b.id",
             "a join needs an equality between its two sides", "customers b"),
     Refused("Subqueries in expressions", "select id from orders where total > (select avg(total) from orders)",
             "a subquery in an expression is not supported yet", "select avg"),
-    Refused("IN (SELECT …)", "select id from orders where customer_id in (select id from customers)",
-            "a subquery in an expression is not supported yet", "select id from customers"),
+    Refused("IN (SELECT …) outside of WHERE's AND", "select id from orders where total > 5 or customer_id in (select id from"
+            " customers)", "a subquery in an expression is not supported yet", "select id from customers"),
+    Refused("NOT IN (SELECT …) with NULLs", "select id from orders where id not in (select order_id from payments)",
+            "NOT IN (SELECT …) is not supported where a side can be NULL: no row is then known to be missing",
+            "select order_id"),
+    Refused("IN (SELECT …) of another width", "select id from orders where id in (select id, region from customers)",
+            "the subquery gives 2 columns for 1 on the left", "select id, region"),
     Refused("EXISTS", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)",
             "a subquery in an expression is not supported yet", "select 1"),
     Refused("Window functions", "select id, sum(total) over (partition by status) as s from orders",

@@ -82,7 +82,8 @@ def from_clause(chance: Random, depth: int) -> tuple[str, str, list[Column], lis
             joined += f", {tables[i]} t{i}"
             where.append(on)
         else:
-            joined += f" join {tables[i]} t{i} on {on}"
+            side = chance.choice(("", "", " left"))
+            joined += f"{side} join {tables[i]} t{i} on {on}"
     columns = [(f"{a}.{n}", s.removesuffix(" not null")) for a, t in zip(aliases, tables, strict=True)
                for n, s in TABLES[t][0].items() if s not in ("json", "double precision")]  # fmt: skip
     return "", joined, columns, where

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
 from views.keys import is_unique
-from views.plan import Filter, Join, Plan, Project, Scan, children, identity, with_children
+from views.plan import Filter, Join, Plan, Project, Scan, children, keyed, with_children
 from views.rules.push_filters import filtered
 from views.scalar import columns, conjunction, conjuncts, equality, fallible, moved, shifted, substituted
 
@@ -114,9 +114,9 @@ class _Cluster:
             pairs = self.connecting(seen, leaf)
             left, leaf_plan, pairs, late = self.sides(first if plan is None else None, leaf, pairs)
             left_plan = plan if plan is not None else left
-            left_plan, left_key = _keyed([p.left for p in pairs], left_plan, place)
+            left_plan, left_key = keyed(left_plan, [moved(p.left, place) for p in pairs])
             leaf_place = {p: p - leaf.start for p in leaf.span}
-            leaf_plan, right_key = _keyed([p.right for p in pairs], leaf_plan, leaf_place)
+            leaf_plan, right_key = keyed(leaf_plan, [moved(p.right, leaf_place) for p in pairs])
             seen = seen | leaf.span
             width = len(left_plan.schema.columns)
             place = {**place, **{p: q + width for p, q in leaf_place.items()}}
@@ -214,15 +214,3 @@ class _Cluster:
 def _refs(leaf: _Leaf) -> tuple[Expr, ...]:
     cols = leaf.plan.schema.columns
     return tuple(ColumnRef(k, cols[k - leaf.start].type) for k in leaf.primary_key())
-
-
-def _keyed(exprs: list[Expr], plan: Plan, place: dict[int, int]) -> tuple[Plan, tuple[int, ...]]:
-    """The plan with a column for each expression, and where these stand; columns it has keep their places."""
-    wanted = [moved(e, place) for e in exprs]
-    computed = list(dict.fromkeys(e for e in wanted if not isinstance(e, ColumnRef)))
-    width = len(plan.schema.columns)
-    at = tuple(e.index if isinstance(e, ColumnRef) else width + computed.index(e) for e in wanted)
-    if not computed:
-        return plan, at
-    kept, names = identity(plan.schema)
-    return Project(plan, (*kept, *computed), (*names, *(f"key{i}" for i in range(len(computed))))), at

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.operators.expressions.ir import Aggregate, Literal
 from engine.schema import BOOLEAN
-from views.plan import Distinct, Filter, Import, Join, Plan, Project, Reduce, Scan, Union, identity
+from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin, Union, identity
 from views.scalar import columns, moved
 
 Places = Mapping[int, int]
@@ -51,7 +51,7 @@ def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
     if isinstance(plan, Filter):
         below, places = _pruned(plan.input, wanted | columns(plan.predicate))
         return Filter(below, moved(plan.predicate, places)), places
-    if isinstance(plan, Join):
+    if isinstance(plan, Join | LeftJoin | Semijoin):
         return _join(plan, wanted)
     if isinstance(plan, Reduce):
         return _reduce(plan, wanted)
@@ -74,24 +74,20 @@ def _project(plan: Project, wanted: frozenset[int]) -> tuple[Plan, Places]:
     return Project(below, exprs, names), {i: p for p, i in enumerate(order)}
 
 
-def _join(plan: Join, wanted: frozenset[int]) -> tuple[Plan, Places]:
+def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Plan, Places]:
     width = len(plan.left.schema.columns)
-    reads = wanted | (columns(plan.residual) if plan.residual is not None else frozenset())
+    residual = plan.residual if isinstance(plan, Join) else None
+    reads = wanted | (columns(residual) if residual is not None else frozenset())
     left, left_places = _side(plan.left, plan.left_key, frozenset(i for i in reads if i < width))
     right, right_places = _side(plan.right, plan.right_key, frozenset(i - width for i in reads if i >= width))
     new_width = len(left.schema.columns)
     places = {**left_places, **{i + width: p + new_width for i, p in right_places.items()}}
-    return (
-        replace(
-            plan,
-            left=left,
-            right=right,
-            left_key=tuple(left_places[k] for k in plan.left_key),
-            right_key=tuple(right_places[k] for k in plan.right_key),
-            residual=None if plan.residual is None else moved(plan.residual, places),
-        ),
-        places,
-    )
+    left_key = tuple(left_places[k] for k in plan.left_key)
+    right_key = tuple(right_places[k] for k in plan.right_key)
+    pruned = replace(plan, left=left, right=right, left_key=left_key, right_key=right_key)
+    if isinstance(pruned, Join) and residual is not None:
+        pruned = replace(pruned, residual=moved(residual, places))
+    return pruned, places
 
 
 def _side(plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan, Places]:

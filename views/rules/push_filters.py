@@ -1,7 +1,8 @@
 """Rule: filters go down, as far as nothing that may fail comes before what kept it from a row.
 
 Only parts of a predicate that cannot fail are moved (DECISIONS.md 12): a part that may fail stays where SQL's order of
-clauses has it. Below a join a part joins the join's condition, where `order_joins` finds it.
+clauses has it. Below a join a part joins the join's condition, where `order_joins` finds it; below
+a left join go parts of the left side alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.operators.expressions.ir import ColumnRef, Expr
-from views.plan import Distinct, Filter, Join, Plan, Project, Reduce, Union, transform
+from views.plan import Distinct, Filter, Join, LeftJoin, Plan, Project, Reduce, Semijoin, Union, transform
 from views.scalar import columns, conjunction, conjuncts, fallible, substituted
 
 
@@ -56,8 +57,8 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
         moved: Expr | None = None
         if isinstance(plan, Project):
             moved = substituted(part, plan.exprs)
-        elif isinstance(plan, Join | Distinct | Union) or (
-            isinstance(plan, Reduce) and columns(part) and all(c < len(plan.key) for c in columns(part))
+        elif isinstance(plan, Join | Semijoin | Distinct | Union) or (
+            isinstance(plan, Reduce | LeftJoin) and columns(part) and all(c < _passed(plan) for c in columns(part))
         ):
             moved = part
         if moved is None or fallible(moved) or not columns(moved):
@@ -67,9 +68,16 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
     return down, stay
 
 
+def _passed(plan: Reduce | LeftJoin) -> int:
+    """How many columns, the first ones, stand in each row as they do in a row of the (left) input."""
+    return len(plan.key) if isinstance(plan, Reduce) else len(plan.left.schema.columns)
+
+
 def _below(plan: Plan, parts: Sequence[Expr]) -> Plan:
     if isinstance(plan, Join):
         return replace(plan, residual=conjunction([*conjuncts(plan.residual), *parts]))
+    if isinstance(plan, LeftJoin | Semijoin):
+        return replace(plan, left=filtered(plan.left, parts))
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(filtered(p, parts) for p in plan.inputs))
     if isinstance(plan, Reduce):

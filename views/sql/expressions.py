@@ -108,7 +108,7 @@ def _membership(binder: Binder, node: exp.Expr) -> Expr:
 
 def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
     if node.args.get("query") is not None:
-        binder.source.refuse(node.args["query"], SUBQUERY, "join with the subquery, made DISTINCT, in FROM")
+        binder.source.refuse(node.args["query"], SUBQUERY, "use it in WHERE, joined by AND alone")
     args, _ = coerce.unified([binder.bind(n) for n in (node.this, *node.expressions)])
     return coerce.called(word, args)
 

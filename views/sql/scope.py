@@ -53,6 +53,11 @@ class Scope:
         moved = (replace(r, offset=r.offset + by, key=frozenset(k + by for k in r.key)) for r in right.relations)
         return Scope((*self.relations, *moved), (*self.visible, *((n, p + by) for n, p in right.visible)))
 
+    def nullable(self) -> Scope:
+        """This scope where any column may be NULL: on the right of a left join."""
+        relations = (replace(r, columns=tuple(replace(c, nullable=True) for c in r.columns)) for r in self.relations)
+        return replace(self, relations=tuple(relations))
+
     def merged(self, names: Iterable[str], left_width: int) -> Scope:
         """After JOIN … USING (names): each name once, first, standing for the left side's column."""
         order = list(names)

@@ -13,12 +13,14 @@ from sqlglot import exp
 from engine.errors import HeadraceError
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
 from engine.schema import Column
-from views.plan import Distinct, Filter, Plan, Project, Union
+from views.plan import Distinct, Filter, Plan, Project, Union, identity
+from views.scalar import conjunction
 from views.sql import coerce, expressions, functions
 from views.sql.binder import Binder
 from views.sql.coerce import UNKNOWN
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping
+from views.sql.membership import divided, semijoined
 from views.sql.naming import output_name
 from views.sql.parse import Source, name_of
 from views.sql.tables import Tables
@@ -189,7 +191,7 @@ class _Select:
         plan, query = self.plan, self.query
         where = query.args.get("where")
         if where is not None:
-            plan = Filter(plan, Binder(self.source, self.scope, "WHERE").boolean(where.this, "WHERE"))
+            plan = self.where(plan, where.this)
         items = self.items()
         collected: list[Aggregate] = []
         binder = Binder(self.source, self.scope, "SELECT", collected)
@@ -218,6 +220,19 @@ class _Select:
                 _comparable(self.source, item.node, column, "DISTINCT")
             return Distinct(plan)
         return plan
+
+    def where(self, plan: Plan, condition: exp.Expr) -> Plan:
+        """The rows for which the condition is true."""
+        binder = Binder(self.source, self.scope, "WHERE")
+        members, parts = divided(condition)
+        rest = conjunction([binder.boolean(part, "WHERE") for part in parts])
+        if rest is not None:
+            plan = Filter(plan, rest)
+        own, names = identity(plan.schema)
+        for member in members:
+            plan = semijoined(plan, binder, member, lambda query: bind_query(self.source, self.env, query))
+        # Keys that were computed stand behind the row that the clauses after WHERE see.
+        return Project(plan, own, names) if len(plan.schema.columns) > len(own) else plan
 
     def items(self) -> list[Item]:
         """The SELECT list with `*` and `t.*` spelled out."""

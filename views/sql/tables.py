@@ -1,6 +1,7 @@
 """The FROM clause bound: tables, views, CTEs and subqueries joined in the order written, with their names in sight.
 
-Always: a join here is inner, has no keys yet and its whole ON condition as residual; the rules find keys and order.
+Always: an inner join has no keys yet and its whole ON condition as residual; the rules find keys and order. A left join
+has its keys at once (`outer`).
 What a join condition may see is as in Postgres: the tables of its own comma-separated item. Called by `select`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -18,6 +20,7 @@ from views.scalar import conjunction
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.environment import Environment
+from views.sql.outer import left_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
 from views.strict import nearest
@@ -25,7 +28,7 @@ from views.strict import nearest
 BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
 """How a subquery is bound; handed in, since queries hold FROM clauses and these hold queries."""
 
-OUTER = "outer joins are not supported yet"
+OUTER = "RIGHT and FULL JOIN are not supported yet"
 
 
 class Tables:
@@ -54,26 +57,36 @@ class Tables:
     def join(self, left: Plan, names: Scope, join: exp.Expr) -> tuple[Plan, Scope]:
         """One `left JOIN …`."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-        if side or kind == "OUTER":
+        if side not in ("", "LEFT") or (kind == "OUTER" and not side):
             words = rf"\b{side}\s+(outer\s+)?join\b" if side else r"\bouter\b"
-            self.source.refuse_words(join, words, OUTER, "write an inner JOIN, or a UNION ALL with the rows that miss")
-        if kind not in ("", "INNER", "CROSS") or method not in ("", "NATURAL"):
+            self.source.refuse_words(join, words, OUTER, "write a LEFT JOIN, with a UNION ALL for the rows that miss")
+        if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
-        scope = names.beside(right_names)
-        at = start_of(join.this) or 0
+        scope = names.beside(right_names.nullable() if side else right_names)
         using = [name_of(n) for n in join.args.get("using") or ()]
         if method == "NATURAL":
             using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
         if using or method == "NATURAL":
             condition = self.shared(join, names, right_names, using)
-            return Join(left, right, residual=condition, at=at), scope.merged(using, names.width)
+            joined = self.joined(join, left, right, condition)
+            return joined, scope.merged(using, names.width)
         on = join.args.get("on")
         if on is None and kind != "CROSS":
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         residual = None if on is None else Binder(self.source, scope, "JOIN conditions").boolean(on, "JOIN/ON")
-        return Join(left, right, residual=residual, at=at), scope
+        return self.joined(join, left, right, residual), scope
+
+    def joined(self, join: exp.Expr, left: Plan, right: Plan, condition: Expr | None) -> Plan:
+        """The join's plan, inner or left."""
+        if not join.args.get("side"):
+            return Join(left, right, residual=condition, at=start_of(join.this) or 0)
+
+        def refuse(reason: str, hint: str) -> NoReturn:
+            self.source.refuse(join.this, reason, hint)
+
+        return left_join(left, right, condition, refuse)
 
     def shared(self, join: exp.Expr, left: Scope, right: Scope, using: list[str]) -> Expr | None:
         """The condition of USING (…): equality of the columns of one name."""

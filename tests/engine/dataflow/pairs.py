@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import Batch
+from engine.batch.keys import fingerprint
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
 from engine.dataflow import Collection, Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, Expr
+from engine.operators.top import Order
 from engine.schema import DataType, Kind, Schema
+from tests.reference import partners, top
 from tests.reference.dataflow import NaiveAggregate, Op, Row, Twin, TwinTable
 
 Fn = Callable[[Row], Any]
@@ -70,6 +73,37 @@ class Pair:
 
     def distinct(self) -> Pair:
         return Pair(self.real.distinct(), self.twin.distinct())
+
+    def at_least(self, copies: int) -> Pair:
+        return Pair(self.real.at_least(copies), partners.at_least(self.twin, copies))
+
+    def count(self) -> Pair:
+        return Pair(self.real.count(), partners.count(self.twin))
+
+    def semijoin(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        twin = partners.partners(self.twin, other.twin, lk, rk, among=True)
+        return Pair(self.real.semijoin(other.real, lk, rk), twin)
+
+    def antijoin(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        twin = partners.partners(self.twin, other.twin, lk, rk, among=False)
+        return Pair(self.real.antijoin(other.real, lk, rk), twin)
+
+    def left_join(self, other: Pair, lk: Sequence[int], rk: Sequence[int]) -> Pair:
+        return Pair(self.real.left_join(other.real, lk, rk), partners.left_join(self.twin, other.twin, lk, rk))
+
+    def top_k(self, key: Sequence[int], order: Sequence[Order], limit: int, offset: int = 0) -> Pair:
+        schema = self.real.schema
+
+        def tie(row: Row) -> tuple[int, int]:
+            null = bool(order) and row[order[0].column] is None
+            columns = [pa.array([value_of(v, c.type)], c.type.arrow) for v, c in zip(row, schema.columns, strict=True)]
+            flagged = pa.RecordBatch.from_arrays(
+                [*columns, pa.array([null])], names=[str(k) for k in range(len(row) + 1)]
+            )
+            high, low = fingerprint(flagged)
+            return int(high[0]), int(low[0])
+
+        return Pair(self.real.top_k(key, order, limit, offset), top.top_k(self.twin, key, order, limit, offset, tie))
 
     def check_key(self, key: Sequence[int], view: str) -> Pair:
         names = ", ".join(self.real.schema.columns[k].name for k in key)
@@ -189,15 +223,17 @@ def image(value: Any, kind: DataType) -> Any:
     return value
 
 
+def value_of(image: Any, kind: DataType) -> Any:
+    return float(image) if image is not None and kind.kind in (Kind.REAL, Kind.DOUBLE) else image
+
+
 def upserts(schema: Schema, ops: Sequence[Op], at: Sequence[int]) -> Upserts:
     """The ops at these places as upserts; columns not sent hold null."""
     place = {p: i for i, p in enumerate(at)}
     columns = []
     for c, column in enumerate(schema.columns):
         values = [None if c in ops[p].unchanged or ops[p].kind == TRUNCATE else ops[p].row[c] for p in at]
-        if column.type.kind in (Kind.REAL, Kind.DOUBLE):
-            values = [None if v is None else float(v) for v in values]
-        columns.append(pa.array(values, column.type.arrow))
+        columns.append(pa.array([value_of(v, column.type) for v in values], column.type.arrow))
     touched = sorted({c for p in at for c in ops[p].unchanged})
     fills = np.array([place.get(ops[p].fill_from, -1) for p in at], np.int64)
     return Upserts(

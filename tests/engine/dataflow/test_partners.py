@@ -1,0 +1,201 @@
+"""Semijoins, antijoins, left joins and multiplicities: the twin's answers in any cut, and work that follows the change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
+from engine.dataflow import Dataflow
+from engine.schema import DOUBLE, INTEGER, NUMERIC, TEXT, Column, Schema
+from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of, keyed_ops, keyless_ops
+from tests.engine.dataflow.test_flow import push, taken
+from tests.engine.dataflow.test_random import divide, named, over, ref
+from tests.reference.dataflow import Row
+
+LEFT = Schema.of(
+    [Column("id", INTEGER), Column("group", INTEGER), Column("rate", NUMERIC), Column("x", DOUBLE)], ["id"]
+)
+RIGHT = Schema.of([Column("name", TEXT), Column("number", INTEGER)], ["number"])
+LOOSE = Schema.of([Column("group", INTEGER), Column("rate", NUMERIC), Column("x", DOUBLE)])
+SCHEMAS = {"left": LEFT, "right": RIGHT, "loose": LOOSE}
+
+RATES = [None, "1.0", "1.00", "1", "-0.5"]
+FLOATS = [None, "0.0", "-0.0", "nan", "1.5"]
+
+
+def draw_left(rng: random.Random) -> Row:
+    return (rng.randrange(6), rng.choice([None, 0, 1, 2, 3]), rng.choice(RATES), rng.choice(FLOATS))
+
+
+def draw_right(rng: random.Random) -> Row:
+    return (rng.choice([None, "a", "b"]), rng.randrange(4))
+
+
+def draw_loose(rng: random.Random) -> Row:
+    return (rng.choice([None, 1, 2]), rng.choice(RATES), rng.choice(FLOATS))
+
+
+def partners(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    left, right, loose = t["left"], t["right"], t["loose"]
+    numbers = right.project([ref(1, RIGHT), ref(1, RIGHT), ref(0, RIGHT)], named(INTEGER, INTEGER, TEXT))
+    failing = left.project([ref(0, LEFT), divide(1, 0)], named(INTEGER, INTEGER))
+    return {
+        "keyed": left.semijoin(right, [1], [1]),
+        "not keyed": left.antijoin(right, [1], [1]),
+        "chosen": left.antijoin(numbers, [1], [1]),
+        "twice": left.semijoin(numbers, [1, 0], [0, 1]),
+        "loose": left.semijoin(loose, [1], [0]),
+        "not loose": left.antijoin(loose, [1], [0]),
+        "composite": loose.semijoin(left, [2, 1], [3, 2]),
+        "not composite": loose.antijoin(left, [2, 1], [3, 2]),
+        "rates": loose.antijoin(left, [1], [2]),
+        "any": loose.semijoin(left, [], []),
+        "none": loose.antijoin(right.filter(over(1, 2)), [], []),
+        "self": loose.antijoin(loose.filter(over(0, 1)), [0], [0]),
+        "failing": failing.antijoin(right, [1], [1]),
+        "deep": left.semijoin(left.antijoin(right, [1], [1]), [1], [1]).antijoin(loose, [2], [1]),
+    }
+
+
+def outer(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    left, right, loose = t["left"], t["right"], t["loose"]
+    once = loose.left_join(right, [0], [1])
+    return {
+        "keyed": left.left_join(right, [1], [1]),
+        "loose": loose.left_join(left, [0], [1]),
+        "floats": loose.left_join(left, [2], [3]),
+        "chain": once.left_join(left, [4], [1]),
+        "failing": left.project([ref(0, LEFT), divide(1, 0)], named(INTEGER, INTEGER)).left_join(loose, [1], [0]),
+    }
+
+
+def multiplicities(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    left, loose = t["left"], t["loose"]
+    groups = loose.project([ref(0, LOOSE)], named(INTEGER))
+    return {
+        "count": loose.count(),
+        "groups": groups.count(),
+        "distinct": loose.distinct(),
+        "two": loose.at_least(2),
+        "two groups": groups.at_least(2),
+        "three groups": groups.at_least(3),
+        "rates": left.project([ref(2, LEFT)], named(NUMERIC)).at_least(2),
+        "twice": groups.concat(groups).at_least(4),
+    }
+
+
+SHAPES: dict[str, Shape] = {"partners": partners, "outer": outer, "multiplicities": multiplicities}
+QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
+    rng = random.Random(seed)
+    ops = {
+        "left": keyed_ops(rng, draw_left, LEFT, 7, 3),
+        "right": keyed_ops(rng, draw_right, RIGHT, 7, 3),
+        "loose": keyless_ops(rng, draw_loose, 7, 4),
+    }
+    return World(SCHEMAS, shape, ops), rng
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
+    made, rng = world(SHAPES[shape], seed)
+    made.build()
+    made.run(cuts_of(rng, made.end), rng=rng)
+    made.check_changes()
+    made.check_snapshots([made.end - 1])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_a_restart_changes_nothing(shape: str, seed: int) -> None:
+    made, rng = world(SHAPES[shape], seed)
+    made.build()
+    cuts = cuts_of(rng, made.end)
+    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
+    made.check_changes()
+    made.check_snapshots([made.end - 1])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_a_view_made_late_is_hydrated(shape: str, seed: int) -> None:
+    made, rng = world(SHAPES[shape], seed)
+    made.tables()
+    middle = rng.randrange(1, made.end + 1)
+    made.run(cuts_of(rng, middle), rng=rng)
+    made.build()
+    made.check_snapshots([middle - 1])
+    for upper in range(middle + 1, made.end + 1):
+        made.push(upper - 1, upper)
+        made.step(upper)
+    made.check_changes(middle)
+    made.check_snapshots([made.end - 1])
+
+
+def test_a_primary_key_is_looked_up_in_the_table_itself_and_other_columns_cost_nothing() -> None:
+    flow = Dataflow()
+    left, right = flow.table("left", LEFT), flow.table("right", RIGHT)
+    before = set(flow.arrangements())
+    there, missing = left.semijoin(right, [1], [1]).output("there"), left.antijoin(right, [1], [1]).output("missing")
+    assert len(set(flow.arrangements()) - before) == 1
+    push(flow, "left", LEFT, (0, UPSERT, (1, 1, "1", 0.0)), (0, UPSERT, (2, None, "1", 0.0)))
+    push(flow, "right", RIGHT, (0, UPSERT, ("a", 1)))
+    flow.step(1)
+    assert taken(there)[0] == [(0, (1, 1, "1", 0.0), 1)]
+    assert taken(missing)[0] == [(0, (2, None, "1", 0.0), 1)]
+    push(flow, "right", RIGHT, (1, UPSERT, ("b", 1)))
+    flow.step(2)
+    assert there.collection.node.delta.rows is None
+    assert missing.collection.node.delta.rows is None
+    flow.drop(there)
+    flow.drop(missing)
+    assert set(flow.arrangements()) == before
+
+
+def test_a_key_that_comes_again_moves_no_row() -> None:
+    flow = Dataflow()
+    left, loose = flow.table("left", LEFT), flow.table("loose", LOOSE)
+    there, missing = left.semijoin(loose, [1], [0]).output("there"), left.antijoin(loose, [1], [0]).output("missing")
+    size = 100
+    ids = np.arange(size)
+    columns = [pa.array(c, t) for c, t in zip((ids, ids % 2, ids.astype("U"), ids), LEFT.arrow.types, strict=True)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=LEFT.arrow)
+    flow.push("left", Upserts(rows, np.zeros(size, np.int64), np.full(size, UPSERT, np.uint8)))
+    push(flow, "loose", LOOSE, (0, INSERT, (1, "1", 0.0)))
+    flow.step(1)
+    assert [len(o.take()[0]) for o in (there, missing)] == [50, 50]
+    push(flow, "loose", LOOSE, (1, INSERT, (1, "2", 0.0)), (2, RETRACT, (1, "1", 0.0)))
+    flow.step(3)
+    assert there.collection.node.delta.rows is None
+    assert missing.collection.node.delta.rows is None
+    push(flow, "left", LEFT, (3, UPSERT, (1000, 1, "1", 0.0)), (4, DELETE, (1000, None, None, None)))
+    flow.step(5)
+    assert missing.collection.node.delta.rows is None
+    push(flow, "loose", LOOSE, (5, RETRACT, (1, "2", 0.0)))
+    flow.step(6)
+    assert [o.take()[0].diffs.sum() for o in (there, missing)] == [-50, 50]
+
+
+def test_plans_share_the_distinct_keys() -> None:
+    flow = Dataflow()
+    left, loose = flow.table("left", LEFT), flow.table("loose", LOOSE)
+    one = left.antijoin(loose, [1], [0])
+    known = set(flow.arrangements())
+    two = left.semijoin(loose, [1], [0])
+    assert set(flow.arrangements()) == known
+    assert left.antijoin(loose, [1], [0]).node is one.node
+    assert two.node is not one.node
+    assert loose.at_least(1).node is loose.distinct().node
