@@ -89,6 +89,7 @@ bench-peers: setup ## the peer that engine benchmarks are measured beside (needs
 
 docs: setup ## the generated pages and figures of the documentation
 	$(PY) -m sidecar.docs
+	$(PY) -m tests.engine.page
 
 lock: setup ## resolve the dependencies anew and write the lock files
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --all-extras --output-file requirements.lock pyproject.toml

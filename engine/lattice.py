@@ -10,15 +10,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from engine.errors import InvariantBroken
+from engine.errors import HeadraceError, InvariantBroken
+
+MOST_ROUNDS = 2
+"""Scopes that iterate may be nested so deep: kernels are compiled for times of up to so many rounds."""
+
+
+class TooDeep(HeadraceError):
+    """A scope that iterates inside of more others than times have rounds for."""
+
+    code = "depth"
+
+    def __init__(self, depth: int) -> None:
+        super().__init__(
+            f"iteration is nested {depth} deep", most=MOST_ROUNDS, hint="join two of the nested recursions into one"
+        )
 
 
 @dataclass(frozen=True, slots=True, order=False)
 class Time:
-    """An epoch and the round of each enclosing scope, outermost first."""
+    """An epoch and the round of each enclosing scope, outermost first. Raises TooDeep beyond `MOST_ROUNDS`."""
 
     epoch: int
     rounds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.rounds) > MOST_ROUNDS:
+            raise TooDeep(len(self.rounds))
 
     @property
     def depth(self) -> int:

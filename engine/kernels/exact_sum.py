@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, helper, kernel
+from engine.kernels.compiler import I64, I64_NEW, helper, kernel, repeated
 
 U8_NEW = types.Array(types.uint8, 1, "C")
 
@@ -89,12 +89,14 @@ def _rounded(limbs, digits):  # type: ignore[no-untyped-def]
     return sign | min(bits, _INFINITY)
 
 
-@kernel(types.void(I64, I64, I64, I64, I64, I64, I64, I64_NEW, U8_NEW))
-def exact_sums(order, probe, times, diffs, bits, starts, version_times, out, overflow):  # type: ignore[no-untyped-def]
-    """Bits of the sum of each group's doubles (given as bits) at each version. `order`: rows by group, then time.
+@kernel(types.void(repeated(I64, 4), I64, I64, I64, I64_NEW, U8_NEW))
+def exact_sums(entries, bits, starts, version_times, out, overflow):  # type: ignore[no-untyped-def]
+    """Bits of the sum of each group's doubles (given as bits) at each version.
 
+    `entries`: the rows by group, then time; and of each row its group, time and diff; fewer than 2^30 live ones a group.
     `overflow`: 1 where every term is finite and the sum is not. Group g's versions are starts[g] … starts[g+1].
     """
+    order, probe, times, diffs = entries
     limbs = np.zeros(_LIMBS, np.int64)
     digits = np.zeros(_LIMBS, np.int64)
     k = 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel, repeated
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")
@@ -121,12 +121,14 @@ def fill_forward(unchanged, fill_image, sources):  # type: ignore[no-untyped-def
             sources[i] = image if image >= n else sources[image]
 
 
-@kernel(types.int64(I64, I64, I64, U8, I64_NEW, I64_NEW, I64_NEW, I64_NEW, U8_NEW))
-def net_counts(order, groups, epochs, kinds, counts, out_change, times, diffs, bad):  # type: ignore[no-untyped-def]
+@kernel(types.int64(repeated(I64, 3), U8, I64_NEW, I64_NEW, I64_NEW, I64_NEW, U8_NEW))
+def net_counts(changes, kinds, counts, out_change, times, diffs, bad):  # type: ignore[no-untyped-def]
     """Net multiplicity of each (image, epoch) of a keyless table. kinds: 0 insert, 1 retract, 2 truncate.
 
-    `counts`: live copies of a group's image, updated in place. `bad`: 1 for a retract of a row that is not there.
+    `changes`: the changes by group, then as they come; and of each its group and epoch. `counts`: live copies of a
+    group's image, updated in place. `bad`: 1 for a retract of a row that is not there.
     """
+    order, groups, epochs = changes
     n = 0
     i = 0
     count = len(order)

@@ -32,10 +32,14 @@ INTS = (*SMALL_INTS, Kind.BIGINT)
 MANY = 1 << 31
 """So many terms make 32-bit limbs lose exactness: the group is in error before that."""
 
+MANY_SMALL = 1 << 47
+"""As `MANY`, of 16-bit limbs."""
+
 FEW = 32
 """Up to so many quotients, dividing them one by one is cheaper than looking for equal ones."""
 
 TOO_MANY = f"more than {MANY - 1} terms in one sum"
+TOO_MANY_SMALL = f"more than {MANY_SMALL - 1} terms in one sum"
 BIGINT_RANGE = "bigint out of range"
 NUMERIC_RANGE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
 
@@ -162,7 +166,7 @@ def _total(slot: Slot, limbs: Int64s, counts: Int64s, empty: Bools) -> tuple[pa.
     if slot.arg.kind in SMALL_INTS:
         total = np.empty(len(limbs), np.int64)
         narrow(limbs, total, bad)
-        fault = message_where(bad, BIGINT_RANGE)
+        fault = first_message(message_where(counts >= MANY_SMALL, TOO_MANY_SMALL), message_where(bad, BIGINT_RANGE))
         if slot.aggregate.function == "sum":
             return pa.array(total, mask=empty), fault
         words[:, 0], words[:, 1] = total, total >> 63

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.batch import DiffOverflow
 from engine.batch.payload import concat_rows as joined_rows
 from engine.batch.payload import conformed, take_rows
 from engine.batch.updates import Bools, Int64s, Updates
@@ -28,6 +29,8 @@ class Delta(NamedTuple):
 
 
 QUIET = Delta(None, None)
+
+_LEAST = np.iinfo(np.int64).min
 
 
 def take(updates: Updates, positions: Int64s) -> Updates:
@@ -77,5 +80,7 @@ def rows_of(columns: Sequence[pa.Array], schema: pa.Schema, length: int) -> pa.R
 
 
 def negated(updates: Updates | None) -> Updates | None:
-    """The same updates with every diff's sign changed."""
+    """The same updates with every diff's sign changed. Raises DiffOverflow: -2^63 has no opposite in 64 bits."""
+    if updates is not None and bool((updates.diffs == _LEAST).any()):
+        raise DiffOverflow
     return None if updates is None else Updates(updates.rows, updates.times, -updates.diffs)

@@ -11,9 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.batch.batch import DiffOverflow
 from engine.batch.keys import Keys
 from engine.batch.updates import Int64s, UInt8s
-from engine.kernels.reduce import corrections, group_rows, versions
+from engine.kernels.reduce import all_within, corrections, group_rows, versions
+
+_FEW = 1 << 31
+"""So many copies of each of so many rows, with up to `_SOME` from before, fit 64 bits: nothing more need be looked at."""
+
+_SOME = 1 << 62
+
+_LOW = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,37 @@ class Versions(NamedTuple):
 
 
 def versions_of(found: Groups, times: Int64s, diffs: Int64s, lanes: Int64s, prior: Int64s, before: int) -> Versions:
-    """Each group's lanes at `before` (`prior`) and after each time of its rows. lanes: rows × width."""
+    """Each group's lanes at `before` (`prior`) and after each time of its rows. lanes: rows × width.
+
+    Lane 0 counts the group's rows: it decides whether there is a group at all, and no sum has more terms than it says.
+    Raises DiffOverflow where it does not fit 64 bits.
+    """
+    few = len(times) < _FEW and all_within(diffs, -_FEW, _FEW) and all_within(prior[:, 0], -_SOME, _SOME)
+    if not few:
+        _check_counts(found, times, diffs * lanes[:, 0], prior[:, 0])
     room = len(times) + found.count
     out, out_lanes = np.empty((4, room), np.int64), np.empty((room, lanes.shape[1]), np.int64)
     n = versions((found.order, found.ids, times, diffs), lanes, prior, before, out, out_lanes)
     return Versions(out[0, :n], out[1, :n], out[2, :n], out[3, :n], out_lanes[:n])
+
+
+def _check_counts(found: Groups, times: Int64s, diffs: Int64s, prior: Int64s) -> None:
+    """Raises DiffOverflow if prior + diffs, added up by group, does not fit 64 bits at some time."""
+    order = found.order
+    groups, when, diffs = found.ids[order], times[order], diffs[order]
+    starts = np.searchsorted(groups, groups)
+
+    def running(half: Int64s, before: Int64s) -> Int64s:
+        total = np.cumsum(half)
+        found_so_far: Int64s = total - total[starts] + half[starts] + before[groups]
+        return found_so_far
+
+    # In halves of 32 bits, neither of which can wrap; only what stands at the end of a time counts.
+    low = running(diffs & _LOW, prior & _LOW)
+    high = running(diffs >> 32, prior >> 32) + (low >> 32)
+    last = np.append((groups[1:] != groups[:-1]) | (when[1:] != when[:-1]), True)
+    if bool(((high < -_FEW) | (high >= _FEW))[last].any()):
+        raise DiffOverflow
 
 
 def corrections_of(found: Versions, live: UInt8s) -> tuple[Int64s, Int64s, Int64s]:

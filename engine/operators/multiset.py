@@ -48,7 +48,9 @@ def count_rows(
     out, times, net = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     bad = np.empty(n, np.uint8)
     epochs = upserts.epochs[changes.rows]
-    kept = net_counts(order, changes.groups, epochs, _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad)
+    kept = net_counts(
+        (order, changes.groups, epochs), _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad
+    )
     rows = None
     if kept:
         at = images[changes.groups[out[:kept]]]

@@ -13,7 +13,7 @@ from engine.batch.updates import Int64s, UInt8s
 from engine.kernels.exact_sum import exact_sums
 from engine.kernels.reduce import sums_at_versions
 from engine.operators import numeric_text
-from engine.operators.aggregates import Slot, message_where, quotient
+from engine.operators.aggregates import Slot, first_message, message_where, quotient
 from engine.operators.fixed import float_bits
 from engine.operators.streams import Clock, Stream
 from engine.schema import NUMERIC, Kind
@@ -21,6 +21,11 @@ from engine.schema import NUMERIC, Kind
 Float64s = npt.NDArray[np.float64]
 
 FLOAT_RANGE = "value out of range: overflow"
+
+MANY = 1 << 30
+"""So many terms may be too many for the limbs of an exact sum: the group is in error before that."""
+
+TOO_MANY = f"more than {MANY - 1} terms in one sum"
 
 
 def sum_at_versions(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array, pa.Array | None]:
@@ -33,11 +38,12 @@ def sum_at_versions(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array,
     counts = np.ascontiguousarray(found[:, 0])
     if slot.arg.kind not in (Kind.REAL, Kind.DOUBLE):
         sums = numeric_text.sums(stream.values, *entries, clock.starts, clock.times)
-        total = pa.array(sums, pa.large_string(), mask=counts <= 0)
-        return (total if slot.aggregate.function == "sum" else quotient(total, NUMERIC, counts)), None
+        exact = pa.array(sums, pa.large_string(), mask=counts <= 0)
+        return (exact if slot.aggregate.function == "sum" else quotient(exact, NUMERIC, counts)), None
     bits, overflow = np.empty(len(clock.times), np.int64), np.empty(len(clock.times), np.uint8)
-    exact_sums(*entries, float_bits(stream.values), clock.starts, clock.times, bits, overflow)
-    return _rounded(slot, bits.view(np.float64), overflow, counts)
+    exact_sums(entries, float_bits(stream.values), clock.starts, clock.times, bits, overflow)
+    total, fault = _rounded(slot, bits.view(np.float64), overflow, counts)
+    return total, first_message(message_where(counts >= MANY, TOO_MANY), fault)
 
 
 def _rounded(slot: Slot, total: Float64s, overflow: UInt8s, counts: Int64s) -> tuple[pa.Array, pa.Array | None]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import InvariantBroken
-from engine.lattice import CLOSED, Frontier, Time, representative
+from engine.lattice import CLOSED, MOST_ROUNDS, Frontier, Time, TooDeep, representative
 from tests.reference.frontiers import SIDE, alike, below, beyond, grid, minimal
 
 _depths = st.integers(0, 2)
@@ -117,3 +117,51 @@ def test_closed_and_depth_zero() -> None:
         _ = CLOSED.epoch
     with pytest.raises(InvariantBroken):
         Time(1).join(Time(1, (2,)))
+
+
+@given(st.data(), _depths)
+def test_order_is_reflexive_antisymmetric_and_transitive(data: st.DataObject, depth: int) -> None:
+    a, b, c = (data.draw(_times(depth)) for _ in range(3))
+    assert a.less_equal(a)
+    assert not a.less_than(a)
+    assert not (a.less_equal(b) and b.less_equal(a)) or a == b
+    assert not (a.less_equal(b) and b.less_equal(c)) or a.less_equal(c)
+    assert a.less_equal(b) == (a.join(b) == b) == (a.meet(b) == a)
+    assert not a.less_equal(b) or a.coordinates <= b.coordinates, "coordinates sort as a linear extension"
+
+
+@given(st.data(), _depths)
+def test_frontiers_form_a_lattice_of_what_may_still_come(data: st.DataObject, depth: int) -> None:
+    f, g, h = (data.draw(_frontiers(depth)) for _ in range(3))
+    for one, other in ((f, g), (g, f)):
+        assert one.meet(other).before(one)
+        assert one.before(one.join(other))
+        assert one.before(other) == (one.join(other) == other) == (one.meet(other) == one)
+    assert f.join(g) == g.join(f)
+    assert f.meet(g) == g.meet(f)
+    assert f.join(g.join(h)) == f.join(g).join(h)
+    assert f.meet(g.meet(h)) == f.meet(g).meet(h)
+    assert f.join(f.meet(g)) == f == f.meet(f.join(g))
+    assert f.before(CLOSED)
+    assert all(not one.less_equal(two) for one in f for two in f if one != two), "an antichain"
+
+
+@given(st.data(), _depths)
+def test_representatives_keep_order_and_follow_later_frontiers(data: st.DataObject, depth: int) -> None:
+    """Advancing to a frontier and then to a later one is advancing to the later one: merges may do it by steps."""
+    f = data.draw(_frontiers(depth).filter(lambda x: not x.closed))
+    later = f.join(data.draw(_frontiers(depth).filter(lambda x: not x.closed)))
+    a, b = data.draw(_times(depth)), data.draw(_times(depth))
+    first, second = representative(a, f), representative(b, f)
+    assert first is not None
+    assert second is not None
+    assert not a.less_equal(b) or first.less_equal(second)
+    assert representative(first, later) == representative(a, later)
+
+
+def test_two_rounds_are_the_most() -> None:
+    assert Time(1, (2, 3)).depth == MOST_ROUNDS == 2
+    for deep in (lambda: Time(0, (0, 0, 0)), lambda: Frontier.at(0, 0, 0, 0), lambda: Time.at((1, 2, 3, 4))):
+        with pytest.raises(TooDeep, match="nested 3 deep") as told:
+            deep()
+        assert told.value.as_json()["code"] == "depth"

@@ -132,3 +132,17 @@ def test_an_output_that_overflows_says_so_and_gives_no_rows_any_more() -> None:
     flow.step(3)
     assert values_of(twice) == []
     assert values_of(plain) == [(7, -2)]
+
+
+def test_a_count_of_more_rows_than_fit_is_an_error_and_not_a_group_that_is_gone() -> None:
+    flow = Dataflow()
+    table = flow.table("t", ONE)
+    counted = most(table).reduce([], [COUNT], Schema((Column("n", BIGINT),))).output("counted")
+    by_row = most(table).reduce([0], [COUNT], Schema((*ONE.columns, Column("n", BIGINT)))).output("by row")
+    flow.step(1)
+    counted.take()
+    change(flow, 1, 1, 2, 3, 4)  # 2^62 copies of each: 2^64 rows, which is nought in 64 bits
+    flow.step(2)
+    assert errors_of(counted) == [(1, OVERFLOWED, 1)]
+    rows, errors = by_row.take()
+    assert (len(errors), rows.rows.column(1).to_pylist()) == (0, [2**62] * 4)

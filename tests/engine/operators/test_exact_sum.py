@@ -20,7 +20,7 @@ def total(values: list[float], diffs: list[int]) -> tuple[float, int]:
     bits, overflow = np.empty(1, np.int64), np.empty(1, np.uint8)
     terms = np.array(values, np.float64).view(np.int64)
     exact_sums(
-        order, zero, zero, np.array(diffs, np.int64), terms, np.array([0, 1]), np.zeros(1, np.int64), bits, overflow
+        (order, zero, zero, np.array(diffs, np.int64)), terms, np.array([0, 1]), np.zeros(1, np.int64), bits, overflow
     )
     return float(bits.view(np.float64)[0]), int(overflow[0])
 
