@@ -184,6 +184,7 @@ class Reclock:
         self._skip = 0
         self._held: dict[str, deque[Transaction]] = {}
         self._last_positions: dict[str, Positions] = {}
+        self._next_positions: dict[str, Positions] = {}
 
     @property
     def replaying(self) -> Binding | None:
@@ -191,9 +192,10 @@ class Reclock:
         return self._expected[0] if self._expected else None
 
     def bind(
-        self, source: str, transactions: Sequence[Transaction], positions: Positions
+        self, source: str, transactions: Sequence[Transaction], positions: Positions, resumed: Positions | None = None
     ) -> list[tuple[Binding, list[Transaction]]]:
-        """Bind what `source` completed; `positions`: its next offsets once all of them are in.
+        """Bind what `source` completed; `positions`: its next offsets once all of them are in; `resumed`: the same, but where
+        stopped tables must be read again: that is what a binding says.
 
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
         with their transactions, in epoch order; they are durable once `settle` returns.
@@ -201,6 +203,7 @@ class Reclock:
         held = self._held.setdefault(source, deque())
         held.extend(transactions)
         self._last_positions[source] = positions
+        self._next_positions[source] = positions if resumed is None else resumed
         out: list[tuple[Binding, list[Transaction]]] = []
         while self._expected:
             replayed = self._follow(self._expected[0])
@@ -215,7 +218,7 @@ class Reclock:
                 stamps = tuple(Stamp(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
                 for kind_run in _one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
-                    binding = Binding(self.frontier, tuple(kind_run), self._last_positions[name])
+                    binding = Binding(self.frontier, tuple(kind_run), self._next_positions[name])
                     self.frontier += len(run)
                     fresh.append((binding, run))
         if fresh:

@@ -133,7 +133,8 @@ class Runtime:
         for intake in self.parts.intakes:
             transactions = intake.complete()
             if transactions:
-                out += self.parts.reclock.bind(intake.name, transactions, intake.positions())
+                here = self._read[intake.name] = intake.positions()
+                out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here))
         for binding, _ in out:
             self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
         return out
@@ -156,7 +157,6 @@ class Runtime:
         held = {i.name: i.held for i in self.parts.intakes}
         for binding, _ in bound:
             last = binding.stamps[-1]
-            self._read[last.source] = binding.positions
             self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()

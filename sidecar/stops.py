@@ -77,12 +77,13 @@ class Backlog:
 
 @dataclass
 class Stop:
-    """A table that stands still. `text`: its error, as its views show it; `lsn`: of the last END that it has.
+    """A table that stands still. `text`: its error, as its views show it; `told`: the one that was given with a transaction,
+    "" for none. `lsn`: of the last END that it has. `names`: those under which the source counts its events.
 
-    `names`: those under which the source counts its events. `owed`: events of transactions given without it.
-    `snapshot`: rows of the initial snapshot that it owes too, None where it has that. `told`: the error was given with a
-    transaction. `backlog`: what was read again, None in a run in which the table already stands. `reached`: the record
-    itself was read again.
+    `owed`: events of transactions given without it. `snapshot`: rows of the initial snapshot that it owes too, None where
+    it has that. `holds`: whence it must be read again, `settled` once all of its partitions are there. `backlog`: what was
+    read again, None in a run in which the table stands; `reached`: the record itself was read again; `bad`: one that cannot
+    be decoded among what is owed; `beyond`: one after it.
     """
 
     table: str
@@ -92,7 +93,7 @@ class Stop:
     names: tuple[str, ...] = ()
     owed: int = 0
     snapshot: int | None = None
-    told: bool = False
+    told: str = ""
     holds: Holds = field(default_factory=dict)
     settled: bool = False
     backlog: Backlog | None = None
@@ -123,7 +124,7 @@ class Stop:
         bad = self.record
         return {
             "table": self.table, "topic": bad.topic, "partition": bad.partition, "offset": bad.offset,
-            "reason": bad.reason, "hint": bad.hint, "text": self.text, "lsn": self.lsn, "owed": self.owed,
+            "reason": bad.reason, "hint": bad.hint, "text": self.told, "lsn": self.lsn, "owed": self.owed,
             "snapshot": self.snapshot,
         }  # fmt: skip
 
@@ -133,7 +134,7 @@ class Stop:
         table = body["table"]
         bad = Undecodable(table, body["topic"], body["partition"], body["offset"], body["reason"], body["hint"])
         return cls(
-            table, bad, body["text"], body["lsn"], owed=body["owed"], snapshot=body["snapshot"], told=True,
+            table, bad, body["text"], body["lsn"], owed=body["owed"], snapshot=body["snapshot"], told=body["text"],
             backlog=Backlog(),
         )  # fmt: skip
 
@@ -209,7 +210,7 @@ class Stops:
         told, self._untold = self._untold, {}
         for table in told:
             if table in self.known:
-                self.known[table].told = True
+                self.known[table].told = self.known[table].text
         return told
 
     def passed(self, transaction: int, lsn: int, counts: Mapping[str, int], pending: Pending | None) -> None:
@@ -248,7 +249,7 @@ class Stops:
         for stop in reading:
             del self.known[stop.table]
             self._names.update(dict.fromkeys(stop.names, stop.table))
-            self._tell(stop.table, stop.text, -1)
+            self._tell(stop.table, stop.told, -1)
             later = stop.bad or stop.beyond
             if later is not None:
                 self.ailing[stop.table] = later

@@ -152,17 +152,71 @@ def test_a_second_sidecar_fences_the_first(shop: Channel, tmp_path: Path) -> Non
     assert shop.stop() == 0
 
 
-@pytest.mark.timeout(300)
-def test_a_record_that_cannot_be_decoded_stops_it_by_name_and_nothing_is_lost(shop: Channel) -> None:
+@pytest.mark.timeout(400)
+def test_a_record_that_cannot_be_decoded_stops_its_table_alone_and_skipping_it_goes_on(shop: Channel) -> None:
+    over = {"revenue_by_city", "vip_customers", "payment_methods", "city_revenue_share"}
     shop.start()
+    traffic = Traffic(shop.source_url, 21)
+    traffic.transact(10)
+    assert shop.compare_final().differences == []
     topic = f"{shop.name}.public.customers"
     producer = Producer({"bootstrap.servers": shop.stack.kafka.bootstrap})
-    producer.produce(topic, value=b'{"op":"c","after":', key=b"{}")
+    told: list[Any] = []
+    producer.produce(topic, value=b'{"op":"c","after":', key=b"{}", on_delivery=lambda _, message: told.append(message))
+    producer.flush(10)
+    with psycopg.connect(shop.sink_url) as sink:
+        last_good = sink.execute("select * from headrace.vip_customers order by id").fetchall()
+    with psycopg.connect(shop.source_url) as source:
+        source.execute("update customers set credit = coalesce(credit, 0) + 1, vip = true where id in (1, 2, 3)")
+
+    def marked() -> bool:
+        return {v["name"] for v in shop.status()["views"] if v["errors"]} == over
+
+    for restart in (False, True):
+        if restart:
+            shop.kill()
+            shop.start()
+        shop.until(marked, "the views of the table are marked")
+        traffic.transact(20)
+        whole = shop.views
+        shop.views = [v for v in whole if v.name not in over]
+        shop.bus = [v for v in shop.views if "bus" in v.spec.sinks]
+        assert shop.compare_final().differences == [], "the other views go on"
+        shop.views, shop.bus = whole, [v for v in whole if "bus" in v.spec.sinks]
+        (stopped,) = shop.status()["sources"][0]["stopped"]
+        assert (stopped["table"], stopped["topic"]) == ("public.customers", topic)
+        assert stopped["offset"] == told[0].offset()
+        assert b"stopped shop: not JSON" in (shop.get("/readyz") or b"")
+        with psycopg.connect(shop.sink_url) as sink:
+            assert sink.execute("select * from headrace.vip_customers order by id").fetchall() == last_good
+            found = sink.execute("select error from headrace.freshness where view = 'vip_customers'").fetchone()
+            assert found is not None
+            assert f"topic={topic}" in found[0]
+    assert shop.stop() == 0
+
+    tables = json.loads((shop.folder / "headrace.yaml").read_text())["sources"]
+    tables[0]["skip"] = [{"topic": topic, "partition": told[0].partition(), "offset": told[0].offset()}]
+    shop.configure(sources=tables)
+    traffic.transact(5)
+    traffic.close()
+    shop.start()
+    shop.until(lambda: not any(v["errors"] for v in shop.status()["views"]), "the views have come back")
+    assert shop.compare_final().differences == []
+    assert shop.status()["sources"][0]["stopped"] == []
+    assert shop.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_a_record_of_no_one_table_stops_it_by_name(shop: Channel) -> None:
+    shop.start()
+    topic = f"{shop.name}.transaction"
+    producer = Producer({"bootstrap.servers": shop.stack.kafka.bootstrap})
+    producer.produce(topic, value=b'{"status":', key=b"{}")
     producer.flush(10)
     assert shop.process is not None
     assert shop.process.wait(60) == 8
     log = shop.log()
-    for place in (f"topic={topic}", "partition=0", "offset=", "table=public.customers", "source=shop", "JsonConverter"):
+    for place in (f"topic={topic}", "partition=0", "offset=", "source=shop", "not JSON"):
         assert place in log
     told = subprocess.run(
         [sys.executable, "-m", "sidecar.cli", "status", "--config", str(shop.folder / "headrace.yaml")],

@@ -120,15 +120,37 @@ TABLES_AT = {"p.s.a": frozenset({"s.a"}), "p.s.b": frozenset({"s.b"}), "p.s_c": 
 def test_a_record_that_cannot_be_decoded_stops_only_where_a_view_needs_it(
     topic: str, table: str | None, named: str | None
 ) -> None:
-    nothing: Any = type("Nothing", (), {"accept": lambda *_: None})()
-    intake = Intake("shop", "debezium", nothing, cast(Format, Broken(table)), nothing, frozenset({"s.a"}))
-    intake.tables_at = TABLES_AT
     run = Messages(topic, 3, np.array([42]), [None], [b"{"], np.array([0]))
-    if named == "":
-        intake.take(run)
-        return
-    with pytest.raises(UndecodableError, match="not JSON") as raised:
-        intake.take(run)
-    where = {"source": "shop", "topic": topic, "partition": 3, "offset": 42}
-    assert raised.value.where == ({"source": "shop", "table": named, **where} if named else where)
-    assert raised.value.hint == "mend it"
+    stopped: list[tuple[str, str]] = []
+    for can in (True, False):
+        methods = {
+            "accept": lambda *_: None, "stop": lambda _, t, _bad, text, can=can: stopped.append((t, text)) or can,
+        }  # fmt: skip
+        nothing: Any = type("Nothing", (), methods)()
+        intake = Intake("shop", "debezium", nothing, cast(Format, Broken(table)), nothing, frozenset({"s.a"}))
+        intake.tables_at = TABLES_AT
+        stopped.clear()
+        if named == "":
+            intake.take(run)
+            assert stopped == []
+            continue
+        where = {"source": "shop", "topic": topic, "partition": 3, "offset": 42}
+        if named is None or not can:
+            with pytest.raises(UndecodableError, match="not JSON") as raised:
+                intake.take(run)
+            assert raised.value.where == ({"source": "shop", "table": named, **where} if named else where)
+            assert raised.value.hint.startswith("mend it")
+        else:
+            intake.take(run)
+            ((which, text),) = stopped
+            assert which == "s.a"
+            assert all(f"{k}={v}" in text for k, v in where.items())
+
+
+def test_a_record_named_under_skip_is_passed_over() -> None:
+    skipped: list[Undecodable] = []
+    nothing: Any = type("Nothing", (), {"accept": lambda *_: None, "skip": lambda _, bad: skipped.append(bad)})()
+    intake = Intake("shop", "debezium", nothing, cast(Format, Broken("s.a")), nothing, frozenset({"s.a"}))
+    intake.skip = frozenset({("p.s.a", 3, 42)})
+    intake.take(Messages("p.s.a", 3, np.array([42]), [None], [b"{"], np.array([0])))
+    assert [(bad.topic, bad.partition, bad.offset) for bad in skipped] == [("p.s.a", 3, 42)] == intake.skipped

@@ -277,3 +277,30 @@ def test_an_unsent_value_is_an_error_until_the_key_has_it_or_is_gone(steps: Iter
     assert sorted(errors) == sorted(said)
     assert [len(side) for side in items.snapshot(8)] == [1, 0]
     assert taken(others) == ([], [])
+
+
+def test_an_error_of_a_table_puts_the_views_over_it_in_error_until_it_is_taken_back() -> None:
+    flow = Dataflow()
+    one, _ = two_joins(flow)
+    over, other = one.output("over"), flow.table("groups", GROUPS).output("other")
+    push(flow, "items", ITEMS, (0, UPSERT, (1, 1, "a")))
+    push(flow, "groups", GROUPS, (0, UPSERT, (1, "t")))
+    flow.step(1)
+    taken(over), taken(other)
+    flow.push_errors("items", {"it stands still": 1}, 1)
+    push(flow, "groups", GROUPS, (1, UPSERT, (1, "u")))
+    flow.step(2)
+    assert taken(over)[1] == [(1, "it stands still", 1)]
+    assert taken(other) == ([(1, (1, "t"), -1), (1, (1, "u"), 1)], [])
+    assert over.snapshot(1)[1].rows.column(0).to_pylist() == ["it stands still"]
+
+    again = Dataflow()
+    again.restore(2, {name: a.spine.batches() for name, a in flow.arrangements().items()})
+    twin, _ = two_joins(again)
+    back = twin.output("over")
+    assert len(back.snapshot(1)[1]) == 1, "a restart keeps it"
+    again.push_errors("items", {"it stands still": -1}, 3)
+    push(again, "items", ITEMS, (3, TRUNCATE, (None, None, None)), (3, UPSERT, (2, 1, "b")))
+    again.step(4)
+    assert taken(back)[1] == [(3, "it stands still", -1)], "a truncate does not take it back a second time"
+    assert len(back.snapshot(3)[1]) == 0
