@@ -7,6 +7,8 @@ once, constants folded as Postgres's planner folds them, and then called a batch
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,18 +43,17 @@ def _constant(values: Any, errors: Any) -> _Node:
     return _Node(lambda _columns: outcome, outcome)
 
 
-_prepared: dict[int, tuple[Expr, _Node]] = {}
-_PREPARED_LIMIT = 4096
+_prepared: dict[int, tuple[weakref.ref[Expr], _Node]] = {}
+"""By the expression's id, for as long as it lives: programs do not hold what they were made from."""
 
 
 def evaluate(expr: Expr, rows: pa.RecordBatch) -> Evaluated:
     """`expr` for each row of `rows`. Raises KeyError for a function that is not in the catalogue, for nothing else."""
     held = _prepared.get(id(expr))
     if held is None:
-        # The expression is kept beside its program, so that its id cannot be taken by another.
-        if len(_prepared) >= _PREPARED_LIMIT:
-            _prepared.clear()
-        held = _prepared[id(expr)] = (expr, _prepare(expr))
+        # Before its id can be taken by another, the program goes with the expression.
+        gone = functools.partial(_forget, id(expr))
+        held = _prepared[id(expr)] = (weakref.ref(expr, gone), _prepare(expr))
     values, errors = held[1].program(rows.column)
     count = rows.num_rows
     if isinstance(values, pa.Scalar):
@@ -63,6 +64,10 @@ def evaluate(expr: Expr, rows: pa.RecordBatch) -> Evaluated:
     if errors.null_count == count:
         return Evaluated(values, None)
     return Evaluated(pc.if_else(errors.is_valid(), pa.scalar(None, values.type), values), errors)
+
+
+def _forget(at: int, _gone: weakref.ref[Expr]) -> None:
+    _prepared.pop(at, None)
 
 
 def _prepare(expr: Expr) -> _Node:
