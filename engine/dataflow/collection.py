@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
@@ -386,7 +387,14 @@ def _argument(aggregate: Aggregate) -> Expr | None:
 
 
 def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
-    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves."""
+    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves.
+
+    Raises InvariantBroken for a pair of lanes whose values would never meet.
+    """
+    for one, two in pairs:
+        lanes = left.schema.columns[one].type.arrow, right.schema.columns[two].type.arrow
+        if lanes[0] != lanes[1] and not all(pa.types.is_integer(lane) for lane in lanes):
+            raise InvariantBroken("keys of two lanes never meet", left=lanes[0], right=lanes[1], hint="cast one")
     for side, node in ((0, left), (1, right)):
         if isinstance(node, TableNode):
             columns = [pair[side] for pair in pairs]

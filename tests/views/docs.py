@@ -46,6 +46,8 @@ def page() -> str:
         " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
         " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
         " eight bytes, numerics that share 13 digits or have more than 18.",
+        "A LEFT JOIN and IN (SELECT …) keep each key of their right side once, beside its rows, but for a table's primary"
+        " key, which the table itself has once; a key that comes again or goes once more moves no row.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"

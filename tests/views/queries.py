@@ -34,6 +34,9 @@ def query(chance: Random, depth: int = 1) -> str:
         return f"{one_column(chance, kind)} {word} {one_column(chance, kind)}"
     head, sources, columns, conditions = from_clause(chance, depth)
     conditions += [condition(chance, columns) for _ in range(chance.randint(0, 2))]
+    numbers = [n for n, kind in columns if kind in NUMBERS]
+    if numbers and chance.random() < 0.2:
+        conditions.append(f"{chance.choice(numbers)} in ({one_column(chance, 'number')})")
     where = f" where {' and '.join(conditions)}" if conditions else ""
     if chance.random() < 0.5:
         items, group = grouped(chance, columns)

@@ -14,7 +14,7 @@ from tests.views.shop import catalog
 from views.compile import CompiledView, compile_views
 from views.explain import arrangements, explain
 from views.optimize import RULES, optimize
-from views.plan import Filter, Join, Plan, Project, Scan, walk
+from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import parse
@@ -125,6 +125,38 @@ def test_what_may_fail_is_no_key_when_something_else_is() -> None:
 def test_arguments_that_may_fail_are_asked_only_under_their_filter() -> None:
     text = "\n".join(lines("select sum(10 / discount) filter (where discount <> 0) as s from orders"))
     assert "CASE WHEN discount <> 0 THEN 10 / discount ELSE NULL END" in text
+
+
+def test_a_left_join_keeps_its_table_bare_and_filters_of_its_left_side_go_below() -> None:
+    view = compiled(
+        "select o.id, c.name from orders o left join customers c on c.id = o.customer_id"
+        " where o.status = 'open' and (c.region = 'north' or c.id is null)"
+    )
+    join = next(n for n in walk(view.plan) if isinstance(n, LeftJoin))
+    assert isinstance(join.right, Scan)
+    assert [str(a) for a in arrangements(view.plan) if a.own] == ["public.customers by (id)"]
+    text = lines(view.spec.sql)
+    joined = next(i for i, t in enumerate(text) if t.startswith("Left join on customer_id = id"))
+    assert text.index("Filter (region = 'north' OR id IS NULL)") < joined < text.index("Filter status = 'open'")
+    assert view.key == (0,)
+    assert view.schema.columns[1].nullable
+
+
+def test_a_condition_on_the_left_side_alone_leaves_rows_without_a_partner() -> None:
+    view = compiled("select c.id, o.id as o from customers c left join orders o on o.customer_id = c.id and c.vip")
+    assert len([n for n in walk(view.plan) if isinstance(n, LeftJoin)]) == 1
+    assert len([n for n in walk(view.plan) if isinstance(n, Union)]) == 1
+
+
+def test_a_membership_is_a_semijoin_above_what_keeps_rows_from_it() -> None:
+    view = compiled(
+        "select id from orders where total > 5 and customer_id in (select id from customers) and id not in"
+        " (select order_id from order_lines)"
+    )
+    text = lines(view.spec.sql)
+    assert [t for t in text if "join on" in t] == ["Antijoin on id = order_id", "Semijoin on customer_id = id"]
+    assert text.index("Filter total > 5") > text.index("Semijoin on customer_id = id")
+    assert view.key == (0,)
 
 
 def test_filters_go_through_projections_unions_and_groups() -> None:

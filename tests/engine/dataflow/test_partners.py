@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
 from engine.dataflow import Dataflow
-from engine.schema import DOUBLE, INTEGER, NUMERIC, TEXT, Column, Schema
+from engine.errors import InvariantBroken
+from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of, keyed_ops, keyless_ops
 from tests.engine.dataflow.test_flow import push, taken
 from tests.engine.dataflow.test_random import divide, named, over, ref
@@ -187,6 +188,18 @@ def test_a_key_that_comes_again_moves_no_row() -> None:
     push(flow, "loose", LOOSE, (5, RETRACT, (1, "2", 0.0)))
     flow.step(6)
     assert [o.take()[0].diffs.sum() for o in (there, missing)] == [-50, 50]
+
+
+def test_keys_that_could_never_meet_are_refused() -> None:
+    flow = Dataflow()
+    left, loose = flow.table("left", LEFT), flow.table("loose", LOOSE)
+    cents = flow.table("cents", Schema.of([Column("a", DataType.parse("numeric(10,2)")), Column("b", BIGINT)]))
+    for join in (left.join, left.semijoin, left.antijoin, left.left_join):
+        join(cents, [0], [1])
+        with pytest.raises(InvariantBroken, match="never meet"):
+            join(cents, [2], [0])
+        with pytest.raises(InvariantBroken, match="never meet"):
+            join(loose, [1], [2])
 
 
 def test_plans_share_the_distinct_keys() -> None:
