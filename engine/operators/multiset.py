@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.keys import Keys, fingerprint, key_lanes
+from engine.batch.keys import Keys, fingerprint
 from engine.batch.payload import take_rows
 from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, Updates, Upserts
 from engine.kernels.upsert import net_counts
@@ -26,7 +26,7 @@ _KINDS[[INSERT, RETRACT, TRUNCATE]] = (0, 1, 2)
 
 def count_rows(
     name: str,
-    schema: Schema,
+    schema: Schema,  # noqa: ARG001 (as `upsert` takes it)
     spine: Spine,
     upserts: Upserts,
     as_of: int,
@@ -34,7 +34,7 @@ def count_rows(
 ) -> Delta:
     """The updates that inserts, retractions and truncates make of a multiset whose trace stands at `as_of`."""
     truncates = upserts.kinds == TRUNCATE
-    prior, diffs = _prior(schema, spine, upserts, as_of, everything=bool(truncates.any()))
+    prior, diffs = _prior(spine, upserts, as_of, everything=bool(truncates.any()))
     payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
     found = group(Keys(*fingerprint(payload)))
     counts = np.zeros(found.count, np.int64)
@@ -59,14 +59,11 @@ def count_rows(
     return Delta(rows, _absent(name, epochs[failed]) if len(failed) else None)
 
 
-def _prior(
-    schema: Schema, spine: Spine, upserts: Upserts, as_of: int, *, everything: bool
-) -> tuple[pa.RecordBatch, Int64s]:
+def _prior(spine: Spine, upserts: Upserts, as_of: int, *, everything: bool) -> tuple[pa.RecordBatch, Int64s]:
     if everything:
         live = live_content(spine, as_of)
         return live.rows, live.diffs
-    columns = range(len(schema.columns))
-    keys = key_lanes(upserts.rows, columns, [c.type for c in schema.columns])
+    keys = spine.layout.keys(upserts.rows)
     found = spine.gather(keys.take(group(keys).first), as_of)
     return found.rows(), found.diffs
 

@@ -18,10 +18,13 @@ import pytest
 from engine.batch import Batch, Description, Layout, Updates
 from engine.batch.merger import Merger
 from engine.kernels import merge as kernels
+from engine.kernels.compiler import JIT_OFF
 from engine.lattice import Frontier
 from engine.schema import BIGINT, Column, Schema
 from engine.trace import Spine
 from engine.trace import spine as module
+
+pytestmark = pytest.mark.skipif(JIT_OFF, reason="too much for plain Python")
 
 LAYOUT = Layout(Schema((Column("k", BIGINT), Column("v", BIGINT))), (0,))
 A_LEVEL = 8
