@@ -31,14 +31,14 @@ _ASSEMBLED: Any = types.Tuple((_BYTES, _BYTES, _TABLE))  # type: ignore[no-untyp
 
 
 @helper
-def _look(struct, column, width, head):
-    """Fill `head` with where a payload's column lies. `struct`: address of the payload's ArrowArray."""
+def _look(struct, column, width, heads, s):
+    """Fill heads[s] with where the column of payload `s` lies. `struct`: address of the payload's ArrowArray."""
     child = load_i64(load_i64(struct + 48) + column * 8)
     buffers = load_i64(child + 40)
-    head[_BITMAP] = load_i64(buffers) if load_i64(child + 8) != 0 else 0
-    head[_VALUES] = load_i64(buffers + 8)
-    head[_DATA] = load_i64(buffers + 16) if width < 0 else 0
-    head[_OFFSET] = load_i64(child + 16) + load_i64(struct + 16)
+    heads[s, _BITMAP] = load_i64(buffers) if load_i64(child + 8) != 0 else 0
+    heads[s, _VALUES] = load_i64(buffers + 8)
+    heads[s, _DATA] = load_i64(buffers + 16) if width < 0 else 0
+    heads[s, _OFFSET] = load_i64(child + 16) + load_i64(struct + 16)
 
 
 @helper
@@ -47,62 +47,61 @@ def _valid(bitmap, i):
 
 
 @helper
-def _span(head, i, width):
-    """Where the bytes of entry `i` begin, and how many they are."""
+def _span(values, i, width):
+    """Where the bytes of entry `i` begin, and how many they are. `values`: address of the offsets."""
     if width == OFFSETS64:
-        begin = load_i64(head[_VALUES] + i * 8)
-        return begin, load_i64(head[_VALUES] + i * 8 + 8) - begin
-    first = np.int64(load_i32(head[_VALUES] + i * 4))
-    return first, np.int64(load_i32(head[_VALUES] + i * 4 + 4)) - first
+        begin = load_i64(values + i * 8)
+        return begin, load_i64(values + i * 8 + 8) - begin
+    first = np.int64(load_i32(values + i * 4))
+    return first, np.int64(load_i32(values + i * 4 + 4)) - first
 
 
 @helper
-def _measure(structs, step, sources, positions, heads, place):
-    """Look up the payloads that a column is picked from; count its nulls and bytes."""
-    column, width = step[0], step[1]
+def _measure(structs, column, width, sources, positions, heads):
+    """Look up the payloads that a column is picked from; returns how many nulls and bytes it has."""
     nulls = 0
     total = 0
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        if head[_BITMAP] == _UNKNOWN:
-            _look(structs[sources[k]], column, width, head)
-        if head[_BITMAP] != 0 or width < 0:
-            i = head[_OFFSET] + positions[k]
-            if not _valid(head[_BITMAP], i):
+        s = sources[k]
+        if heads[s, _BITMAP] == _UNKNOWN:
+            _look(structs[s], column, width, heads, s)
+        bitmap = heads[s, _BITMAP]
+        if bitmap != 0 or width < 0:
+            i = heads[s, _OFFSET] + positions[k]
+            if not _valid(bitmap, i):
                 nulls += 1
             elif width < 0:
-                total += _span(head, i, width)[1]
-    place[NULLS] = nulls
-    place[BYTES] = total
+                total += _span(heads[s, _VALUES], i, width)[1]
+    return nulls, total
 
 
 @helper
-def _fill_fixed(step, sources, positions, heads, base):
+def _fill_fixed(width, sources, positions, heads, base):
     """Write values of a fixed width to address `base`."""
-    width = step[1]
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        i = head[_OFFSET] + positions[k]
-        if _valid(head[_BITMAP], i):
-            copy(base + k * width, head[_VALUES] + i * width, width)
+        s = sources[k]
+        i = heads[s, _OFFSET] + positions[k]
+        if _valid(heads[s, _BITMAP], i):
+            copy(base + k * width, heads[s, _VALUES] + i * width, width)
 
 
 @helper
 def _fill_words(sources, positions, heads, out):
     """As `_fill_fixed`, for the commonest width, of eight bytes."""
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        i = head[_OFFSET] + positions[k]
-        out[k] = load_i64(head[_VALUES] + i * 8) if _valid(head[_BITMAP], i) else 0
+        s = sources[k]
+        i = heads[s, _OFFSET] + positions[k]
+        out[k] = load_i64(heads[s, _VALUES] + i * 8) if _valid(heads[s, _BITMAP], i) else 0
 
 
 @helper
 def _fill_bits(sources, positions, heads, out):
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        i = head[_OFFSET] + positions[k]
-        if _valid(head[_BITMAP], i) and (load_u8(head[_VALUES] + (i >> 3)) >> np.uint8(i & 7)) & np.uint8(1) != 0:
-            out[k >> 3] |= np.uint8(1) << np.uint8(k & 7)
+        s = sources[k]
+        i = heads[s, _OFFSET] + positions[k]
+        if _valid(heads[s, _BITMAP], i):
+            bit = (load_u8(heads[s, _VALUES] + (i >> 3)) >> np.uint8(i & 7)) & np.uint8(1)
+            out[k >> 3] |= bit << np.uint8(k & 7)
 
 
 @helper
@@ -111,12 +110,12 @@ def _fill_bytes(width, sources, positions, heads, offsets, base):
     at = 0
     offsets[0] = 0
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        i = head[_OFFSET] + positions[k]
-        if _valid(head[_BITMAP], i):
-            begin, length = _span(head, i, width)
+        s = sources[k]
+        i = heads[s, _OFFSET] + positions[k]
+        if _valid(heads[s, _BITMAP], i):
+            begin, length = _span(heads[s, _VALUES], i, width)
             if length > 0:
-                copy(base + at, head[_DATA] + begin, length)
+                copy(base + at, heads[s, _DATA] + begin, length)
                 at += length
         offsets[k + 1] = at
 
@@ -124,8 +123,8 @@ def _fill_bytes(width, sources, positions, heads, offsets, base):
 @helper
 def _fill_validity(sources, positions, heads, out):
     for k in range(len(sources)):
-        head = heads[sources[k]]
-        if _valid(head[_BITMAP], head[_OFFSET] + positions[k]):
+        s = sources[k]
+        if _valid(heads[s, _BITMAP], heads[s, _OFFSET] + positions[k]):
             out[k >> 3] |= np.uint8(1) << np.uint8(k & 7)
 
 
@@ -167,7 +166,9 @@ def assemble(structs, plan, sources, positions):
         for s in range(len(structs)):
             heads[c, s, _BITMAP] = _UNKNOWN
         lane = plan[c, 2]
-        _measure(structs, plan[c], sources[lane], positions[lane], heads[c], places[c])
+        places[c, NULLS], places[c, BYTES] = _measure(
+            structs, plan[c, 0], plan[c, 1], sources[lane], positions[lane], heads[c]
+        )
     size, total = _lay_out(plan, count, places)
     block = np.zeros(size, np.uint8)
     data = np.empty(total, np.uint8)
@@ -184,7 +185,7 @@ def assemble(structs, plan, sources, positions):
         elif width == 8:
             _fill_words(picked, at, heads[c], values[: count * 8].view(np.int64))
         elif width > 0:
-            _fill_fixed(plan[c], picked, at, heads[c], address(values))
+            _fill_fixed(width, picked, at, heads[c], address(values))
         elif width == OFFSETS64:
             offsets = values[: (count + 1) * 8].view(np.int64)
             _fill_bytes(width, picked, at, heads[c], offsets, address(data) + place[DATA])

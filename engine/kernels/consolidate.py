@@ -14,7 +14,7 @@ from numba import types
 
 from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, I64_TABLE, IDS, U64_NEW, helper, kernel, repeated
 from engine.kernels.memory import load_i64
-from engine.kernels.order import same_row, sort_index
+from engine.kernels.order import before, sort_index
 
 SIZE = 16
 """Where the count of entries stands in a row of the table of batches that `seek` describes."""
@@ -36,49 +36,58 @@ def overflows(left, right, total):
     return (left >= 0) == (right >= 0) and (total >= 0) != (left >= 0)
 
 
-@helper
-def _write_id(lane, entry, out, at):
-    if at < len(out):
-        out[at] = lane[entry]
-
-
 @kernel(repeated(types.int64, 3)(IDS, FACTS, _OUT_IDS, _OUT_FACTS, types.int64))
 def _seal_into(ids, facts, out_ids, out_facts, size):
     """Sort and consolidate, writing from place `size` on; returns (size after, distinct rows, 1 after an overflow)."""
+    h, c, o, high, low = ids
     times, diffs, positions = facts
+    out_h, out_c, out_o, out_high, out_low = out_ids
+    out_times, out_diffs, out_positions = out_facts
     index = sort_index(ids, times)
     distinct = 0
     lost = 0
-    start = 0
-    while start < len(index):
-        first = index[start]
-        begin = size
-        k = start
-        while k < len(index) and (k == start or same_row(ids, index[k], first)):
-            entry = index[k]
-            time = times[entry]
-            total = diffs[entry]
-            k += 1
-            while k < len(index) and times[index[k]] == time and same_row(ids, index[k], first):
-                more = total + diffs[index[k]]
-                if overflows(total, diffs[index[k]], more):
-                    lost = 1
-                total = more
-                k += 1
-            if total != 0:
-                _write_id(ids[0], entry, out_ids[0], size)
-                _write_id(ids[1], entry, out_ids[1], size)
-                _write_id(ids[2], entry, out_ids[2], size)
-                _write_id(ids[3], entry, out_ids[3], size)
-                _write_id(ids[4], entry, out_ids[4], size)
-                out_facts[0][size] = time
-                out_facts[1][size] = total
-                out_facts[2][size] = positions[first]
-                size += 1
-        if size > begin:
-            distinct += 1
-        start = k
-    return size, distinct, lost
+    begin = size
+    last = 0
+    place = 0
+    for k in range(len(index)):
+        entry = index[k]
+        if (
+            k == 0
+            or h[entry] != h[last]
+            or low[entry] != low[last]
+            or high[entry] != high[last]
+            or c[entry] != c[last]
+            or o[entry] != o[last]
+        ):
+            distinct += size > begin
+            begin = size
+            place = positions[entry]
+        last = entry
+        time = times[entry]
+        diff = diffs[entry]
+        if size > begin and out_times[size - 1] == time:
+            total = out_diffs[size - 1] + diff
+            if overflows(out_diffs[size - 1], diff, total):
+                lost = 1
+            out_diffs[size - 1] = total
+            size -= total == 0
+        elif diff != 0:
+            # A helper that is given arrays would count references to them at each row.
+            if size < len(out_h):
+                out_h[size] = h[entry]
+            if size < len(out_c):
+                out_c[size] = c[entry]
+            if size < len(out_o):
+                out_o[size] = o[entry]
+            if size < len(out_high):
+                out_high[size] = high[entry]
+            if size < len(out_low):
+                out_low[size] = low[entry]
+            out_times[size] = time
+            out_diffs[size] = diff
+            out_positions[size] = place
+            size += 1
+    return size, distinct + (size > begin), lost
 
 
 @helper
@@ -250,15 +259,8 @@ def compact_positions(positions, keep, rows):
 @kernel(types.int64(IDS, I64))
 def first_unsorted(ids, times):
     """The first entry that does not sort strictly after the one before it, or -1: the check of a batch's order."""
+    h, c, o, high, low = ids
     for k in range(1, len(times)):
-        after = False
-        equal = True
-        for lane in range(5):
-            if equal and ids[lane][k] != ids[lane][k - 1]:
-                after = ids[lane][k] > ids[lane][k - 1]
-                equal = False
-        if equal:
-            after = times[k] > times[k - 1]
-        if not after:
+        if not before(h, c, o, high, low, times, k - 1, k):
             return k
     return -1

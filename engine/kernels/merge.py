@@ -21,91 +21,67 @@ _OUT_FACTS = repeated(I64_OUT, 3)
 
 
 @helper
-def _order(a_ids, i, b_ids, j):
-    """-1, 0 or 1 as row `i` of one side sorts before, with or after row `j` of the other."""
-    if a_ids[0][i] != b_ids[0][j]:
-        return -1 if a_ids[0][i] < b_ids[0][j] else 1
-    if a_ids[1][i] != b_ids[1][j]:
-        return -1 if a_ids[1][i] < b_ids[1][j] else 1
-    if a_ids[2][i] != b_ids[2][j]:
-        return -1 if a_ids[2][i] < b_ids[2][j] else 1
-    if a_ids[3][i] != b_ids[3][j]:
-        return -1 if a_ids[3][i] < b_ids[3][j] else 1
-    if a_ids[4][i] != b_ids[4][j]:
-        return -1 if a_ids[4][i] < b_ids[4][j] else 1
-    return 0
-
-
-@helper
-def _is_last(ids, i, out_ids, last):
-    return (
-        ids[0][i] == out_ids[0][last]
-        and ids[4][i] == out_ids[4][last]
-        and ids[3][i] == out_ids[3][last]
-        and ids[1][i] == out_ids[1][last]
-        and ids[2][i] == out_ids[2][last]
-    )
-
-
-@helper
-def _write(ids, facts, i, shift, out_ids, out_facts, state):
-    """Add entry `i` to what is written: a new entry, or a sum with the last one."""
-    if facts[0][i] >= state[UNTIL]:
-        return
-    time = max(facts[0][i], state[SINCE])
-    diff = facts[1][i]
-    at = state[WRITTEN]
-    place = facts[2][i] + shift
-    if at > 0 and _is_last(ids, i, out_ids, at - 1):
-        last = at - 1
-        if out_facts[0][last] == time:
-            total = out_facts[1][last] + diff
-            if overflows(out_facts[1][last], diff, total):
-                state[OVERFLOW] = 1
-            out_facts[1][last] = total
-            if total == 0:
-                state[WRITTEN] = last
-                if last == 0 or not _is_last(ids, i, out_ids, last - 1):
-                    state[DISTINCT] -= 1
-            return
-        place = out_facts[2][last]
-    else:
-        state[DISTINCT] += 1
-    out_ids[0][at] = ids[0][i]
-    out_ids[1][at] = ids[1][i]
-    out_ids[2][at] = ids[2][i]
-    out_ids[3][at] = ids[3][i]
-    out_ids[4][at] = ids[4][i]
-    out_facts[0][at] = time
-    out_facts[1][at] = diff
-    out_facts[2][at] = place
-    state[WRITTEN] = at + 1
+def _comes_first(c, o, high, low, time, other_c, other_o, other_high, other_low, other_time):
+    """True if the first of two entries of one hash sorts before or with the second."""
+    if c != other_c:
+        return c < other_c
+    if o != other_o:
+        return o < other_o
+    if high != other_high:
+        return high < other_high
+    if low != other_low:
+        return low < other_low
+    return time <= other_time
 
 
 @kernel(types.int64(IDS, FACTS, IDS, FACTS, _OUT_IDS, _OUT_FACTS, I64_NEW, types.int64))
 def merge(a_ids, a_facts, b_ids, b_facts, out_ids, out_facts, state, fuel):
-    """Merge until done or about `fuel` entries are read (equal rows are not parted); returns the fuel left."""
-    left = state[LEFT]
-    right = state[RIGHT]
-    a_size = len(a_facts[0])
-    b_size = len(b_facts[0])
-    shift = state[SHIFT]
-    while fuel > 0 and (left < a_size or right < b_size):
-        if right >= b_size:
-            way = -1
-        elif left >= a_size:
-            way = 1
+    """Merge until done or `fuel` entries are read; returns the fuel left."""
+    # Lanes are taken out of their tuples here: within the loop each access to one would count a reference.
+    (ah, ac, ao, ai, al), (at, ad, ap) = a_ids, a_facts
+    (bh, bc, bo, bi, bl), (bt, bd, bp) = b_ids, b_facts
+    (oh, oc, oo, oi, ol), (ot, od, op) = out_ids, out_facts
+    left, right, size, distinct = state[LEFT], state[RIGHT], state[WRITTEN], state[DISTINCT]
+    since, until, shift = state[SINCE], state[UNTIL], state[SHIFT]
+    while fuel > 0 and (left < len(at) or right < len(bt)):
+        if left >= len(at) or right >= len(bt):
+            from_left = left < len(at)
+        elif ah[left] != bh[right]:
+            from_left = ah[left] < bh[right]
         else:
-            way = _order(a_ids, left, b_ids, right)
-        if way == 0:
-            way = -1 if a_facts[0][left] <= b_facts[0][right] else 1
-        if way < 0:
-            _write(a_ids, a_facts, left, 0, out_ids, out_facts, state)
+            from_left = _comes_first(
+                ac[left], ao[left], ai[left], al[left], at[left], bc[right], bo[right], bi[right], bl[right], bt[right]
+            )
+        if from_left:
+            h, c, o, hi, lo = ah[left], ac[left], ao[left], ai[left], al[left]
+            time, diff, place = at[left], ad[left], ap[left]
             left += 1
         else:
-            _write(b_ids, b_facts, right, shift, out_ids, out_facts, state)
+            h, c, o, hi, lo = bh[right], bc[right], bo[right], bi[right], bl[right]
+            time, diff, place = bt[right], bd[right], bp[right] + shift
             right += 1
         fuel -= 1
-    state[LEFT] = left
-    state[RIGHT] = right
+        if time >= until:
+            continue
+        time = max(time, since)
+        last = size - 1
+        if size > 0 and h == oh[last] and lo == ol[last] and hi == oi[last] and c == oc[last] and o == oo[last]:
+            if ot[last] == time:
+                total = od[last] + diff
+                if overflows(od[last], diff, total):
+                    state[OVERFLOW] = 1
+                od[last] = total
+                if total == 0:
+                    size = last
+                    last -= 1
+                    if last < 0 or h != oh[last] or lo != ol[last] or hi != oi[last] or c != oc[last] or o != oo[last]:
+                        distinct -= 1
+                continue
+            place = op[last]
+        else:
+            distinct += 1
+        oh[size], oc[size], oo[size], oi[size], ol[size] = h, c, o, hi, lo
+        ot[size], od[size], op[size] = time, diff, place
+        size += 1
+    state[LEFT], state[RIGHT], state[WRITTEN], state[DISTINCT] = left, right, size, distinct
     return fuel

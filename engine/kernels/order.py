@@ -13,61 +13,46 @@ from engine.kernels.compiler import I64, I64_NEW, IDS, helper, kernel
 
 _SMALL = 24
 _DIGIT = 11
-_BUCKETS = 1 << _DIGIT
-_DIGIT_MASK = np.uint64(_BUCKETS - 1)
+
+_MANY = 1024
+"""A run of so many entries that a lane leaves is worth another pass over it."""
 
 
 @helper
-def before(ids, times, i, j):
+def before(h, c, o, high, low, times, i, j):
     """True if entry `i` sorts strictly before entry `j`."""
-    if ids[0][i] != ids[0][j]:
-        return ids[0][i] < ids[0][j]
-    if ids[1][i] != ids[1][j]:
-        return ids[1][i] < ids[1][j]
-    if ids[2][i] != ids[2][j]:
-        return ids[2][i] < ids[2][j]
-    if ids[3][i] != ids[3][j]:
-        return ids[3][i] < ids[3][j]
-    if ids[4][i] != ids[4][j]:
-        return ids[4][i] < ids[4][j]
+    if h[i] != h[j]:
+        return h[i] < h[j]
+    if c[i] != c[j]:
+        return c[i] < c[j]
+    if o[i] != o[j]:
+        return o[i] < o[j]
+    if high[i] != high[j]:
+        return high[i] < high[j]
+    if low[i] != low[j]:
+        return low[i] < low[j]
     return times[i] < times[j]
-
-
-@helper
-def same_row(ids, i, j):
-    """True if entries `i` and `j` are of one row."""
-    return (
-        ids[0][i] == ids[0][j]
-        and ids[4][i] == ids[4][j]
-        and ids[3][i] == ids[3][j]
-        and ids[1][i] == ids[1][j]
-        and ids[2][i] == ids[2][j]
-    )
-
-
-@helper
-def _insertion(index, lo, hi, ids, times):
-    for k in range(lo + 1, hi):
-        moved = index[k]
-        at = k
-        while at > lo and before(ids, times, moved, index[at - 1]):
-            index[at] = index[at - 1]
-            at -= 1
-        index[at] = moved
 
 
 @helper
 def _by_comparison(index, lo, hi, ids, times):
     """Stable bottom-up merge sort of `index[lo:hi]`."""
-    for start in range(lo, hi, _SMALL):
-        _insertion(index, start, min(start + _SMALL, hi), ids, times)
+    h, c, o, high, low = ids
+    for k in range(lo + 1, hi):
+        moved = index[k]
+        at = k
+        bottom = k - (k - lo) % _SMALL
+        while at > bottom and before(h, c, o, high, low, times, moved, index[at - 1]):
+            index[at] = index[at - 1]
+            at -= 1
+        index[at] = moved
     spare = np.empty(hi - lo, np.int64)
     width = _SMALL
     while width < hi - lo:
         for start in range(lo, hi - width, 2 * width):
             middle = start + width
             stop = min(start + 2 * width, hi)
-            if not before(ids, times, index[middle], index[middle - 1]):
+            if not before(h, c, o, high, low, times, index[middle], index[middle - 1]):
                 continue
             for k in range(start, middle):
                 spare[k - start] = index[k]
@@ -75,7 +60,7 @@ def _by_comparison(index, lo, hi, ids, times):
             right = middle
             at = start
             while left < width and right < stop:
-                if before(ids, times, index[right], spare[left]):
+                if before(h, c, o, high, low, times, index[right], spare[left]):
                     index[at] = index[right]
                     right += 1
                 else:
@@ -90,10 +75,11 @@ def _by_comparison(index, lo, hi, ids, times):
 
 
 @helper
-def _radix(index, lo, hi, lane):
+def _radix(index, lo, hi, lane, keys):
     """Sort `index[lo:hi]` by the top bits of `lane` that differ, enough of them to leave short runs.
 
-    Returns (how many leading bits all entries share, how many after them are sorted).
+    `keys[lo:hi]` becomes the entries of `lane` in that order, without the leading bits that all of them share. Returns
+    how many of the leading bits of these are sorted.
     """
     size = hi - lo
     first = lane[index[lo]]
@@ -101,92 +87,104 @@ def _radix(index, lo, hi, lane):
     for k in range(lo + 1, hi):
         spread |= lane[index[k]] ^ first
     shared = 0
-    while shared < 64 - _DIGIT and spread >> np.uint64(63 - shared) == 0:
+    while shared < 63 and spread >> np.uint64(63 - shared) == 0:
         shared += 1
     bits = 1
-    while (4 << bits) < size:
+    while (2 << bits) < size:
         bits += 1
     passes = (bits + _DIGIT - 1) // _DIGIT
-    keys = np.empty(size, np.uint64)
-    spare_keys = np.empty(size, np.uint64)
-    here = np.empty(size, np.int64)
+    digit = (bits + passes - 1) // passes
+    mask = np.uint64((1 << digit) - 1)
+    here = index[lo:hi]
     there = np.empty(size, np.int64)
+    here_keys = keys[lo:hi]
+    there_keys = np.empty(size, np.uint64)
     for k in range(size):
-        here[k] = index[lo + k]
-        keys[k] = lane[index[lo + k]] << np.uint64(shared)
+        here_keys[k] = lane[here[k]] << np.uint64(shared)
     for step in range(passes):
-        shift = np.uint64(64 - _DIGIT * (passes - step))
-        starts = np.zeros(_BUCKETS, np.int64)
+        shift = np.uint64(64 - digit * (passes - step))
+        starts = np.zeros(1 << digit, np.int64)
         for k in range(size):
-            starts[(keys[k] >> shift) & _DIGIT_MASK] += 1
+            starts[(here_keys[k] >> shift) & mask] += 1
         total = 0
-        for bucket in range(_BUCKETS):
+        for bucket in range(1 << digit):
             count = starts[bucket]
             starts[bucket] = total
             total += count
         for k in range(size):
-            bucket = (keys[k] >> shift) & _DIGIT_MASK
+            key = here_keys[k]
+            bucket = (key >> shift) & mask
             at = starts[bucket]
             starts[bucket] = at + 1
-            spare_keys[at] = keys[k]
+            there_keys[at] = key
             there[at] = here[k]
-        keys, spare_keys = spare_keys, keys
+        here_keys, there_keys = there_keys, here_keys
         here, there = there, here
-    for k in range(size):
-        index[lo + k] = here[k]
-    return shared, passes * _DIGIT
+    if passes & 1:
+        for k in range(size):
+            index[lo + k] = here[k]
+            keys[lo + k] = here_keys[k]
+    return digit * passes
 
 
 @helper
-def _by_radix(index, lo, hi, depth, ids, times):
-    """Sort `index[lo:hi]` by lane `depth`; runs that stay equal go to a comparison sort, or to the next lane."""
-    todo_lo = [lo]
-    todo_hi = [hi]
-    todo_depth = [depth]
-    while len(todo_lo) > 0:
-        lo = todo_lo.pop()
-        hi = todo_hi.pop()
-        depth = todo_depth.pop()
-        lane = ids[depth]
-        shared, sorted_bits = _radix(index, lo, hi, lane)
-        left = np.uint64(shared)
-        bits = np.uint64(64 - sorted_bits)
+def _by_radix(index, ids, times):
+    """Sort `index` lane by lane; short runs that a lane's top bits leave are sorted by insertion."""
+    h, c, o, high, low = ids
+    keys = np.empty(len(index), np.uint64)
+    todo = [(np.int64(0), np.int64(len(index)), 0)]
+    while len(todo) > 0:
+        lo, hi, depth = todo.pop()
+        unsorted = np.uint64(64 - _radix(index, lo, hi, ids[depth], keys))
         start = lo
-        for k in range(lo + 1, hi + 1):
-            if k < hi and (lane[index[k]] << left) >> bits == (lane[index[start]] << left) >> bits:
-                continue
-            if k - start > 1:
-                if k - start <= _SMALL:
-                    _insertion(index, start, k, ids, times)
+        while start < hi:
+            top = keys[start] >> unsorted
+            stop = start + 1
+            while stop < hi and keys[stop] >> unsorted == top:
+                stop += 1
+            if stop - start <= _SMALL:
+                for k in range(start + 1, stop):
+                    key = keys[k]
+                    moved = index[k]
+                    at = k
+                    while at > start and (
+                        key < keys[at - 1]
+                        or (key == keys[at - 1] and before(h, c, o, high, low, times, moved, index[at - 1]))
+                    ):
+                        keys[at] = keys[at - 1]
+                        index[at] = index[at - 1]
+                        at -= 1
+                    keys[at] = key
+                    index[at] = moved
+            else:
+                constant = True
+                for k in range(start + 1, stop):
+                    if keys[k] != keys[start]:
+                        constant = False
+                        break
+                if constant and depth < 4:
+                    todo.append((start, stop, depth + 1))
+                elif not constant and stop - start >= _MANY:
+                    todo.append((start, stop, depth))
                 else:
-                    constant = True
-                    for j in range(start + 1, k):
-                        if lane[index[j]] != lane[index[start]]:
-                            constant = False
-                            break
-                    if constant and depth < 4:
-                        todo_lo.append(start)
-                        todo_hi.append(k)
-                        todo_depth.append(depth + 1)
-                    else:
-                        _by_comparison(index, start, k, ids, times)
-            start = k
+                    _by_comparison(index, start, stop, ids, times)
+            start = stop
 
 
 @kernel(I64_NEW(IDS, I64))
 def sort_index(ids, times):
     """The permutation that sorts entries by identity, then time: `index[k]` is the entry at place k."""
+    h, c, o, high, low = ids
     size = len(times)
     index = np.arange(size)
     is_sorted = True
     for k in range(1, size):
-        if before(ids, times, k, k - 1):
+        if before(h, c, o, high, low, times, k, k - 1):
             is_sorted = False
             break
-    if is_sorted:
-        return index
-    if size <= _SMALL:
-        _insertion(index, 0, size, ids, times)
-    else:
-        _by_radix(index, 0, size, 0, ids, times)
+    if not is_sorted:
+        if size <= _SMALL:
+            _by_comparison(index, 0, size, ids, times)
+        else:
+            _by_radix(index, ids, times)
     return index

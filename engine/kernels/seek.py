@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-"""Looking keys up in all batches of a trace at once: galloping seeks, then the updates found, in canonical order.
+"""Looking keys up in all batches of a trace at once: interpolating seeks, then the updates found, in canonical order.
 
 Always: the answer is ordered by (probe, row, time) and, within a probe, consolidated; it depends on the updates in the
 trace and not on how they lie in batches. Batches come as a table of addresses: one row a batch, of (address, stride)
@@ -26,6 +26,10 @@ STRUCT = 17
 """Where in it the address of the payload's struct stands."""
 
 _TIMES, _DIFFS, _POSITIONS = 10, 12, 14
+_LOOKS = 3
+
+_FEW = 24
+"""Up to so many entries of a key are sorted by insertion."""
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
 
 
@@ -43,32 +47,64 @@ def locate(ids, facts, struct, out):
 
 
 @helper
-def _less(batch, i, hashed, check):
-    """True if the key of entry `i` sorts before (hashed, check)."""
-    mine = load_u64(batch[0] + i * batch[1])
-    return mine < hashed or (mine == hashed and load_u64(batch[2] + i * batch[3]) < check)
+def _less(hash_at, hash_step, check_at, check_step, i, hashed, check):
+    """True if the key of entry `i`, of lanes that lie there with these strides, sorts before (hashed, check)."""
+    mine = load_u64(hash_at + i * hash_step)
+    return mine < hashed or (mine == hashed and load_u64(check_at + i * check_step) < check)
 
 
 @helper
-def _is_key(batch, i, hashed, check):
-    return load_u64(batch[0] + i * batch[1]) == hashed and load_u64(batch[2] + i * batch[3]) == check
+def _is_key(hash_at, hash_step, check_at, check_step, i, hashed, check):
+    return load_u64(hash_at + i * hash_step) == hashed and load_u64(check_at + i * check_step) == check
 
 
 @helper
-def _gallop(batch, start, hashed, check):
-    """The first entry at or after `start` whose key does not sort before (hashed, check)."""
-    size = batch[SIZE]
-    if start >= size or not _less(batch, start, hashed, check):
+def _guess(hash_at, hash_step, size, hashes, order, guesses):
+    """About where each probe's hash lies among `size` entries (at least one), if hashes are spread evenly.
+
+    Each look leaves an error of about the square root of the one before. All probes take a look before the first takes
+    its second: reads that do not wait for each other hide the memory's latency.
+    """
+    density = size / 18446744073709551616.0
+    for k in range(len(order)):
+        guesses[k] = min(np.int64(np.float64(hashes[order[k]]) * density), size - 1)
+    for _ in range(_LOOKS):
+        for k in range(len(order)):
+            hashed = hashes[order[k]]
+            here = load_u64(hash_at + guesses[k] * hash_step)
+            gap = hashed - here if hashed >= here else here - hashed
+            move = np.int64(np.float64(gap) * density)
+            guess = guesses[k] + (move if hashed >= here else -move)
+            guesses[k] = min(max(guess, 0), size - 1)
+
+
+@helper
+def _seek(hash_at, hash_step, check_at, check_step, span, guess, hashed, check):
+    """The first entry in `span` (start, end) whose key does not sort before (hashed, check), looked for from `guess` on."""
+    start, size = span
+    if start >= size or not _less(hash_at, hash_step, check_at, check_step, start, hashed, check):
         return start
+    guess = max(guess, start)
     step = 1
-    low = start
-    while low + step < size and _less(batch, low + step, hashed, check):
-        low += step
-        step <<= 1
-    high = min(low + step, size)
+    if _less(hash_at, hash_step, check_at, check_step, guess, hashed, check):
+        low = guess
+        high = guess + step
+        while high < size and _less(hash_at, hash_step, check_at, check_step, high, hashed, check):
+            low = high
+            step <<= 1
+            high = low + step
+        high = min(high, size)
+    else:
+        high = guess
+        low = guess - step
+        while low > start and not _less(hash_at, hash_step, check_at, check_step, low, hashed, check):
+            high = low
+            step <<= 1
+            low = high - step
+        low = max(low, start)
     while low + 1 < high:
         middle = (low + high) >> 1
-        if _less(batch, middle, hashed, check):
+        if _less(hash_at, hash_step, check_at, check_step, middle, hashed, check):
             low = middle
         else:
             high = middle
@@ -76,18 +112,17 @@ def _gallop(batch, start, hashed, check):
 
 
 @helper
-def _gallop_past(batch, start, hashed, check):
+def _seek_past(hash_at, hash_step, check_at, check_step, start, size, hashed, check):
     """The first entry after `start` of another key than (hashed, check), which entry `start` has."""
-    size = batch[SIZE]
     step = 1
     low = start
-    while low + step < size and _is_key(batch, low + step, hashed, check):
+    while low + step < size and _is_key(hash_at, hash_step, check_at, check_step, low + step, hashed, check):
         low += step
         step <<= 1
     high = min(low + step, size)
     while low + 1 < high:
         middle = (low + high) >> 1
-        if _is_key(batch, middle, hashed, check):
+        if _is_key(hash_at, hash_step, check_at, check_step, middle, hashed, check):
             low = middle
         else:
             high = middle
@@ -98,63 +133,110 @@ def _gallop_past(batch, start, hashed, check):
 def _ranges(table, hashes, checks, order, begins, ends):
     """Fill begins[b, probe] and ends[b, probe] with each batch's entries of each probe; returns their count."""
     total = 0
+    guesses = np.empty(len(order), np.int64)
     for b in range(len(table)):
-        batch = table[b]
-        at = 0
+        hash_at, hash_step, check_at, check_step = table[b, 0], table[b, 1], table[b, 2], table[b, 3]
+        size = table[b, SIZE]
+        if size > 0:
+            _guess(hash_at, hash_step, size, hashes, order, guesses)
+        begin = 0
+        end = 0
         for k in range(len(order)):
             probe = order[k]
-            if k > 0 and hashes[probe] == hashes[order[k - 1]] and checks[probe] == checks[order[k - 1]]:
-                begins[b, probe] = begins[b, order[k - 1]]
-                ends[b, probe] = ends[b, order[k - 1]]
-            else:
-                at = _gallop(batch, at, hashes[probe], checks[probe])
-                begins[b, probe] = at
-                if at < batch[SIZE] and _is_key(batch, at, hashes[probe], checks[probe]):
-                    at = _gallop_past(batch, at, hashes[probe], checks[probe])
-                ends[b, probe] = at
-            total += ends[b, probe] - begins[b, probe]
+            hashed = hashes[probe]
+            check = checks[probe]
+            if k == 0 or hashed != hashes[order[k - 1]] or check != checks[order[k - 1]]:
+                begin = _seek(hash_at, hash_step, check_at, check_step, (end, size), guesses[k], hashed, check)
+                end = begin
+                if begin < size and _is_key(hash_at, hash_step, check_at, check_step, begin, hashed, check):
+                    end = _seek_past(hash_at, hash_step, check_at, check_step, begin, size, hashed, check)
+            begins[b, probe] = begin
+            ends[b, probe] = end
+            total += end - begin
     return total
 
 
 @helper
-def _consolidate(lo, hi, out, halves):
-    """Add up neighbours of equal (row, time) in out[lo:hi]; returns (end, overflow)."""
-    _, batches, positions, times, diffs = out
-    high, low = halves
-    size = lo
-    overflow = False
-    for k in range(lo, hi):
-        last = size - 1
-        if last >= lo and high[k] == high[last] and low[k] == low[last] and times[k] == times[last]:
-            total = diffs[last] + diffs[k]
-            overflow |= overflows(diffs[last], diffs[k], total)
-            diffs[last] = total
-            if total == 0:
-                size -= 1
-        else:
-            batches[size] = batches[k]
-            positions[size] = positions[k]
-            times[size] = times[k]
-            diffs[size] = diffs[k]
-            high[size] = high[k]
-            low[size] = low[k]
-            size += 1
-    return size, overflow
+def _before(order, high, low, time, other_order, other_high, other_low, other_time):
+    if order != other_order:
+        return order < other_order
+    if high != other_high:
+        return high < other_high
+    if low != other_low:
+        return low < other_low
+    return time < other_time
 
 
 @helper
-def _sort(lo, hi, orders, out, halves):
-    """Sort out[lo:hi] by (order, row, time)."""
-    lanes = (orders[: hi - lo], orders[: hi - lo], orders[: hi - lo], halves[0][lo:hi], halves[1][lo:hi])
-    index = sort_index(lanes, out[3][lo:hi])
-    for lane in out[1:]:
-        moved = lane[lo:hi].copy()
+def _insertion(block, words, orders, lo, hi):
+    """As `_sort`, for few entries."""
+    for k in range(lo + 1, hi):
+        batch, position, time, diff = block[1, k], block[2, k], block[3, k], block[4, k]
+        order, high, low = orders[k], words[5, k], words[6, k]
+        at = k
+        while at > lo and _before(
+            order, high, low, time, orders[at - 1], words[5, at - 1], words[6, at - 1], block[3, at - 1]
+        ):
+            for lane in range(1, 7):
+                block[lane, at] = block[lane, at - 1]
+            orders[at] = orders[at - 1]
+            at -= 1
+        block[1, at], block[2, at], block[3, at], block[4, at] = batch, position, time, diff
+        orders[at], words[5, at], words[6, at] = order, high, low
+
+
+@helper
+def _sort(block, words, orders, lo, hi):
+    """Sort entries lo … hi - 1 of the block by (order, row, time)."""
+    first = orders[lo:hi]
+    index = sort_index((first, first, first, words[5, lo:hi], words[6, lo:hi]), block[3, lo:hi])
+    for lane in range(1, 7):
+        moved = block[lane, lo:hi].copy()
         for k in range(hi - lo):
-            lane[lo + k] = moved[index[k]]
-    for half in halves:
-        moved_half = half[lo:hi].copy()
-        for k in range(hi - lo):
-            half[lo + k] = moved_half[index[k]]
+            block[lane, lo + k] = moved[index[k]]
+
+
+@helper
+def _settle(block, orders, total):
+    """Sort the entries of each probe by (order, row, time) and add up those alike; returns (entries left, overflow)."""
+    words = block.view(np.uint64)
+    size = 0
+    overflow = False
+    lo = 0
+    while lo < total:
+        hi = lo + 1
+        is_sorted = True
+        while hi < total and block[0, hi] == block[0, lo]:
+            is_sorted = is_sorted and not _before(
+                orders[hi], words[5, hi], words[6, hi], block[3, hi],
+                orders[hi - 1], words[5, hi - 1], words[6, hi - 1], block[3, hi - 1],
+            )  # fmt: skip
+            hi += 1
+        if not is_sorted:
+            if hi - lo <= _FEW:
+                _insertion(block, words, orders, lo, hi)
+            else:
+                _sort(block, words, orders, lo, hi)
+        first = size
+        for k in range(lo, hi):
+            last = size - 1
+            if (
+                last >= first
+                and block[5, k] == block[5, last]
+                and block[6, k] == block[6, last]
+                and block[3, k] == block[3, last]
+            ):
+                total_diff = block[4, last] + block[4, k]
+                overflow |= overflows(block[4, last], block[4, k], total_diff)
+                block[4, last] = total_diff
+                size -= total_diff == 0
+            else:
+                if size < k:
+                    for lane in range(7):
+                        block[lane, size] = block[lane, k]
+                size += 1
+        lo = hi
+    return size, overflow
 
 
 @kernel(_FOUND(I64_TABLE, U64, U64, types.int64, types.int64))
@@ -171,34 +253,27 @@ def gather(table, hashes, checks, since, until):
     ends = np.empty((len(table), count), np.int64)
     total = _ranges(table, hashes, checks, order, begins, ends)
     block = np.empty((7, total), np.int64)
-    lanes = block.view(np.uint64)
-    out = (block[0], block[1], block[2], block[3], block[4])
-    halves = (lanes[5], lanes[6])
     orders = np.empty(total, np.uint64)
     size = 0
-    overflow = False
+    several = False
     for probe in range(count):
         start = size
-        sources = 0
         for b in range(len(table)):
-            batch = table[b]
-            sources += begins[b, probe] < ends[b, probe]
             for i in range(begins[b, probe], ends[b, probe]):
-                time = load_i64(batch[_TIMES] + i * batch[_TIMES + 1])
+                time = load_i64(table[b, _TIMES] + i * table[b, _TIMES + 1])
                 if time >= until:
                     continue
-                out[0][size] = probe
-                out[1][size] = b
-                out[2][size] = load_i64(batch[_POSITIONS] + i * batch[_POSITIONS + 1])
-                out[3][size] = max(time, since)
-                out[4][size] = load_i64(batch[_DIFFS] + i * batch[_DIFFS + 1])
-                orders[size - start] = load_u64(batch[4] + i * batch[5])
-                halves[0][size] = load_u64(batch[6] + i * batch[7])
-                halves[1][size] = load_u64(batch[8] + i * batch[9])
+                block[0, size] = probe
+                block[1, size] = b
+                block[2, size] = load_i64(table[b, _POSITIONS] + i * table[b, _POSITIONS + 1])
+                block[3, size] = max(time, since)
+                block[4, size] = load_i64(table[b, _DIFFS] + i * table[b, _DIFFS + 1])
+                orders[size] = load_u64(table[b, 4] + i * table[b, 5])
+                block[5, size] = load_i64(table[b, 6] + i * table[b, 7])
+                block[6, size] = load_i64(table[b, 8] + i * table[b, 9])
                 size += 1
-        if size - start > 1:
-            if sources > 1:
-                _sort(start, size, orders, out, halves)
-            size, lost = _consolidate(start, size, out, halves)
-            overflow |= lost
+        several |= size > start + 1
+    overflow = False
+    if several:
+        size, overflow = _settle(block, orders, size)
     return block, size, overflow

@@ -22,6 +22,19 @@ def test_sort_index_is_a_stable_sort(size: int, hashes: int, others: int) -> Non
     assert np.array_equal(order.sort_index(ready, times[expected]), np.arange(size))
 
 
+@pytest.mark.parametrize("lane", [0, 2, 4])
+@pytest.mark.parametrize("size", [60, 5000])
+def test_lanes_that_are_spread_unevenly_sort_too(lane: int, size: int) -> None:
+    random = np.random.default_rng(lane)
+    uneven = random.integers(0, size, size).astype(np.uint64)
+    uneven[::7] = np.uint64(2**64 - 1)
+    uneven[::11] = np.uint64(1) << random.integers(0, 64, len(uneven[::11])).astype(np.uint64)
+    zeros = np.zeros(size, np.uint64)
+    ids = tuple(uneven if k >= lane else zeros for k in range(5))
+    times = random.integers(0, 2, size)
+    assert np.array_equal(order.sort_index(ids, times), np.lexsort((times, *ids[::-1])))
+
+
 def test_flat_lanes_sort_like_full_ones() -> None:
     random = np.random.default_rng(1)
     lane = random.integers(0, 50, 200).astype(np.uint64)
