@@ -172,3 +172,10 @@ def test_the_one_number_without_an_opposite_is_told() -> None:
     found = negated(Updates(rows, np.zeros(1, np.int64), np.array([-(2**63) + 1])))
     assert found is not None
     assert found.diffs.tolist() == [2**63 - 1]
+
+
+def test_a_sum_whose_limbs_would_wrap_is_told() -> None:
+    """2^48 times 65,535 is beyond bigint; in one lane of 64 bits its low limbs alone would be -2^48."""
+    made = Reduction(INTEGER, BIGINT)
+    made.step([(7, 0xFFFF, 0, 2**48)], 0, 1)
+    assert made.at(0) == ({}, Counter({TOO_MANY_SMALL: 1}))
