@@ -247,8 +247,12 @@ class Install(Flow):
         for start in range(0, len(wanted), keys):
             output = answer.lap(lambda part=wanted[start : start + keys]: self._ask(part))  # type: ignore[misc]
             self.take(output, answer, timed=False)
-            answer.lap(lambda output=output: self.flow.drop(output))  # type: ignore[misc]
+            answer.lap(lambda output=output: self._drop(output))  # type: ignore[misc]
         return answer
+
+    def _drop(self, output: Output) -> None:
+        self.flow.drop(output)
+        self.flow.drop_table(output.name)
 
     def _ask(self, keys: Int64s) -> Output:
         flow = self.flow
