@@ -16,7 +16,7 @@ import pyarrow as pa
 from engine.batch.description import Description
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
-from engine.batch.layout import Ids, Lane, Layout, constant_lane, stretched
+from engine.batch.layout import Ids, Lane, Layout, constant_lane, shortened, stretched
 from engine.batch.payload import conformed, take_rows, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
@@ -182,9 +182,11 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
     if overflow:
         raise DiffOverflow
     h, c, o, high, low = (
-        stretched(out, size) if lane.strides[0] == 0 else out[:size] for lane, out in zip(ids, room, strict=True)
+        stretched(out, size) if lane.strides[0] == 0 else shortened(out, size)
+        for lane, out in zip(ids, room, strict=True)
     )
-    return (h, c, o, high, low), (times[:size], diffs[:size], places[:size]), distinct
+    facts = shortened(times, size), shortened(diffs, size), shortened(places, size)
+    return (h, c, o, high, low), facts, distinct
 
 
 def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids, Facts, int]:

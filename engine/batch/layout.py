@@ -153,3 +153,11 @@ def stretched(lane: Lane, size: int) -> Lane:
     """The first entry of `lane` as a lane of `size` entries, of stride 0; `lane` may only be empty if `size` is 0."""
     # Ten times faster than np.broadcast_to, and this is on the way of every small batch.
     return np.ndarray((size,), lane.dtype, lane if len(lane) else _ZERO, 0, (0,))
+
+
+def shortened(lane: Lane, size: int) -> Lane:
+    """The first `size` entries of `lane`, which nobody else holds; the memory of the others is given back, uncopied."""
+    if lane.strides[0] == 0:
+        return lane[:size]
+    lane.resize(size, refcheck=False)
+    return lane

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from engine.batch.batch import Batch, DiffOverflow, Facts
 from engine.batch.description import Description
-from engine.batch.layout import Ids, Lane
+from engine.batch.layout import Ids, shortened
 from engine.batch.payload import concat_rows
 from engine.errors import InvariantBroken
 from engine.kernels import merge as kernels
@@ -71,13 +71,19 @@ class Merger:
         if not self.done:
             raise InvariantBroken("a merge is taken when it is done")
         written = int(self._state[kernels.WRITTEN])
-        ids, facts = trimmed(self._ids, self._facts, written)
+        a, b, c, d, e = (shortened(lane, written) for lane in self._ids)
+        self._ids = a, b, c, d, e
+        self._facts = (
+            shortened(self._facts[0], written),
+            shortened(self._facts[1], written),
+            shortened(self._facts[2], written),
+        )
         layout = self.earlier.layout
         if self._columns:
             payload = pa.RecordBatch.from_arrays(self._columns, schema=layout.arrow)
         else:
             payload = concat_rows([self.earlier.payload, self.later.payload])
-        return Batch.of(layout, self._description, ids, facts, payload, int(self._state[kernels.DISTINCT]))
+        return Batch.of(layout, self._description, self._ids, self._facts, payload, int(self._state[kernels.DISTINCT]))
 
     def _copy_column(self) -> int:
         k = len(self._columns)
@@ -107,17 +113,3 @@ def room(left: Ids, right: Ids, size: int) -> tuple[Ids, Facts]:
             ids.append(np.empty(size, np.uint64))
     facts = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64))
     return (ids[0], ids[1], ids[2], ids[3], ids[4]), facts
-
-
-def trimmed(ids: Ids, facts: Facts, size: int) -> tuple[Ids, Facts]:
-    """The first `size` entries; copied where that frees a quarter of the memory or more."""
-    if size == len(facts[0]):
-        return ids, facts
-    free = size * 4 <= len(facts[0]) * 3
-
-    def cut(lane: Lane) -> Lane:
-        return lane[:size].copy() if free and lane.strides[0] else lane[:size]
-
-    a, b, c, d, e = (cut(lane) for lane in ids)
-    f, g, h = (cut(lane) for lane in facts)
-    return (a, b, c, d, e), (f, g, h)
