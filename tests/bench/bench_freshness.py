@@ -244,7 +244,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long is measured, after the warm-up")
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds of writing before anything is measured")
     parser.add_argument("--rate", type=float, default=200.0, help="transactions a second")
-    parser.add_argument("--poll-ms", type=int, default=10, help="Debezium's poll.interval.ms")
+    parser.add_argument("--poll-ms", type=int, default=20, help="Debezium's poll.interval.ms")
     parser.add_argument("--linger-ms", type=int, default=5, help="Debezium's producer.override.linger.ms")
     parser.add_argument(
         "--watch-ms", type=float, default=4.0, help="between two looks at the frontier; 0: a tight loop"
