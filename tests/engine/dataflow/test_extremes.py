@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
 from engine.dataflow import Collection, Dataflow, Output
+from engine.kernels import compiler
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Kind, Schema
 from engine.trace import Spine
@@ -263,6 +264,7 @@ class Load:
         return found[0]["a0"], found[0]["a1"], found[0]["a2"]
 
 
+@pytest.mark.skipif(compiler.JIT_OFF, reason="too many rows for plain Python")
 def test_a_change_of_a_million_rows_reads_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     size, changes = 1_000_000, 100
     load = Load(monkeypatch, size)
@@ -292,6 +294,7 @@ def jobs(load: Load, turns: int) -> Iterator[int]:
         yield load.step()[0]
 
 
+@pytest.mark.skipif(compiler.JIT_OFF, reason="too many rows for plain Python")
 def test_rows_that_went_do_not_stay_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     size, gone, turns = 50_000, 20_000, 300
     load = Load(monkeypatch, size)
