@@ -20,9 +20,9 @@ from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
-from sidecar.assembler import Assembler, Transaction
 from sidecar.pending import Slice
 from sidecar.stops import Stop
+from sidecar.transactions import Assembler, Transaction
 from sidecar.unread import Unread
 
 REMEDY = "then start again, or name the record under `skip:` of the source to go on without it"

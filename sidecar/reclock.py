@@ -20,8 +20,8 @@ import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
-from sidecar.assembler import Mended, Transaction
 from sidecar.pending import Slice
+from sidecar.transactions import Mended, Transaction
 
 FORMAT = 1
 

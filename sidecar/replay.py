@@ -20,9 +20,9 @@ from engine.batch.updates import Updates
 from engine.dataflow import Collection, Dataflow, Output
 from engine.errors import HeadraceError
 from engine.schema import Schema
-from sidecar.assembler import Assembler, Transaction
 from sidecar.config import Settings, SourceConfig
 from sidecar.ingest import UndecodableError, upserts
+from sidecar.transactions import Assembler, Transaction
 from sidecar.wiring import make_assembler, make_format, tables_of, understand
 from views.compile import CompiledView
 from views.render import render

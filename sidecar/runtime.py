@@ -17,12 +17,12 @@ from connectors.sink import EpochStamp, Frontier, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.dataflow import Dataflow
 from engine.schema import Schema
-from sidecar.assembler import Transaction, Waiting
 from sidecar.checkpoint import Capture, CheckpointStore, Manifest, ViewRecord
 from sidecar.emit import Group, ViewState
 from sidecar.ingest import Intake, upserts
 from sidecar.metrics import Legs, Metrics
 from sidecar.reclock import Binding, Reclock
+from sidecar.transactions import Transaction, Waiting
 
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from connectors.changes import Decoded, Undecodable, VersionMark
 from engine.batch import key_lanes
-from sidecar.assembler import Mended, Transaction, Waiting
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stop
+from sidecar.transactions import Mended, Transaction, Waiting
 
 
 class VersionAssembler:

@@ -28,7 +28,7 @@ from connectors.source import Source, check_topic_ids
 from engine.dataflow import OVERFLOWED, Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
-from sidecar.assembler import Assembler, TransactionAssembler
+from sidecar.assembler import TransactionAssembler
 from sidecar.checkpoint import (
     CheckpointStore,
     Manifest,
@@ -46,6 +46,7 @@ from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.runtime import Parts, Runtime
 from sidecar.stops import Stop
+from sidecar.transactions import Assembler
 from sidecar.unread import Unread, unread
 from sidecar.versions import VersionAssembler
 from views import spec
@@ -268,9 +269,8 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         store.adopt(batches, files)
         flow.restore(epoch + 1, batches)
         recover_errors(views, manifest, flow)
-
-    syncing = ThreadPoolExecutor(1, thread_name_prefix="reclock")
-    closers.append(lambda: syncing.shutdown(wait=True))
+    executor, syncing = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("checkpoint", "reclock"))
+    closers += [executor.shutdown, syncing.shutdown]
     log = ReclockLog(generation.log, syncing)
     closers.append(log.close)
     reclock = Reclock(log, epoch + 1)
@@ -278,8 +278,6 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     newest = log.bindings[-1].first + len(log.bindings[-1].stamps) - 1 if log.bindings else epoch
     reclock.started()
 
-    executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-    closers.append(lambda: executor.shutdown(wait=True))
     parts = Parts(
         settings.config.name, intakes, reclock, lambda: log.size, log.forget, flow, tables, views, groups, store, metrics,
         executor, {v.name: v.fingerprint for v in compiled}, settings.config.checkpoint.interval_seconds, program(),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from connectors.changes import TableChanges
 from engine.batch.updates import TRUNCATE
-from sidecar.assembler import ContinuityError, Transaction, TransactionAssembler
+from sidecar.assembler import TransactionAssembler
+from sidecar.transactions import ContinuityError, Transaction
 from sidecar.versions import VersionAssembler
 from tests.sidecar.streams import changes, decoded, end, notified, version_end
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from connectors.changes import Decoded, Format, Messages, Undecodable
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
-from sidecar.assembler import Transaction
 from sidecar.ingest import Intake, UndecodableError, upserts
 from sidecar.pending import Slice
+from sidecar.transactions import Transaction
 from tests.sidecar.streams import SCHEMA, changes
 
 

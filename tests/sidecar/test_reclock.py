@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.assembler import Transaction
 from sidecar.pending import Slice
 from sidecar.reclock import Reclock, ReclockError, ReclockLog
+from sidecar.transactions import Transaction
 from tests.sidecar.streams import changes
 
 

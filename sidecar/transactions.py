@@ -1,0 +1,94 @@
+"""What an assembler makes of a source's changes, and its port: whole transactions, and what still waits.
+
+Always: a transaction is whole, and is never changed once it is given. Made by the assemblers and by Spark's versions;
+reclock, ingest and the runtime pass them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from connectors.changes import Decoded, Undecodable
+from engine.errors import HeadraceError
+from sidecar.pending import Slice
+from sidecar.stops import Stop
+
+
+class ContinuityError(HeadraceError):
+    """The stream of a source cannot be continued without guessing (P5)."""
+
+    code = "continuity"
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One whole source transaction, ready to become an epoch.
+
+    `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), or mended (what
+    stopped tables missed). `id`: txId or version, -1 for snapshots and cuts, -2 for mended. `lsn`: of its END (version for
+    Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change.
+    """
+
+    kind: str
+    id: int
+    lsn: int
+    commit_us: int
+    slices: tuple[Slice, ...]
+    errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What the oldest incomplete transaction waits for: table → events still missing."""
+
+    kind: str
+    id: int
+    missing: Mapping[str, int]
+    since_us: int
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it."""
+
+    lsn: int
+    exactly: bool
+
+
+class Assembler(Protocol):
+    """Makes transactions of one source's changes."""
+
+    def accept(self, decoded: Decoded) -> None:
+        """Take in what a format decoded."""
+
+    def complete(self) -> list[Transaction]:
+        """The longest complete prefix that was not given yet."""
+
+    def pending_positions(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → the oldest offset of what is not given yet."""
+
+    def waiting(self) -> Waiting | None:
+        """What holds the prefix up, or None."""
+
+    def finish(self) -> None:
+        """Nothing more comes (a recording's end)."""
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """The tables that stand still."""
+
+    def stop(self, table: str, record: Undecodable, text: str) -> bool:
+        """A record of a table cannot be decoded: the table alone stops, `text` its error. False: not without the others."""
+
+    def skip(self, record: Undecodable) -> None:
+        """A record is passed over, at the user's word: where its event can be read, it counts as here."""
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None
+    ) -> None:
+        """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
+
+        `stops`: tables that stood still then, whose partitions are read again from there.
+        """
