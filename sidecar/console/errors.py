@@ -20,6 +20,7 @@ EXIT_CODES: dict[str, int] = {
     "internal": 1,
     "batch": 1,
     "since": 1,
+    "depth": 1,
     "literal": 1,
     "function": 1,
     "demo": 1,
