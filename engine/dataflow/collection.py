@@ -36,11 +36,8 @@ from engine.operators.aggregates import slots_of
 from engine.operators.delta import ERRORS, Delta, concat
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.shape import Shape
-from engine.operators.top import Order, Top
+from engine.operators.top import MOST_ROWS, Order, Top
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
-
-MOST_ROWS = (1 << 31) - 1
-"""The greatest limit and offset together that `top_k` takes."""
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
 

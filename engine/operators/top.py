@@ -48,6 +48,10 @@ class Order(NamedTuple):
         return self.descending if self.nulls_first is None else self.nulls_first
 
 
+MOST_ROWS = (1 << 31) - 1
+"""The greatest limit and offset together that `top_k` takes."""
+
+
 @dataclass(frozen=True)
 class Top:
     """Which rows are wanted: of each group (by the columns `key`) `limit` rows behind the first `offset` in `orders`.
