@@ -186,7 +186,7 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
         for lane, out in zip(ids, room, strict=True)
     )
     facts = shortened(times, size), shortened(diffs, size), shortened(places, size)
-    return (h, c, o, high, low), facts, distinct
+    return (h, c, o, high, low), facts, int(distinct)
 
 
 def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids, Facts, int]:
@@ -195,7 +195,8 @@ def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids
         raise DiffOverflow
     h, c, o, high, low, _, _, _ = block.view(np.uint64)[:, :size]
     _, _, _, _, _, times, diffs, places = block[:, :size]
-    return (h, c, o, high, low), (times, diffs, places), distinct
+    # a kernel run as plain Python counts in numpy's integers, which no file's header takes
+    return (h, c, o, high, low), (times, diffs, places), int(distinct)
 
 
 def elided(lane: Lane) -> Lane:
