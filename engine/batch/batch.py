@@ -23,6 +23,7 @@ from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
 from engine.kernels import seek
 from engine.kernels.reduce import all_within
+from engine.kernels.times import EPOCHS
 
 Facts = tuple[Int64s, Int64s, Int64s]
 """What happened to a row: time, diff, position in the payload."""
@@ -167,6 +168,9 @@ def _within(times: Int64s, description: Description) -> bool:
     # Times may have been advanced to since, which may lie beyond the upper frontier.
     upper = description.upper
     until = _FOREVER if upper.closed else max(upper.epoch, description.since.epoch + 1)
+    if description.lower == upper:
+        # A batch of no width: later rounds of the epochs that the batch before it ends.
+        return bool(all_within(times & EPOCHS, 0, until))
     return bool(all_within(times, description.lower.epoch, until))
 
 

@@ -13,8 +13,10 @@ from engine.batch.batch import Batch, DiffOverflow, Facts
 from engine.batch.description import Description
 from engine.batch.layout import Ids, shortened
 from engine.batch.payload import concat_rows
+from engine.batch.updates import Int64s
 from engine.errors import InvariantBroken
 from engine.kernels import merge as kernels
+from engine.kernels.times import EPOCHS, ROUNDS
 from engine.lattice import Frontier
 
 _FOREVER = np.iinfo(np.int64).max
@@ -92,10 +94,11 @@ class Merger:
         return len(column)
 
 
-def merge_state(shift: int, since: Frontier, until: int = _FOREVER) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The state of a merge that has not begun: the later side's positions move by `shift`."""
-    state = np.zeros(8, np.int64)
-    state[kernels.SINCE] = _FOREVER if since.closed else since.epoch
+def merge_state(shift: int, since: Frontier, until: int = _FOREVER, kept: int = ROUNDS) -> Int64s:
+    """The state of a merge that has not begun: the later side's positions move by `shift`, rounds keep the bits `kept`."""
+    state = np.zeros(9, np.int64)
+    state[kernels.SINCE] = EPOCHS if since.closed else since.epoch
+    state[kernels.KEPT] = kept
     state[kernels.UNTIL] = until
     state[kernels.SHIFT] = shift
     return state

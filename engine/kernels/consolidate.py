@@ -15,6 +15,7 @@ from numba import types
 from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, I64_TABLE, IDS, U64_NEW, helper, kernel, repeated
 from engine.kernels.memory import load_i64
 from engine.kernels.order import before, sort_index
+from engine.kernels.times import ROUNDS, advanced
 
 SIZE = 16
 """Where the count of entries stands in a row of the table of batches that `seek` describes."""
@@ -222,7 +223,7 @@ def seal_batches(table, shifts, since):
             for k in range(batch[SIZE]):
                 lanes[lane, at + k] = load_i64(base + k * stride)
         for k in range(at, at + batch[SIZE]):
-            lanes[5, k] = max(lanes[5, k], since)
+            lanes[5, k] = advanced(lanes[5, k], since, ROUNDS)
             lanes[7, k] += shifts[b]
         at += batch[SIZE]
     words = lanes.view(np.uint64)

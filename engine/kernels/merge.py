@@ -11,10 +11,11 @@ from numba import types
 
 from engine.kernels.compiler import FACTS, I64_NEW, I64_OUT, IDS, U64_OUT, helper, kernel, repeated
 from engine.kernels.consolidate import overflows
+from engine.kernels.times import EPOCHS, advanced
 
-LEFT, RIGHT, WRITTEN, SINCE, UNTIL, SHIFT, DISTINCT, OVERFLOW = range(8)
-"""Slots of the state: entries read of each side and written; times advance to SINCE, and those ≥ UNTIL are left out;
-positions of the right side move by SHIFT; distinct rows written; 1 after an overflow."""
+LEFT, RIGHT, WRITTEN, SINCE, UNTIL, SHIFT, DISTINCT, OVERFLOW, KEPT = range(9)
+"""Slots of the state: entries read of each side and written; epochs advance to SINCE, and those ≥ UNTIL are left out;
+positions of the right side move by SHIFT; distinct rows written; 1 after an overflow; the bits of rounds that are kept."""
 
 _OUT_IDS = repeated(U64_OUT, 5)
 _OUT_FACTS = repeated(I64_OUT, 3)
@@ -42,7 +43,7 @@ def merge(a_ids, a_facts, b_ids, b_facts, out_ids, out_facts, state, fuel):
     (bh, bc, bo, bi, bl), (bt, bd, bp) = b_ids, b_facts
     (oh, oc, oo, oi, ol), (ot, od, op) = out_ids, out_facts
     left, right, size, distinct = state[LEFT], state[RIGHT], state[WRITTEN], state[DISTINCT]
-    since, until, shift = state[SINCE], state[UNTIL], state[SHIFT]
+    since, until, shift, kept = state[SINCE], state[UNTIL], state[SHIFT], state[KEPT]
     while fuel > 0 and (left < len(at) or right < len(bt)):
         if left >= len(at) or right >= len(bt):
             from_left = left < len(at)
@@ -61,9 +62,9 @@ def merge(a_ids, a_facts, b_ids, b_facts, out_ids, out_facts, state, fuel):
             time, diff, place = bt[right], bd[right], bp[right] + shift
             right += 1
         fuel -= 1
-        if time >= until:
+        if time & EPOCHS >= until:
             continue
-        time = max(time, since)
+        time = advanced(time, since, kept)
         last = size - 1
         if size > 0 and h == oh[last] and lo == ol[last] and hi == oi[last] and c == oc[last] and o == oo[last]:
             if ot[last] == time:

@@ -18,6 +18,7 @@ from engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, U64, helper,
 from engine.kernels.consolidate import SIZE, overflows
 from engine.kernels.memory import address, load_i64, load_u64
 from engine.kernels.order import sort_index
+from engine.kernels.times import ROUNDS, advanced
 
 COLUMNS = 18
 """Width of a row of the table of batches."""
@@ -266,7 +267,7 @@ def gather(table, hashes, checks, since, until):
                 block[0, size] = probe
                 block[1, size] = b
                 block[2, size] = load_i64(table[b, _POSITIONS] + i * table[b, _POSITIONS + 1])
-                block[3, size] = max(time, since)
+                block[3, size] = advanced(time, since, ROUNDS)
                 block[4, size] = load_i64(table[b, _DIFFS] + i * table[b, _DIFFS + 1])
                 orders[size] = load_u64(table[b, 4] + i * table[b, 5])
                 block[5, size] = load_i64(table[b, 6] + i * table[b, 7])

@@ -212,7 +212,7 @@ def _merged(
 ) -> tuple[Ids, Facts]:
     size = len(left[1][0]) + len(right[1][0])
     ids, facts = room(left[0], right[0], size)
-    state = merge_state(shift, at, as_of + 1)
+    state = merge_state(shift, at, as_of + 1, kept=0)
     merging.merge(*left, *right, ids, facts, state, LATEST)
     if state[merging.OVERFLOW]:
         raise DiffOverflow
