@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import engine.dataflow.stateful as stateful
+import engine.dataflow.join as joining
 import engine.operators.reduce as reducing
 from engine.operators import groups, join
 
@@ -56,7 +56,7 @@ def _watched(seen: dict[str, list[Any]]) -> Iterator[None]:
         return run
 
     with (
-        patch.object(stateful, "join_trace", noting("pairs", join.join_trace)),
+        patch.object(joining, "join_trace", noting("pairs", join.join_trace)),
         patch.object(reducing, "versions_of", noting("versions", groups.versions_of)),
     ):
         yield
