@@ -96,11 +96,13 @@ class VariableNode(Node):
         """
         assert self.rule is not None
         assert self.scope is not None
-        made = self.rule.delta.rows
+        made, settled = self.rule.delta.rows, isinstance(self.rule, ReduceNode)
         if self.initial is not None and not self.scope.own and self.initial.delta.rows is not None:
             # From now on it is what the rule makes, and no more what it began as.
-            made = concat([made, negated(self.initial.delta.rows)])
-            made = None if made is None else consolidate(made)
+            made, settled = concat([made, negated(self.initial.delta.rows)]), False
+        if made is not None and not settled:
+            # What cancels must not go round: each round would multiply it.
+            made = consolidate(made)
         self._next = made if made is not None and len(made) else None
         return self._next is not None
 
@@ -207,8 +209,8 @@ class LoopNode(Node):
         return self._traces
 
     def release(self) -> None:
-        """Let all of the body go."""
-        for node in self.body:
+        """Let all of the body go, readers first."""
+        for node in reversed(self.body):
             node.release()
         for _, door in self.leaving:
             for trace in door.traces:
@@ -364,7 +366,7 @@ class Loop(Graph):
 
         node = self.outer.intern(fingerprint, make)
         kept = set(made[0].body) if made else set()
-        for other in [n for n in self._known.values() if n not in kept]:
+        for other in reversed([n for n in self._known.values() if n not in kept]):
             other.release()
         return [self._left(node, k, c) for k, c in enumerate(leave)]
 

@@ -1,0 +1,339 @@
+"""Loops: recursive rules are at every epoch what they make of the edges of that epoch, in any cut."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.batch.updates import INSERT, RETRACT
+from engine.dataflow import Collection, Dataflow, Loop, NotInLoops, Order
+from engine.errors import InvariantBroken
+from engine.lattice import TooDeep
+from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
+from engine.schema import BIGINT, BOOLEAN, Column, Schema
+from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of
+from tests.reference import rules
+from tests.reference.dataflow import Content, Op, Row, Twin
+
+EDGES = Schema((Column("a", BIGINT), Column("b", BIGINT)))
+NODES = Schema((Column("node", BIGINT),))
+SCHEMAS = {"edges": EDGES, "roots": NODES}
+A, B, C, D = (ColumnRef(k, BIGINT) for k in range(4))
+
+
+def chosen(collection: Collection, *columns: ColumnRef) -> Collection:
+    schema = Schema(tuple(Column(f"c{k}", BIGINT) for k in range(len(columns))))
+    return collection.project(columns, schema)
+
+
+def least(collection: Collection) -> Collection:
+    """The least second column of each first one."""
+    return collection.reduce([0], [Aggregate("min", B, BIGINT)], EDGES)
+
+
+def reached(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+    nodes = loop.variable(NODES)
+    rule = loop.enter(roots).concat(chosen(nodes.join(loop.enter(edges), [0], [0]), C)).distinct()
+    return loop.close({nodes: rule}, [rule])
+
+
+def closure(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+    pairs, entered = loop.variable(EDGES), loop.enter(edges)
+    rule = chosen(pairs.join(entered, [1], [0]), A, D).concat(entered).distinct()
+    return loop.close({pairs: rule}, [rule])
+
+
+def squared(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+    entered = loop.enter(edges)
+    pairs = loop.variable(EDGES, entered)
+    rule = chosen(pairs.join(pairs, [1], [0]), A, D).concat(entered).distinct()
+    return loop.close({pairs: rule}, [rule])
+
+
+def same_generation(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+    pairs, entered = loop.variable(EDGES), loop.enter(edges)
+    siblings = chosen(entered.join(entered, [0], [0]), B, D)
+    ours = chosen(entered.join(pairs, [0], [0]), B, D)
+    rule = chosen(ours.join(entered, [1], [0]), A, D).concat(siblings).distinct()
+    return loop.close({pairs: rule}, [rule])
+
+
+def distances(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+    zero = Literal(0, BIGINT)
+    start = loop.enter(roots.distinct().project([A, zero], EDGES))
+    found = loop.variable(EDGES, start)
+    one = Call("+(bigint,bigint)", (B, Literal(1, BIGINT)), BIGINT)
+    further = found.join(loop.enter(edges), [0], [0]).project([D, one], EDGES)
+    rule = least(further.concat(start))
+    return loop.close({found: rule}, [rule])
+
+
+def parities(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+    even, odd, entered = loop.variable(NODES), loop.variable(NODES), loop.enter(edges)
+    evens = loop.enter(roots).concat(chosen(odd.join(entered, [0], [0]), C)).distinct()
+    odds = chosen(even.join(entered, [0], [0]), C).distinct()
+    return loop.close({even: evens, odd: odds}, [evens, odds])
+
+
+def core(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+    kept = loop.variable(EDGES, loop.enter(edges.distinct()))
+    counts = kept.reduce([0], [Aggregate("count", None, BIGINT)], EDGES)
+    many = Call(">=(bigint,bigint)", (B, Literal(2, BIGINT)), BOOLEAN)
+    rich = chosen(counts.filter(many), A)
+    rule = kept.semijoin(rich, [0], [0]).semijoin(rich, [1], [0])
+    return loop.close({kept: rule}, [rule])
+
+
+def components(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+    whole = loop.enter(edges.distinct())
+    inside = loop.variable(EDGES, whole)
+    forth = _alike(loop, inside, whole)
+    back = _alike(loop, chosen(forth, B, A), chosen(whole, B, A))
+    rule = chosen(back, B, A)
+    return loop.close({inside: rule}, [rule])
+
+
+def _alike(outer: Loop, cycle: Collection, edges: Collection) -> Collection:
+    """The edges whose ends get the same label: of each node the least node of which there is a path in `cycle`."""
+    loop = outer.loop("labels")
+    nodes = chosen(cycle, A, A).concat(chosen(cycle, B, B))
+    start = loop.enter(least(nodes))
+    labels = loop.variable(EDGES, start)
+    passed = chosen(labels.join(loop.enter(cycle), [0], [0]), D, B)
+    rule = least(passed.concat(start))
+    [found] = loop.close({labels: rule}, [rule])
+    one = chosen(edges.join(found, [0], [0]), A, B, D)
+    both = one.join(found, [1], [0])
+    same = Call("=(bigint,bigint)", (C, ColumnRef(4, BIGINT)), BOOLEAN)
+    return chosen(both.filter(same), A, B)
+
+
+def countdown(loop: Loop, _: Collection, roots: Collection) -> list[Collection]:
+    start = loop.enter(roots)
+    left = loop.variable(NODES)
+    above = Call(">(bigint,bigint)", (A, Literal(0, BIGINT)), BOOLEAN)
+    less = Call("-(bigint,bigint)", (A, Literal(1, BIGINT)), BIGINT)
+    rule = start.concat(left.filter(above).project([less], NODES))
+    return loop.close({left: rule}, [rule])
+
+
+Build = Callable[[Loop, Collection, Collection], list[Collection]]
+Naive = Callable[[set[rules.Edge], Counter[int]], list[Mapping[Any, int]]]
+
+
+def ones(*found: set[Any]) -> list[Mapping[Any, int]]:
+    return [{row if isinstance(row, tuple) else (row,): 1 for row in rows} for rows in found]
+
+
+def counted_down(roots: Counter[int]) -> Mapping[Row, int]:
+    found: Counter[Row] = Counter()
+    for node, copies in roots.items():
+        for k in range(node + 1):
+            found[(k,)] += copies
+    return found
+
+
+PROGRAMS: dict[str, tuple[Build, Naive]] = {
+    "reached": (reached, lambda edges, roots: ones(rules.reached(edges, roots))),
+    "closure": (closure, lambda edges, _: ones(rules.closure(edges))),
+    "squared": (squared, lambda edges, _: ones(rules.closure(edges))),
+    "same_generation": (same_generation, lambda edges, _: ones(rules.same_generation(edges))),
+    "distances": (distances, lambda edges, roots: ones(rules.distances(edges, roots))),
+    "parities": (parities, lambda edges, roots: ones(*rules.parities(edges, roots))),
+    "core": (core, lambda edges, _: ones(rules.core(edges, 2))),
+    "components": (components, lambda edges, _: ones(rules.components(edges))),
+    "countdown": (countdown, lambda _, roots: [counted_down(roots)]),
+}
+
+
+def shape_of(program: str) -> Shape:
+    build, naive = PROGRAMS[program]
+
+    def shape(tables: Mapping[str, Pair]) -> Mapping[str, Pair]:
+        edges, roots = tables["edges"], tables["roots"]
+        left = build(Loop(edges.real.flow, program), edges.real, roots.real)
+
+        def at(k: int) -> Callable[[int], Content]:
+            def content(epoch: int) -> Content:
+                known = {(row[0], row[1]) for row in edges.twin.at(epoch)[0]}
+                starts = Counter({row[0]: n for row, n in roots.twin.at(epoch)[0].items()})
+                return Counter(naive(known, starts)[k]), Counter()
+
+            return content
+
+        return {f"{program}{k}": Pair(c, Twin(c.schema, at(k))) for k, c in enumerate(left)}
+
+    return shape
+
+
+def history(rng: random.Random, draw: Callable[[random.Random], Row], rate: int) -> list[Op]:
+    """Rows that come, and rows that are there and go."""
+    live: list[Row] = []
+    ops = []
+    for epoch in range(8):
+        for _ in range(rng.randrange(2 * rate + 1)):
+            if live and rng.random() < 0.4:
+                ops.append(Op(epoch, RETRACT, live.pop(rng.randrange(len(live)))))
+            else:
+                live.append(draw(rng))
+                ops.append(Op(epoch, INSERT, live[-1]))
+    return ops
+
+
+def world(program: str, seed: int) -> tuple[World, random.Random]:
+    rng = random.Random(seed)
+    size = rng.choice([4, 6, 9])
+    ops = {
+        "edges": history(rng, lambda r: (r.randrange(size), r.randrange(size)), rng.choice([2, 5])),
+        "roots": history(rng, lambda r: (r.randrange(size),), 1),
+    }
+    return World(SCHEMAS, shape_of(program), ops), rng
+
+
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_every_epoch_is_what_the_rules_make_of_it(program: str, seed: int) -> None:
+    made, rng = world(program, seed)
+    made.build()
+    made.run(cuts_of(rng, made.end), rng=rng)
+    made.check_changes()
+    made.check_snapshots([made.end - 1])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_a_restart_changes_nothing(program: str, seed: int) -> None:
+    made, rng = world(program, seed)
+    made.build()
+    cuts = cuts_of(rng, made.end)
+    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
+    made.check_changes()
+    made.check_snapshots([made.end - 1])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_a_loop_made_late_is_hydrated(program: str, seed: int) -> None:
+    made, rng = world(program, seed)
+    made.tables()
+    middle = rng.randrange(1, made.end + 1)
+    made.run(cuts_of(rng, middle), rng=rng)
+    made.build()
+    made.check_snapshots([middle - 1])
+    if middle < made.end:
+        made.push(middle, made.end)
+        made.step(made.end)
+    made.check_changes(middle)
+
+
+@QUICK
+@given(seed=st.integers(0, 2**32))
+def test_a_past_epoch_is_asked(seed: int) -> None:
+    made, rng = world(rng_program(seed), seed)
+    made.build()
+    made.run(cuts_of(rng, made.end))
+    made.check_snapshots(range(made.end))
+    [name] = list(made.views)[:1]
+    lower = rng.randrange(made.end)
+    rows, _ = made.views[name].real.changes(lower, made.end)
+    got: Counter[tuple[int, Row]] = Counter()
+    for row, time, diff in zip(rows.rows.to_pylist(), rows.times.tolist(), rows.diffs.tolist(), strict=True):
+        got[time, tuple(row.values())] += diff
+    want = {(e, row): diff for e in range(lower, made.end) for row, diff in made.views[name].twin.delta(e)[0].items()}
+    assert dict(got) == want
+
+
+def rng_program(seed: int) -> str:
+    return list(PROGRAMS)[seed % len(PROGRAMS)]
+
+
+def test_a_loop_that_does_not_rest_fails_alone() -> None:
+    flow = Dataflow()
+    roots = flow.table("roots", NODES)
+    loop = flow.loop("view for_ever", most=50)
+    numbers = loop.variable(NODES)
+    more = Call("+(bigint,bigint)", (A, Literal(1, BIGINT)), BIGINT)
+    rule = loop.enter(roots).concat(numbers.project([more], NODES)).distinct()
+    [left] = loop.close({numbers: rule}, [rule])
+    endless, steady = left.output("endless"), roots.output("steady")
+    made = World({"roots": NODES}, lambda _: {}, {"roots": [Op(0, INSERT, (1,)), Op(1, INSERT, (2,))]})
+    made.flow = flow
+    made.push(0, 2)
+    flow.step(2)
+    rows, errors = endless.take()
+    assert len(rows) == 0
+    [message] = errors.rows.column(0).to_pylist()
+    assert message.startswith("view for_ever did not come to rest within 50 rounds")
+    assert len(steady.take()[0]) == 2
+    assert left.snapshot(1)[1].rows.column(0).to_pylist() == [message]
+
+
+def test_errors_in_a_loop_leave_it_and_go() -> None:
+    flow = Dataflow()
+    roots = flow.table("roots", NODES)
+    loop = flow.loop("halves")
+    numbers = loop.variable(NODES)
+    half = Call("/(bigint,bigint)", (Literal(8, BIGINT), A), BIGINT)
+    rule = loop.enter(roots).concat(numbers.project([half], NODES)).distinct()
+    [left] = loop.close({numbers: rule}, [rule])
+    output = left.output("halves")
+    made = World({"roots": NODES}, lambda _: {}, {"roots": [Op(0, INSERT, (16,)), Op(1, RETRACT, (16,))]})
+    made.flow = flow
+    made.push(0, 1)
+    flow.step(1)
+    rows, errors = output.take()
+    assert sorted(rows.rows.column(0).to_pylist()) == [0, 16]
+    assert errors.rows.column(0).to_pylist() == ["division by zero"]
+    made.push(1, 2)
+    flow.step(2)
+    rows, errors = output.take()
+    assert rows.diffs.tolist() == [-1, -1]
+    assert errors.diffs.tolist() == [-1]
+    assert [len(side) for side in left.snapshot(1)] == [0, 0]
+
+
+def test_equal_loops_are_one_and_go_with_their_last_reader() -> None:
+    flow = Dataflow()
+    edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
+    before = set(flow.arrangements())
+    outputs = [closure(flow.loop("pairs"), edges, roots)[0].output(str(k)) for k in range(2)]
+    flow.step(1)
+    assert outputs[0].collection.node is outputs[1].collection.node
+    shared = set(flow.arrangements())
+    assert shared > before
+    flow.drop(outputs[0])
+    assert set(flow.arrangements()) == shared
+    flow.drop(outputs[1])
+    assert set(flow.arrangements()) == before
+
+
+def test_what_a_loop_cannot_hold_is_refused_by_name() -> None:
+    flow = Dataflow()
+    edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
+    loop = flow.loop("view x")
+    entered = loop.enter(edges)
+    with pytest.raises(NotInLoops, match="view x"):
+        entered.top_k([0], [Order(1)], 1)
+    with pytest.raises(InvariantBroken, match="elsewhere"):
+        loop.enter(entered)
+    with pytest.raises(InvariantBroken, match="outside of its loop"):
+        entered.concat(edges)
+    pairs = loop.variable(EDGES)
+    with pytest.raises(InvariantBroken, match="no rule"):
+        loop.close({}, [entered])
+    with pytest.raises(InvariantBroken, match="other types"):
+        loop.close({pairs: loop.enter(roots)}, [entered])
+    with pytest.raises(TooDeep):
+        loop.loop("inner").loop("innermost")
