@@ -18,6 +18,7 @@ from engine.batch.consolidation import consolidate
 from engine.batch.keys import Keys
 from engine.batch.layout import Layout
 from engine.batch.updates import Int64s, Updates
+from engine.kernels.times import EPOCHS
 from engine.operators.delta import QUIET, Delta, concat, negated
 from engine.operators.groups import group, versions_of
 from engine.operators.reduce import (
@@ -69,17 +70,17 @@ def reduce_round(
     keys = _joined([put.keys, *come.again])
     if not len(keys):
         return None, QUIET, []
-    groups = group(keys)
+    groups = found = group(keys, None if come.again else put.times)
     history = _History(shape, state, keys.take(groups.first), moment)
-    owners = groups.ids[: len(put.keys)]
     own = history.own
-    if own is not None or history.marks is not None:
-        put, owners = _with_history(shape, put, owners, history)
-    if not len(put.keys):
-        return None, QUIET, history.later
-    found = group(put.keys, put.times)
-    at = np.full(groups.count, -1, np.int64)
-    at[owners] = found.ids
+    at = np.arange(groups.count)
+    if come.again or own is not None or history.marks:
+        put, owners = _with_history(shape, put, groups.ids[: len(put.keys)], history)
+        if not len(put.keys):
+            return None, QUIET, history.later
+        found = group(put.keys, put.times)
+        at[:] = -1
+        at[owners] = found.ids
     since = moment.lower - 1
     before = _of(history.before, at)
     states = versions_of(found, put.times, put.diffs, put.lanes, prior_lanes(shape, before, found.count), since)
@@ -112,7 +113,7 @@ class _History:
     """What the groups `keys` have been up to this round.
 
     Of the output arrangement `before` the step, and as updates of the step's `own` epochs, of the groups `owners`; of the
-    arrangements of values, by spine, all `values`, and as `marks` (groups, times) when they changed in the step.
+    arrangements of values, by spine, all `values`, and as `marks` what changed in earlier rounds of the step.
     """
 
     def __init__(self, shape: Shape, state: State, keys: Keys, moment: Moment) -> None:
@@ -122,35 +123,36 @@ class _History:
         self.values: dict[int, Matches] = {}
         self.own: Updates | None = None
         self.owners = np.empty(0, np.int64)
-        kept = self._now(state.kept, moment)
+        kept = self._counting(state.kept.gather(keys, moment.lower - 1), moment)
         recent = kept.times >= moment.lower
         if recent.any():
             own = kept.take(np.flatnonzero(recent))
             kept = kept.take(np.flatnonzero(~recent))
             self.own, self.owners = own.updates(), own.probe
         self.before = kept
-        marks = []
+        self.marks: list[Matches] = []
         looked = [*state.extremes, *state.wholes, *([] if state.images is None else [state.images])]
         for spine in looked:
-            found = self.values[id(spine)] = self._now(spine, moment)
-            new = np.flatnonzero(found.times >= moment.lower)
-            if len(new):
-                marks.append((found, new))
-        self.marks = marks or None
+            found = spine.gather(self.keys, moment.lower - 1)
+            self.values[id(spine)] = self._counting(found, moment)
+            # What came in this round is looked at in any case.
+            before = np.flatnonzero((found.times & EPOCHS >= moment.lower) & ~moment.is_new(found.times))
+            if len(before):
+                marks, _ = moment.parted(found.take(before))
+                self.marks += [marks] if len(marks) else []
         self._width = shape.key
 
-    def _now(self, spine: Spine, moment: Moment) -> Matches:
-        found, later = moment.parted(spine.gather(self.keys, moment.lower - 1))
+    def _counting(self, found: Matches, moment: Moment) -> Matches:
+        """What counts in this round; groups of which more counts later are due then."""
+        now, later = moment.parted(found)
         self.later += [(at, self.keys.take(np.unique(matches.probe))) for at, matches in later]
-        return found
+        return now
 
     def parts(self) -> list[tuple[pa.RecordBatch, Int64s, Int64s]]:
         """Of what was found of the step: rows that begin with the key columns, times, groups; first of `own`."""
         found = [] if self.own is None else [(self.own.rows, self.own.times, self.owners)]
         columns = range(self._width)
-        for matches, new in self.marks or ():
-            marked = matches.take(new)
-            found.append((marked.rows(columns), marked.times, marked.probe))
+        found += [(marks.rows(columns), marks.times, marks.probe) for marks in self.marks]
         return found
 
 
