@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.errors import HeadraceError, InvariantBroken
 
@@ -100,7 +101,7 @@ class Frontier:
     @classmethod
     def at(cls, epoch: int, *rounds: int) -> Frontier:
         """The frontier of one time."""
-        return cls((Time(epoch, rounds),))
+        return cls((Time(epoch, rounds),)) if rounds else _at(epoch)
 
     @property
     def closed(self) -> bool:
@@ -158,6 +159,12 @@ class Frontier:
             if not mine.rounds and not theirs.rounds:
                 return mine.epoch, theirs.epoch
         return None
+
+
+@lru_cache(maxsize=64)
+def _at(epoch: int) -> Frontier:
+    """Every arrangement asks for that of the step's end."""
+    return Frontier((Time(epoch),))
 
 
 MINIMUM = Frontier.at(0)

@@ -7,9 +7,6 @@ Made by `seal`, by mergers and by the codec; read by spines and operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 import pyarrow as pa
 
@@ -17,18 +14,23 @@ from engine.batch.description import Description
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
 from engine.batch.layout import Ids, Lane, Layout, constant_lane, shortened, stretched
-from engine.batch.payload import conformed, take_rows, unpinned
+from engine.batch.payload import Loose, conformed, take_rows, taken, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
-from engine.kernels import seek
+from engine.kernels import few, seek
 from engine.kernels.reduce import all_within
 from engine.kernels.times import EPOCHS
 
 Facts = tuple[Int64s, Int64s, Int64s]
 """What happened to a row: time, diff, position in the payload."""
 
+Window = tuple[int, int, int]
+"""Epochs are ≥ the first and < the second, those of later rounds ≥ the third."""
+
 _WORTH_ELIDING = 1024
+_FEW = 256
+"""Below so many updates one call that does all costs less than sharing what readers of one delta have in common."""
 _FOREVER = np.iinfo(np.int64).max
 
 
@@ -41,22 +43,71 @@ class DiffOverflow(HeadraceError):
         super().__init__("a row's multiplicity does not fit 64 bits", hint="a source repeats one row without end")
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
     """`ids`: five uint64 lanes, `facts`: three int64 lanes, all of one length; `payload`: the rows by position.
 
-    `distinct`: how many different rows are in use. A lane of one value may have stride 0.
+    `distinct`: how many different rows are in use; `struct`: the payload in both of its forms. A lane of one value may
+    have stride 0. Never written after it is made.
     """
 
-    layout: Layout
-    description: Description
-    ids: Ids
-    facts: Facts
-    payload: pa.RecordBatch
-    distinct: int
+    __slots__ = (
+        "_addresses",
+        "_block",
+        "_facts",
+        "_ids",
+        "_nbytes",
+        "_size",
+        "description",
+        "distinct",
+        "layout",
+        "struct",
+    )
+
+    def __init__(
+        self,
+        layout: Layout,
+        description: Description,
+        ids: Ids | None,
+        facts: Facts | None,
+        payload: pa.RecordBatch | Exported,
+        distinct: int,
+    ) -> None:
+        self.layout = layout
+        self.description = description
+        self.struct: Exported = payload if isinstance(payload, Exported) else Exported(payload)
+        self.distinct = distinct
+        self._ids = ids
+        self._facts = facts
+        self._size = 0 if facts is None else len(facts[0])
+        self._block: Int64s | None = None
+        self._addresses: Int64s | None = None
+        self._nbytes = 0
 
     def __len__(self) -> int:
-        return len(self.facts[0])
+        return self._size
+
+    @property
+    def ids(self) -> Ids:
+        """What identifies the row of each update: hash, check, order, high and low half of its fingerprint."""
+        if self._ids is None:
+            self._unblock()
+        return self._ids  # type: ignore[return-value]
+
+    @property
+    def facts(self) -> Facts:
+        """Of each update its time, its diff and its position in the payload."""
+        if self._facts is None:
+            self._unblock()
+        return self._facts  # type: ignore[return-value]
+
+    def _unblock(self) -> None:
+        assert self._block is not None
+        self._ids, self._facts, _ = blocked(self._block, self._size, self.distinct, 0)
+
+    @property
+    def payload(self) -> pa.RecordBatch:
+        """The rows, as Arrow has them."""
+        return self.struct.rows
 
     @property
     def times(self) -> Int64s:
@@ -84,19 +135,37 @@ class Batch:
 
         Raises DiffOverflow, and InvariantBroken for rows of another layout or times outside of the description.
         """
-        times = updates.times
-        size = len(times)
-        if size and not _within(times, description):
-            raise InvariantBroken("updates outside of their batch", description=description)
+        size = len(updates)
+        window = _window(description)
+        if 0 < size < _FEW:
+            return cls._of_few(layout, updates, description, window)
+        if size and not _within(updates.times, window):
+            raise _outside(description)
         ids = layout.ids(updates)
-        facts = (times, updates.diffs, np.arange(size))
+        facts = (updates.times, updates.diffs, np.arange(size))
         if size >= _WORTH_ELIDING:
-            facts = (elided(times), elided(updates.diffs), facts[2])
+            facts = (elided(facts[0]), elided(facts[1]), facts[2])
         sealed_ids, sealed, distinct = seal_lanes(ids, facts)
-        rows = conformed(updates.rows, layout.arrow)
-        made = cls.of(layout, description, sealed_ids, sealed, unpinned(rows), distinct)
-        if made.payload is rows:
-            made.__dict__["struct"] = updates.struct  # the same buffers, exported already to be hashed
+        return cls.of(layout, description, sealed_ids, sealed, _payload(layout, updates), distinct)
+
+    @classmethod
+    def _of_few(cls, layout: Layout, updates: Updates, description: Description, window: Window) -> Batch:
+        """`seal` in one call of a kernel."""
+        layout.check_rows(updates.struct)
+        payload = _payload(layout, updates)
+        located = np.empty(seek.COLUMNS, np.int64)
+        block, distinct, went = few.seal_rows(
+            payload.address, layout.sealing, updates.times, updates.diffs, window, located
+        )
+        if went == few.OUTSIDE:
+            raise _outside(description)
+        if went == few.OVERFLOW:
+            raise DiffOverflow
+        size = int(located[kernels.SIZE])
+        if not size or _is_wasteful(distinct, payload):
+            return cls.of(layout, description, *blocked(block, size, distinct, 0)[:2], payload, distinct)
+        made = cls(layout, description, None, None, payload, distinct)
+        made._block, made._addresses, made._size = block, located, size
         return made
 
     @classmethod
@@ -109,18 +178,24 @@ class Batch:
 
     @classmethod
     def of(
-        cls, layout: Layout, description: Description, ids: Ids, facts: Facts, payload: pa.RecordBatch, distinct: int
+        cls,
+        layout: Layout,
+        description: Description,
+        ids: Ids,
+        facts: Facts,
+        payload: pa.RecordBatch | Exported,
+        distinct: int,
     ) -> Batch:
         """A batch of lanes already sorted and consolidated: drops unused payload and lanes of one value."""
         if len(facts[0]) == 0:
             return cls.empty(layout, description)
-        if distinct * 2 <= payload.num_rows and payload.num_rows > 1:
+        if _is_wasteful(distinct, payload):
             positions = facts[2].copy()
             keep = np.empty(distinct, np.int64)
             used = kernels.compact_positions(positions, keep, payload.num_rows)
             if used != distinct:
                 raise InvariantBroken("distinct does not count the rows in use", distinct=distinct, used=used)
-            payload = take_rows(payload, keep)
+            payload = taken(payload if isinstance(payload, Exported) else Exported(payload), keep)
             facts = (facts[0], facts[1], positions)
         if len(facts[0]) >= _WORTH_ELIDING:
             facts = (elided(facts[0]), elided(facts[1]), facts[2])
@@ -133,27 +208,25 @@ class Batch:
 
     def described(self, description: Description) -> Batch:
         """The same updates under another description."""
-        made = Batch(self.layout, description, self.ids, self.facts, self.payload, self.distinct)
-        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("addresses", "nbytes", "struct")})
+        made = Batch(self.layout, description, self._ids, self._facts, self.struct, self.distinct)
+        made._size, made._block, made._addresses, made._nbytes = self._size, self._block, self._addresses, self._nbytes
         return made
 
-    @cached_property
+    @property
     def nbytes(self) -> int:
         """Memory of lanes and payload, in bytes."""
-        lanes = sum(lane.nbytes if lane.strides[0] else 8 for lane in (*self.ids, *self.facts))
-        return int(lanes) + int(self.payload.get_total_buffer_size())
+        if not self._nbytes:
+            lanes = (*self.ids, *self.facts) if self._block is None else (self._block,)
+            self._nbytes = sum(lane.nbytes if lane.strides[0] else 8 for lane in lanes) + self.struct.nbytes
+        return self._nbytes
 
-    @cached_property
+    @property
     def addresses(self) -> Int64s:
         """Where lanes and payload lie, for kernels that see many batches: a row of the table that `seek` describes."""
-        found = np.empty(seek.COLUMNS, np.int64)
-        seek.locate(self.ids, self.facts, self.struct.address, found)
-        return found
-
-    @cached_property
-    def struct(self) -> Exported:
-        """The payload as kernels see it."""
-        return Exported(self.payload)
+        if self._addresses is None:
+            self._addresses = np.empty(seek.COLUMNS, np.int64)
+            seek.locate(self.ids, self.facts, self.struct.address, self._addresses)
+        return self._addresses
 
     def check_order(self) -> None:
         """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""
@@ -164,15 +237,38 @@ class Batch:
             raise InvariantBroken("a batch points outside of its payload", rows=self.payload.num_rows)
 
 
-def _within(times: Int64s, description: Description) -> bool:
+def _window(description: Description) -> Window:
     # Times may have been advanced to since, which may lie beyond the upper frontier.
     upper = description.upper
     until = _FOREVER if upper.closed else max(upper.epoch, description.since.epoch + 1)
-    lower = description.lower
-    if all_within(times, lower.epoch, until):
-        return True
+    lower = description.lower.epoch
     # A scope's later rounds may lie in a batch of no width, behind that of the epochs themselves.
-    return bool(times.max() > EPOCHS and all_within(times & EPOCHS, 0 if lower == upper else lower.epoch, until))
+    return lower, until, 0 if description.lower == upper else lower
+
+
+def _within(times: Int64s, window: Window) -> bool:
+    lower, until, later = window
+    if all_within(times, lower, until):
+        return True
+    return bool(times.max() > EPOCHS and all_within(times & EPOCHS, later, until))
+
+
+def _outside(description: Description) -> InvariantBroken:
+    return InvariantBroken("updates outside of their batch", description=description)
+
+
+def _payload(layout: Layout, updates: Updates) -> Exported:
+    """The updates' rows under the layout's names, keeping nothing large in memory of which they are a small part."""
+    struct = updates.struct
+    if isinstance(struct, Loose):
+        return struct.under(layout.arrow)
+    rows = struct.rows
+    fit = unpinned(conformed(rows, layout.arrow))
+    return struct if fit is rows else Exported(fit)
+
+
+def _is_wasteful(distinct: int, payload: pa.RecordBatch | Exported) -> bool:
+    return distinct * 2 <= payload.num_rows and payload.num_rows > 1
 
 
 def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:

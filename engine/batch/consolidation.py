@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.batch.batch import seal_lanes
+from engine.batch.batch import DiffOverflow, Facts, seal_lanes
 from engine.batch.keys import HashPlan, image_plan, lanes_of
 from engine.batch.layout import constant_lane
-from engine.batch.payload import take_rows
+from engine.batch.payload import taken
 from engine.batch.updates import Int64s, Updates
+from engine.kernels import few
+
+_FEW = 256
+"""Below so many updates one call that does all costs less than its steps one by one."""
 
 
 def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
@@ -19,16 +23,10 @@ def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
     """
     if len(updates) <= 1:
         return updates if len(updates) == 0 or updates.diffs[0] != 0 else _none(updates)
-    high, low, _ = lanes_of(updates, plan or image_plan(updates.rows.schema))
-    none = constant_lane(0, len(updates))
-    facts = (updates.times, updates.diffs, np.arange(len(updates)))
-    _, (times, diffs, positions), _ = seal_lanes((high, low, none, none, none), facts)
-    if len(times) > 1 and bool((times != times[0]).any()):
-        order = np.argsort(times, kind="stable")
-        times, diffs, positions = times[order], diffs[order], positions[order]
+    times, diffs, positions = _settled(updates, plan or image_plan(updates.struct.schema), by_time=True)
     if len(positions) == len(updates) and (positions[1:] > positions[:-1]).all():
         return updates
-    return Updates(take_rows(updates.rows, positions), times, diffs)
+    return Updates(taken(updates.struct, positions), times, diffs)
 
 
 def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
@@ -36,9 +34,24 @@ def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
 
     Positions are those of the first of equal rows. Ordered by fingerprint, then time. Raises DiffOverflow.
     """
+    return _settled(updates, plan, by_time=False)
+
+
+def _settled(updates: Updates, plan: HashPlan, *, by_time: bool) -> Facts:
+    """Times, diffs and positions; `by_time`: ordered by time first."""
+    count = len(updates)
+    if count < _FEW:
+        block, size, overflow = few.settle(updates.struct.address, plan.steps, updates.times, updates.diffs, by_time)
+        if overflow:
+            raise DiffOverflow
+        return block[0, :size], block[1, :size], block[2, :size]
     high, low, _ = lanes_of(updates, plan)
-    none = constant_lane(0, len(updates))
-    return seal_lanes((high, low, none, none, none), (updates.times, updates.diffs, np.arange(len(updates))))[1]
+    none = constant_lane(0, count)
+    found = seal_lanes((high, low, none, none, none), (updates.times, updates.diffs, np.arange(count)))[1]
+    if by_time and len(found[0]) > 1 and bool((found[0] != found[0][0]).any()):
+        order = np.argsort(found[0], kind="stable")
+        return found[0][order], found[1][order], found[2][order]
+    return found
 
 
 def _none(updates: Updates) -> Updates:

@@ -1,7 +1,7 @@
-"""A payload as kernels see it: the structs of Arrow's C data interface.
+"""A payload in both of its forms: an Arrow record batch, and the structs of Arrow's C data interface that kernels see.
 
-Always: the address is good for as long as the object lives, and what it points to is never written. Called by updates
-and identities.
+Always: each form is made when it is first asked for; the address is good for as long as the object lives, and what it
+points to is never written. Called by updates, batches and identities.
 """
 
 from __future__ import annotations
@@ -16,10 +16,42 @@ _address_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Exported:
-    """A record batch as an ArrowArray struct at `address`."""
+    """A record batch, with an ArrowArray struct at `address`."""
 
-    __slots__ = ("_capsule", "address")
+    __slots__ = ("_address", "_held", "_rows", "num_rows")
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        _, self._capsule = rows.__arrow_c_array__()
-        self.address: int = _address_of(self._capsule, b"arrow_array")
+        self._rows: pa.RecordBatch | None = rows
+        self._address = 0
+        self.num_rows: int = rows.num_rows
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """As Arrow has it."""
+        return self._rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of `rows`."""
+        return self.rows.schema
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it keeps."""
+        return int(self.rows.get_total_buffer_size())
+
+    def column(self, column: int) -> pa.Array:
+        """One column, as Arrow has it."""
+        return self.rows.column(column)
+
+    def nulls(self, column: int) -> int:
+        """How many there are in a column."""
+        return int(self.rows.column(column).null_count)
+
+    @property
+    def address(self) -> int:
+        """Where kernels find it."""
+        if not self._address:
+            _, self._held = self._rows.__arrow_c_array__()  # type: ignore[union-attr]
+            self._address = _address_of(self._held, b"arrow_array")
+        return self._address

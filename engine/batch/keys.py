@@ -188,9 +188,13 @@ def order_lane(rows: pa.RecordBatch, columns: Sequence[int], types: Sequence[Dat
     """
     lane = np.zeros(rows.num_rows, np.uint64)
     if columns and rows.num_rows:
-        arrow = rows.schema.field(columns[0]).type
-        code = lane_code(arrow)
-        shape = (code, _form(code, types[0] if types else None), _width(arrow))
+        shape = order_shape(rows.schema.field(columns[0]).type, types)
         struct = Exported(rows)
         ordering.order_lane(struct.address, columns[0], shape, lane)
     return lane
+
+
+def order_shape(arrow: pa.DataType, types: Sequence[DataType] | None) -> tuple[int, int, int]:
+    """How the kernels read the first column of an order: code, form and width in bytes."""
+    code = lane_code(arrow)
+    return code, _form(code, types[0] if types else None), _width(arrow)

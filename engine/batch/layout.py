@@ -26,6 +26,7 @@ from engine.batch.keys import (
     key_plan,
     lanes_of,
     order_lane,
+    order_shape,
 )
 from engine.batch.payload import Assembly
 from engine.batch.updates import Int64s, Updates
@@ -72,6 +73,15 @@ class Layout:
         return image_plan(self.arrow)
 
     @cached_property
+    def sealing(self) -> Int64s:
+        """Both, and how rows are ordered within a key, as `engine.kernels.few` reads them."""
+        key, image = self._key_plan, self.image_plan
+        mask = self.hash_mask - (1 << 64) if self.hash_mask >> 63 else self.hash_mask
+        head = [len(key.steps), int(key.exact), self.order[0] if self.order else -1, mask]
+        shape = order_shape(self.arrow.field(self.order[0]).type, self.order_types) if self.order else (0, 0, 0)
+        return np.concatenate([np.array([head]), key.steps, np.array([[*shape, 0]]), image.steps])
+
+    @cached_property
     def _assemblies(self) -> dict[tuple[int, ...], Assembly]:
         return {}
 
@@ -100,10 +110,10 @@ class Layout:
         text = repr((types, declared, self.key, self.order, self.hash_mask, "identities 1", *ordered))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def check_rows(self, rows: pa.RecordBatch) -> None:
+    def check_rows(self, rows: pa.RecordBatch | Exported) -> None:
         """Raises InvariantBroken unless `rows` have this layout's lanes."""
         schema = rows.schema
-        if not schema.equals(self.arrow) and schema.types != self.arrow.types:
+        if schema is not self.arrow and not schema.equals(self.arrow) and schema.types != self.arrow.types:
             raise InvariantBroken(
                 "rows do not have the lanes of their layout", rows=schema.types, layout=self.arrow.types
             )
@@ -127,7 +137,7 @@ class Layout:
 
         Raises as `check_rows` does.
         """
-        self.check_rows(updates.rows)
+        self.check_rows(updates.struct)
         size = len(updates)
         hashes, checks, zero = lanes_of(updates, self._key_plan, self.hash_mask)
         high, low, _ = lanes_of(updates, self.image_plan)

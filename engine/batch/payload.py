@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.exported import Exported
 from engine.batch.updates import Int64s
 from engine.kernels import assemble as kernels
 
@@ -91,22 +93,137 @@ class Assembly:
         """Column k of the result is column `columns[k]` of the payloads that lane `lanes[k]` (without: 0) picks from."""
         return _assembly(schema, tuple(columns), None if lanes is None else tuple(lanes))
 
+    @cached_property
+    def itself(self) -> Assembly:
+        """How rows are picked from what this one puts together."""
+        return Assembly.of(self.schema, range(len(self.steps)))
+
     def rows(self, structs: Int64s, sources: Int64s, positions: Int64s) -> pa.RecordBatch:
+        """As `picked`, as Arrow has it."""
+        return self.picked(structs, sources, positions).rows
+
+    def picked(self, structs: Int64s, sources: Int64s, positions: Int64s) -> Exported:
         """Row k takes, for each lane, row `positions[lane, k]` of the payload at address `structs[sources[lane, k]]`.
 
         `sources`, `positions`: int64[lanes, rows]. The payloads' owner keeps them alive during the call.
         """
         size = sources.shape[1]
         if not len(self.steps):
-            return without_columns(self.schema, size)
+            return Exported(without_columns(self.schema, size))
+        if size < _MANY:
+            found = kernels.assemble(structs, self.steps, sources, positions)
+            return Picked(self.itself, size, found[3], found)
         columns: list[pa.Array] = []
-        stride = len(self.steps) if size < _MANY else 1
-        for start in range(0, len(self.steps), stride):
-            steps = self.steps[start : start + stride]
-            block, data, places = kernels.assemble(structs, steps, sources, positions)
-            types = self.types[start : start + stride]
-            columns += _wrapped(types, pa.py_buffer(block), pa.py_buffer(data), places.tolist(), size)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        for k in range(len(self.steps)):
+            found = kernels.assemble(structs, self.steps[k : k + 1], sources, positions)
+            columns.append(_wrapped(self.types[k], found, 0, size))
+        return Exported(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+
+class Loose(Exported):
+    """Rows that kernels made for kernels, given to Arrow only where somebody asks. `whole`: picks all of their columns."""
+
+    __slots__ = ("_words", "whole")
+
+    def __init__(self, whole: Assembly, size: int, words: Int64s, held: Any) -> None:
+        self._rows = None
+        self._held = held
+        self._words = words
+        self._address = int(words[kernels.HERE])
+        self.whole = whole
+        self.num_rows = size
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """As Arrow has it."""
+        if self._rows is None:
+            columns = [self.column(k) for k in range(len(self.whole.steps))]
+            self._rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self._rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of `rows`."""
+        return self.whole.schema
+
+    def take(self, positions: Int64s) -> Exported:
+        """The rows at `positions`, in that order."""
+        sources = np.zeros((1, len(positions)), np.int64)
+        return self.whole.picked(np.array([self._address]), sources, np.ascontiguousarray(positions)[None])
+
+    def under(self, schema: pa.Schema) -> Exported:
+        """The same rows under the names of `schema`, which has the same lanes."""
+        if self.schema is schema or self.schema.equals(schema):
+            return self
+        return Chosen(self, Assembly.of(schema, range(len(schema))))
+
+
+class Picked(Loose):
+    """What an assembly put together: `held` is what its kernel returned."""
+
+    __slots__ = ()
+
+    def column(self, column: int) -> pa.Array:
+        """One column, as Arrow has it."""
+        return _wrapped(self.whole.types[column], self._held, column, self.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it keeps."""
+        return int(sum(part.nbytes for part in self._held))
+
+    def nulls(self, column: int) -> int:
+        """How many there are in a column."""
+        return int(self._held[2][column, kernels.NULLS])
+
+
+class Chosen(Loose):
+    """Columns of other rows, named and ordered anew; `chosen`: which, or without it all in their order."""
+
+    __slots__ = ("_chosen",)
+
+    def __init__(self, source: Loose, whole: Assembly, chosen: Int64s | None = None) -> None:
+        head, children = source._words[: kernels.WORDS], source._words[kernels.WORDS :]
+        self._chosen = np.arange(len(whole.steps)) if chosen is None else chosen
+        words = np.concatenate([head, children[self._chosen]])
+        here = words.ctypes.data
+        words[kernels.COUNT], words[kernels.CHILDREN], words[kernels.HERE] = (
+            len(self._chosen),
+            here + kernels.WORDS * 8,
+            here,
+        )
+        super().__init__(whole, source.num_rows, words, source)
+
+    def column(self, column: int) -> pa.Array:
+        """One column, as Arrow has it."""
+        return self._held.column(int(self._chosen[column]))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it keeps."""
+        return int(self._held.nbytes)
+
+    def nulls(self, column: int) -> int:
+        """How many there are in a column."""
+        return int(self._held.nulls(int(self._chosen[column])))
+
+
+def taken(rows: Exported, positions: Int64s) -> pa.RecordBatch | Exported:
+    """The rows at `positions`, in that order."""
+    if isinstance(rows, Loose) and len(positions):
+        return rows.take(positions)
+    return take_rows(rows.rows, positions)
+
+
+def put_together(parts: Sequence[Exported]) -> Exported | None:
+    """All rows of `parts`, one after the other, where all are loose and few; None otherwise."""
+    sizes = [part.num_rows for part in parts]
+    first = parts[0]
+    if not isinstance(first, Loose) or sum(sizes) >= _MANY or not all(isinstance(part, Loose) for part in parts):
+        return None
+    sources = np.repeat(np.arange(len(parts)), sizes)
+    positions = np.concatenate([np.arange(size) for size in sizes])
+    return first.whole.picked(np.array([part.address for part in parts]), sources[None], positions[None])
 
 
 @lru_cache(maxsize=4096)
@@ -117,20 +234,14 @@ def _assembly(schema: pa.Schema, columns: tuple[int, ...], lanes: tuple[int, ...
     return Assembly(schema, np.ascontiguousarray(steps), types)
 
 
-def _wrapped(
-    types: Sequence[tuple[pa.DataType, bool]],
-    block: pa.Buffer,
-    data: pa.Buffer,
-    places: Sequence[Sequence[int]],
-    size: int,
-) -> list[pa.Array]:
-    columns = []
-    for (arrow, varies), (nulls, validity, values, length, begin, count) in zip(types, places, strict=True):
-        buffers = [block.slice(validity, (size + 7) >> 3) if nulls else None, block.slice(values, length)]
-        if varies:
-            buffers.append(data.slice(begin, count))
-        columns.append(pa.Array.from_buffers(arrow, size, buffers, nulls))
-    return columns
+def _wrapped(kind: tuple[pa.DataType, bool], found: Any, column: int, size: int) -> pa.Array:
+    """A column of what the kernel `found`, `size` rows of it."""
+    nulls, validity, values, length, begin, count = found[2][column].tolist()
+    block = pa.py_buffer(found[0])
+    buffers = [block.slice(validity, (size + 7) >> 3) if nulls else None, block.slice(values, length)]
+    if kind[1]:
+        buffers.append(pa.py_buffer(found[1]).slice(begin, count))
+    return pa.Array.from_buffers(kind[0], size, buffers, nulls)
 
 
 def _width(arrow: pa.DataType) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,35 +23,41 @@ UPSERT, DELETE, TRUNCATE, INSERT, RETRACT = range(5)
 """What one change of a table asks for. Keyed tables: UPSERT, DELETE, TRUNCATE. Keyless: INSERT, RETRACT, TRUNCATE."""
 
 
-@dataclass(frozen=True)
 class Updates:
-    """(row, time, diff) triples: `rows` by position, `times` epochs, `diffs` changes of multiplicity."""
+    """(row, time, diff) triples: `rows` by position, `times` epochs, `diffs` changes of multiplicity.
 
-    rows: pa.RecordBatch
-    times: Int64s
-    diffs: Int64s
+    `struct`: the rows in both of their forms. Never written after it is made.
+    """
 
-    def __post_init__(self) -> None:
-        assert self.rows.num_rows == len(self.times) == len(self.diffs), "one time and one diff a row"
+    __slots__ = ("_identities", "diffs", "struct", "times")
+
+    def __init__(self, rows: pa.RecordBatch | Exported, times: Int64s, diffs: Int64s) -> None:
+        self.struct: Exported = rows if isinstance(rows, Exported) else Exported(rows)
+        self.times = times
+        self.diffs = diffs
+        self._identities: dict[Any, Any] | None = None
+        assert self.struct.num_rows == len(times) == len(diffs), "one time and one diff a row"
 
     def __len__(self) -> int:
         return len(self.times)
 
     def at(self, times: Int64s) -> Updates:
         """The same updates at other times."""
-        made = Updates(self.rows, times, self.diffs)
-        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("struct", "identities")})
+        made = Updates(self.struct, times, self.diffs)
+        made._identities = self.identities
         return made
 
-    @cached_property
-    def struct(self) -> Exported:
-        """The rows as kernels see them, made once."""
-        return Exported(self.rows)
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """The rows as Arrow has them."""
+        return self.struct.rows
 
-    @cached_property
+    @property
     def identities(self) -> dict[Any, Any]:
         """What `engine.batch.keys` already worked out of these rows, by its plans."""
-        return {}
+        if self._identities is None:
+            self._identities = {}
+        return self._identities
 
 
 @dataclass(frozen=True)

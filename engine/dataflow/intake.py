@@ -27,7 +27,8 @@ class Intake:
             return
         epochs = upserts.epochs
         last = int(self._waiting[-1].epochs[-1]) if self._waiting else frontier
-        if int(epochs[0]) < max(last, frontier) or bool((epochs[1:] < epochs[:-1]).any()):
+        falls = len(epochs) > 1 and bool((epochs[1:] < epochs[:-1]).any())
+        if falls or int(epochs[0]) < max(last, frontier):
             raise InvariantBroken(
                 "upserts out of the order of epochs", table=self._name, epoch=int(epochs[0]), frontier=frontier
             )
@@ -38,9 +39,12 @@ class Intake:
         if not self._waiting or int(self._waiting[0].epochs[0]) >= upper:
             return None
         whole = _joined(self._waiting)
+        if int(whole.epochs[-1]) < upper:
+            self._waiting = []
+            return whole
         cut = int(np.searchsorted(whole.epochs, upper))
-        self._waiting = [] if cut == len(whole) else [_slice(whole, cut, len(whole))]
-        return whole if cut == len(whole) else _slice(whole, 0, cut)
+        self._waiting = [_slice(whole, cut, len(whole))]
+        return _slice(whole, 0, cut)
 
 
 def _joined(parts: Sequence[Upserts]) -> Upserts:

@@ -22,7 +22,7 @@ from engine.operators.delta import QUIET, Delta, concat, errors_at, negated
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.ir import Expr
 from engine.operators.keycheck import repeated_keys
-from engine.operators.linear import filter_rows, project
+from engine.operators.linear import choice_of, choose, filter_rows, project
 from engine.schema import Schema
 
 Memo = dict["Node", Delta]
@@ -236,11 +236,14 @@ class ProjectNode(StatelessNode):
         super().__init__(fingerprint, schema, [source])
         self.exprs = tuple(exprs)
         self._arrow: pa.Schema = schema.arrow
+        self._choice = choice_of(self.exprs, self._arrow)
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The projected rows, and errors of rows that fail."""
         rows = deltas[0].rows
-        return merged(QUIET if rows is None else project(rows, self.exprs, self._arrow), deltas[0])
+        if rows is None:
+            return merged(QUIET, deltas[0])
+        return merged(choose(rows, self._choice) or project(rows, self.exprs, self._arrow), deltas[0])
 
 
 class FilterNode(StatelessNode):

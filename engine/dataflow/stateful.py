@@ -61,7 +61,6 @@ class TableNode(Node):
 
     def _changed(self, waiting: Upserts, lower: int) -> Delta:
         make = upsert if self.is_keyed else count_rows
-        self.trace.catch_up(lower)
         errors = self._errors.snapshot(lower - 1) if len(self._errors.spine) else None
         live = errors if errors is not None and len(errors) else None
         return make(self.name, self.schema, self.trace.spine, waiting, lower - 1, live)
@@ -127,7 +126,7 @@ class ArrangeNode(Node):
 
     def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
         """The key identities of `rows`, and the positions of those without NULL (None: all)."""
-        return self.trace.layout.keys_of(rows), without_nulls(rows.rows, self.key)
+        return self.trace.layout.keys_of(rows), without_nulls(rows.struct, self.key)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The source's content, its rows from the trace if that goes so far back."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_TABLE, helper, kernel
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, helper, kernel
 from engine.kernels.memory import address, copy, load_i32, load_i64, load_u8
 
 BITS, OFFSETS32, OFFSETS64 = 0, -4, -8
@@ -27,7 +27,11 @@ _BITMAP, _VALUES, _DATA, _OFFSET = range(4)
 _UNKNOWN = -1
 _BYTES: Any = types.Array(types.uint8, 1, "C")
 _TABLE: Any = types.Array(types.int64, 2, "C")
-_ASSEMBLED: Any = types.Tuple((_BYTES, _BYTES, _TABLE))  # type: ignore[no-untyped-call]
+_ASSEMBLED: Any = types.Tuple((_BYTES, _BYTES, _TABLE, I64_NEW))  # type: ignore[no-untyped-call]
+
+WORDS, COUNT, CHILDREN, HERE = 10, 4, 6, 7
+"""Of a struct of Arrow's C data interface, as far as kernels read it, and of the pointers to its buffers: how many words;
+where the number of children stands, and their address. HERE: the payload's own address, where kernels read nothing."""
 
 
 @helper
@@ -152,12 +156,32 @@ def _lay_out(plan, count, places):
     return fixed, data
 
 
+@helper
+def _describe(plan, count, places, base, data):
+    """The ArrowArray structs of the rows, as one array that begins with that of the record batch."""
+    width = len(plan)
+    words = np.zeros(WORDS + width * (WORDS + 1), np.int64)
+    here = address(words)
+    words[0], words[3], words[COUNT] = count, 1, width
+    words[CHILDREN], words[HERE] = here + WORDS * 8, here
+    for c in range(width):
+        at = WORDS + width + c * WORDS
+        place = places[c]
+        words[WORDS + c] = here + at * 8
+        words[at], words[at + 1], words[at + 3] = count, place[NULLS], 3 if plan[c, 1] < 0 else 2
+        words[at + 5] = here + (at + 7) * 8
+        words[at + 7] = base + place[VALIDITY] if place[NULLS] > 0 else 0
+        words[at + 8] = base + place[VALUES]
+        words[at + 9] = data + place[DATA]
+    return words
+
+
 @kernel(_ASSEMBLED(I64, I64_TABLE, I64_TABLE, I64_TABLE))
 def assemble(structs, plan, sources, positions):
-    """Pick rows: (block, bytes, places), of which `places` says where in the blocks each column's buffers lie.
+    """Pick rows: (block, bytes, places, words), of which `places` says where in the blocks each column's buffers lie.
 
     `structs`: addresses of the payloads' ArrowArrays; `plan`: (column in the payloads, width, lane) a column of the
-    output; `sources`, `positions`: int64[lanes, rows].
+    output; `sources`, `positions`: int64[lanes, rows]. `words`: the rows' own ArrowArray, for other kernels.
     """
     count = sources.shape[1]
     heads = np.empty((len(plan), len(structs), 4), np.int64)
@@ -192,4 +216,4 @@ def assemble(structs, plan, sources, positions):
         else:
             short = values[: (count + 1) * 4].view(np.int32)
             _fill_bytes(width, picked, at, heads[c], short, address(data) + place[DATA])
-    return block, data, places
+    return block, data, places, _describe(plan, count, places, address(block), address(data))

@@ -6,28 +6,39 @@ fit int64 is marked, never wrapped. Called by the join operator alone.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, kernel
+from engine.kernels.compiler import I64, I64_TABLE, kernel, repeated
 
-U8_NEW = types.Array(types.uint8, 1, "C")
+_PAIRED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64))  # type: ignore[no-untyped-call]
 
 
-@kernel(types.int64(I64, I64, I64, I64, I64, I64_NEW, I64_NEW, U8_NEW))
-def pair(probe, probe_times, probe_diffs, match_times, match_diffs, times, diffs, bad):  # type: ignore[no-untyped-def]
-    """Time and diff of each pair of a match m and the probe `probe[m]` that it answers.
+@kernel(_PAIRED(repeated(I64, 3), I64, I64_TABLE, I64, I64))
+def pair(probes, probe, places, times, diffs):  # type: ignore[no-untyped-def]
+    """Each match m paired with the probe `probe[m]` that it answers: (block, how many products of diffs do not fit).
 
-    `bad`: 1 where the product of diffs does not fit (`diffs` is then 1). Returns how many are bad.
+    `probes`: of each its position in its payload, time and diff; `places`: int64[2, matches], payload and position of
+    each match, which has `times` and `diffs`. Rows of the block: payload of the probe (0) and of the match (1 + its own),
+    position of the probe and of the match, time, diff (1 where the product does not fit), and 1 where it does not.
     """
+    positions, probe_times, probe_diffs = probes
+    block = np.empty((7, len(probe)), np.int64)
     found = 0
     for m in range(len(probe)):
         p = probe[m]
         a = probe_diffs[p]
-        b = match_diffs[m]
+        b = diffs[m]
         product = a * b
         lost = a != 0 and (product // a != b or (a == -1 and b == -9223372036854775808))
-        times[m] = max(match_times[m], probe_times[p])
-        diffs[m] = 1 if lost else product
-        bad[m] = 1 if lost else 0
+        block[0, m] = 0
+        block[1, m] = places[0, m] + 1
+        block[2, m] = positions[p]
+        block[3, m] = places[1, m]
+        block[4, m] = max(times[m], probe_times[p])
+        block[5, m] = 1 if lost else product
+        block[6, m] = 1 if lost else 0
         found += 1 if lost else 0
-    return found
+    return block, found

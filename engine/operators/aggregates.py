@@ -16,14 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.batch.exported import Exported
 from engine.batch.updates import Bools, Int64s, UInt8s
+from engine.kernels import lanes as kernels
+from engine.kernels.lanes import contributions
 from engine.kernels.quotients import ROOM, quotients
 from engine.kernels.reduce import narrow, widen
 from engine.operators.expressions import fallback, numerals
 from engine.operators.expressions.decimals import text_image
 from engine.operators.expressions.ir import Aggregate
 from engine.operators.extremes import Extreme
-from engine.operators.fixed import decimal_words, int_values
 from engine.schema import MAX_DIGITS, DataType, Kind
 
 MESSAGE = pa.large_string()
@@ -43,7 +45,7 @@ TOO_MANY_SMALL = f"more than {MANY_SMALL - 1} terms in one sum"
 BIGINT_RANGE = "bigint out of range"
 NUMERIC_RANGE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
 
-_LOW = np.int64(0xFFFFFFFF)
+_READ = {Kind.SMALLINT: kernels.I16, Kind.INTEGER: kernels.I32, Kind.BIGINT: kernels.I64}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,15 @@ class Slot:
         if self.aggregate.function not in ("min", "max") or self.column is None or self.arg is None:
             return None
         return Extreme(self.column, self.arg, self.aggregate.function == "max")
+
+    @cached_property
+    def read(self) -> int:
+        """What of a value its lanes add up, as `engine.kernels.lanes` has it."""
+        if self.aggregate.function == "count" or self.arg is None:
+            return kernels.PRESENT
+        if self.aggregate.function in ("bool_and", "bool_or", "every"):
+            return kernels.BOOL
+        return _READ.get(self.arg.kind, kernels.D128)
 
     @property
     def is_whole(self) -> bool:
@@ -104,26 +115,9 @@ def slots_of(aggregates: Sequence[Aggregate], columns: Sequence[int | None], typ
     return slots
 
 
-def add_lanes(values: pa.Array, slot: Slot, lanes: Int64s) -> None:
-    """Write what each value adds to its slot's lanes (a view of width slot.width)."""
-    lanes[:, 0] = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else 1
-    if slot.aggregate.function == "count":
-        return
-    if slot.aggregate.function in ("bool_and", "bool_or", "every"):
-        lanes[:, 1] = values.fill_null(False).to_numpy(zero_copy_only=False)
-        return
-    if slot.width == 3:
-        whole = int_values(values)
-        assert slot.arg is not None
-        small = slot.arg.kind in SMALL_INTS
-        lanes[:, 1] = whole & (0xFFFF if small else _LOW)
-        lanes[:, 2] = whole >> (16 if small else 32)
-        return
-    low, high = decimal_words(values)
-    lanes[:, 1] = low & _LOW
-    lanes[:, 2] = (low >> 32) & _LOW
-    lanes[:, 3] = high & _LOW
-    lanes[:, 4] = high >> 32
+def add_lanes(rows: Exported, column: int, slot: Slot, lanes: Int64s) -> None:
+    """Write what each row's value in `column` adds to its slot's lanes (a view of width slot.width)."""
+    contributions(rows.address, column, slot.read, lanes)
 
 
 def results_of(

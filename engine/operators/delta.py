@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.payload import concat_rows as joined_rows
-from engine.batch.payload import conformed, take_rows
+from engine.batch.payload import conformed, put_together, taken
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.schema import TEXT, Column, Schema
 
@@ -35,7 +35,7 @@ _LEAST = np.iinfo(np.int64).min
 
 def take(updates: Updates, positions: Int64s) -> Updates:
     """The updates at `positions`, in that order."""
-    return Updates(take_rows(updates.rows, positions), updates.times[positions], updates.diffs[positions])
+    return Updates(taken(updates.struct, positions), updates.times[positions], updates.diffs[positions])
 
 
 def keep(updates: Updates | None, mask: Bools) -> Updates | None:
@@ -60,7 +60,7 @@ def concat(parts: Iterable[Updates | None]) -> Updates | None:
     if len(some) == 1:
         return some[0]
     return Updates(
-        concat_rows([part.rows for part in some]),
+        put_together([part.struct for part in some]) or concat_rows([part.rows for part in some]),
         np.concatenate([part.times for part in some]),
         np.concatenate([part.diffs for part in some]),
     )

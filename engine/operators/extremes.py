@@ -54,7 +54,7 @@ def extreme_at_versions(
     updates.
     """
     updates, count = changes.updates, len(changes.keys)
-    values = updates.rows.column(extreme.column)
+    values = updates.struct.column(extreme.column)
     both = pa.concat_arrays([prior, values])
     valid = _valid(both)
     ranks = extreme.ranks(both)

@@ -68,13 +68,12 @@ def joined(
     )
 
 
-def without_nulls(rows: pa.RecordBatch, key: Sequence[int]) -> Int64s | None:
+def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:
     """Positions of the rows whose key has no NULL, or None if that is all of them."""
     mask = None
     for k in key:
-        column = rows.column(k)
-        if column.null_count:
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
+        if rows.nulls(k):
+            valid = rows.rows.column(k).is_valid().to_numpy(zero_copy_only=False)
             mask = valid if mask is None else mask & valid
     return None if mask is None else np.flatnonzero(mask)
 
@@ -109,26 +108,21 @@ def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
     n = len(matches)
     if not n:
         return QUIET
-    times, diffs = np.empty(n, np.int64), np.empty(n, np.int64)
-    bad = np.empty(n, np.uint8)
-    lost = pair(matches.probe, probes.times, probes.diffs, matches.times, matches.diffs, times, diffs, bad)
+    asked = (probes.positions, probes.times, probes.diffs)
+    block, lost = pair(asked, matches.probe, matches.places, matches.times, matches.diffs)
+    lanes, times, diffs = block[:4].reshape(2, 2, n), block[4], block[5]
+    bad = block[6].astype(np.uint8) if lost else None
     structs = np.empty(len(matches.structs) + 1, np.int64)
     structs[0] = probes.struct.address
     structs[1:] = matches.structs
-    lanes = np.empty((2, 2, n), np.int64)
-    sources, positions = lanes
-    sources[0] = 0
-    np.add(matches.places[0], 1, out=sources[1])
-    positions[0] = probes.positions[matches.probe]
-    positions[1] = matches.places[1]
     if n <= FUEL:
-        return _pairs(joined, structs, lanes, times, diffs, bad if lost else None)
+        return _pairs(joined, structs, lanes, times, diffs, bad)
     rows: list[Updates | None] = []
     errors: list[Updates | None] = []
     for start in range(0, n, FUEL):
         cut = slice(start, start + FUEL)
         part = np.ascontiguousarray(lanes[:, :, cut])
-        found = _pairs(joined, structs, part, times[cut], diffs[cut], bad[cut] if lost else None)
+        found = _pairs(joined, structs, part, times[cut], diffs[cut], None if bad is None else bad[cut])
         rows.append(found.rows)
         errors.append(found.errors)
     return Delta(concat(rows), concat(errors))
@@ -136,7 +130,7 @@ def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
 
 def _pairs(joined: Joined, structs: Int64s, lanes: Int64s, times: Int64s, diffs: Int64s, bad: UInt8s | None) -> Delta:
     """The pairs' rows that the residual keeps, and the errors of those that fail."""
-    pairs = Updates(joined.assembly.rows(structs, lanes[0], lanes[1]), times, diffs)
+    pairs = Updates(joined.assembly.picked(structs, lanes[0], lanes[1]), times, diffs)
     found = Delta(pairs, None) if bad is None else split(pairs, message_where(bad, OVERFLOW))
     if joined.residual is None or found.rows is None:
         return found

@@ -19,7 +19,7 @@ from engine.operators.expressions.columns import MESSAGE
 
 def repeated_keys(counts: Updates, view: str, names: Sequence[str]) -> Updates | None:
     """Errors from updates of (key columns …, count); `names`: of the key columns."""
-    count = counts.rows.column(counts.rows.num_columns - 1).to_numpy(zero_copy_only=False)
+    count = counts.struct.column(len(names)).to_numpy(zero_copy_only=False)
     many = np.flatnonzero(count > 1)
     if not len(many):
         return None

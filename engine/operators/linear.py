@@ -7,12 +7,14 @@ retracting the row retracts the error. Called by the dataflow's linear nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.updates import Bools, Updates
+from engine.batch.payload import Assembly, Chosen, Loose
+from engine.batch.updates import Bools, Int64s, Updates
 from engine.operators.delta import Delta, errors_at, keep, rows_of
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import ColumnRef, Expr
@@ -22,7 +24,7 @@ def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta
     """Each row replaced by the values of `exprs`, in the lanes of `schema`; the first failing one is the error."""
     columns: list[pa.Array] = []
     messages: pa.Array | None = None
-    rows = updates.rows
+    rows = updates.struct
     for expr in exprs:
         if isinstance(expr, ColumnRef):
             columns.append(rows.column(expr.index))
@@ -35,9 +37,32 @@ def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta
     return split(projected, messages)
 
 
+class Choice(NamedTuple):
+    """A projection that only chooses columns: which, and how all of them are picked from rows of its own."""
+
+    columns: Int64s
+    whole: Assembly
+
+
+def choice_of(exprs: Sequence[Expr], schema: pa.Schema) -> Choice | None:
+    """What `choose` needs of a projection; None if it computes anything."""
+    columns = [expr.index for expr in exprs if isinstance(expr, ColumnRef)]
+    if not exprs or len(columns) < len(exprs):
+        return None
+    return Choice(np.array(columns), Assembly.of(schema, range(len(columns))))
+
+
+def choose(updates: Updates, choice: Choice | None) -> Delta | None:
+    """As `project`, without a call of Arrow; None where that cannot be."""
+    rows = updates.struct
+    if choice is None or not isinstance(rows, Loose):
+        return None
+    return Delta(Updates(Chosen(rows, choice.whole, choice.columns), updates.times, updates.diffs), None)
+
+
 def filter_rows(updates: Updates, predicate: Expr) -> Delta:
     """The rows for which `predicate` is TRUE (neither FALSE nor NULL)."""
-    found = evaluate(predicate, updates.rows)
+    found = evaluate(predicate, updates.struct)
     mask = as_mask(found.values)
     if found.errors is None or found.errors.null_count == len(found.errors):
         return Delta(keep(updates, mask), None)

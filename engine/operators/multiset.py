@@ -9,14 +9,17 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.batch import DiffOverflow
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys, fingerprint
-from engine.batch.payload import take_rows
+from engine.batch.payload import take_rows, taken
 from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, Updates, Upserts
+from engine.kernels import few
 from engine.kernels.upsert import net_counts
-from engine.operators.delta import Delta, concat_rows, errors_at
+from engine.operators.delta import QUIET, Delta, concat_rows, errors_at
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.groups import group
-from engine.operators.upsert import live_content, spell_out
+from engine.operators.upsert import FEW, live_content, spell_out
 from engine.schema import Schema
 from engine.trace.spine import Spine
 
@@ -33,16 +36,20 @@ def count_rows(
     errors: Updates | None = None,  # noqa: ARG001 (as `upsert` takes it)
 ) -> Delta:
     """The updates that inserts, retractions and truncates make of a multiset whose trace stands at `as_of`."""
+    if len(upserts) < FEW:
+        made = _few(spine, upserts, as_of)
+        if made is not None:
+            return made
     truncates = upserts.kinds == TRUNCATE
     prior, diffs = _prior(spine, upserts, as_of, everything=bool(truncates.any()))
     payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
-    found = group(Keys(*fingerprint(payload)))
-    counts = np.zeros(found.count, np.int64)
-    np.add.at(counts, found.ids[len(upserts) :], diffs)
-    images = np.empty(found.count, np.int64)
+    groups = group(Keys(*fingerprint(payload)))
+    counts = np.zeros(groups.count, np.int64)
+    np.add.at(counts, groups.ids[len(upserts) :], diffs)
+    images = np.empty(groups.count, np.int64)
     real = np.flatnonzero(np.concatenate([~truncates, np.ones(prior.num_rows, np.bool_)]))
-    images[found.ids[real]] = real
-    changes = spell_out(upserts, truncates, found.ids, found.count)
+    images[groups.ids[real]] = real
+    changes = spell_out(upserts, truncates, groups.ids, groups.count)
     n = len(changes.rows)
     order = np.argsort(changes.groups, kind="stable")
     out, times, net = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -57,6 +64,23 @@ def count_rows(
         rows = Updates(take_rows(payload, at), times[:kept], net[:kept])
     failed = np.flatnonzero(bad)
     return Delta(rows, _absent(name, epochs[failed]) if len(failed) else None)
+
+
+def _few(spine: Spine, upserts: Upserts, as_of: int) -> Delta | None:
+    """`count_rows` of a few changes, in one call of a kernel; None if it takes more."""
+    own = Exported(upserts.rows)
+    spine.layout.check_rows(own)
+    found, size, how, overflow = few.count_in(
+        own.address, spine.layout.sealing, upserts.epochs, upserts.kinds, spine.view.table, as_of
+    )
+    if overflow:
+        raise DiffOverflow
+    if how == few.LONG:
+        return None
+    if not size:
+        return QUIET
+    rows = own if how == few.WHOLE else taken(own, found[0, :size])
+    return Delta(Updates(rows, found[1, :size], found[2, :size]), None)
 
 
 def _prior(spine: Spine, upserts: Upserts, as_of: int, *, everything: bool) -> tuple[pa.RecordBatch, Int64s]:

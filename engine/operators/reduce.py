@@ -149,16 +149,16 @@ def _present(shape: Shape, states: Versions, key_rows: pa.RecordBatch, key_at: I
 
 def input_of(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
     """All updates as one, with what each adds to the lanes of its group."""
-    columns = list(range(shape.key))
+    schema = layout.assembly(range(shape.key)).schema
     parts = [updates, *(part for part in distinct if part is not None)]
     lanes = (np.zeros if shape.distinct else np.empty)((sum(len(p) for p in parts), shape.lanes), np.int64)
     size = len(updates)
     lanes[:size, 0] = 1
     for slot in shape.plain:
         assert slot.column is not None
-        add_lanes(updates.rows.column(slot.column), slot, lanes[:size, slot.first : slot.first + slot.width])
+        add_lanes(updates.struct, slot.column, slot, lanes[:size, slot.first : slot.first + slot.width])
     if len(parts) == 1:
-        rows = [updates.rows.select(columns)]
+        rows = [_key_columns(updates, schema)]
         return Input(rows, updates.times, updates.diffs, layout.keys_of(updates), lanes)
     for column, part in zip(shape.distinct, distinct, strict=True):
         if part is None:
@@ -166,16 +166,20 @@ def input_of(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[
         for slot in shape.distinct_slots:
             if slot.column == column:
                 wanted = lanes[size : size + len(part), slot.first : slot.first + slot.width]
-                add_lanes(part.rows.column(shape.key), slot, wanted)
+                add_lanes(part.struct, shape.key, slot, wanted)
         size += len(part)
     keys = [layout.keys_of(part) for part in parts]
     return Input(
-        [part.rows.select(columns) for part in parts],
+        [_key_columns(part, schema) for part in parts],
         np.concatenate([part.times for part in parts]),
         np.concatenate([part.diffs for part in parts]),
         Keys(np.concatenate([k.hash for k in keys]), np.concatenate([k.check for k in keys])),
         lanes,
     )
+
+
+def _key_columns(updates: Updates, schema: pa.Schema) -> pa.RecordBatch:
+    return rows_of([updates.struct.column(k) for k in range(len(schema))], schema, len(updates))
 
 
 def prior_lanes(shape: Shape, kept: Matches | None, count: int) -> Int64s:

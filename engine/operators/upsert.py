@@ -11,17 +11,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.batch.batch import Batch, DiffOverflow
+from engine.batch.description import Description
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys, lanes_of
 from engine.batch.layout import Layout
 from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
+from engine.kernels import few
 from engine.kernels.upsert import fill_forward, net, place, unequal
-from engine.operators.delta import Delta, concat_rows, take
+from engine.lattice import Frontier
+from engine.operators.delta import QUIET, Delta, concat_rows, take
 from engine.operators.groups import group
 from engine.operators.unfilled import Touched, unfilled
 from engine.schema import Schema
 from engine.trace.spine import Spine
+
+FEW = 256
+"""Below so many upserts one call that does it all costs less than its steps one by one."""
 
 
 class Changes(NamedTuple):
@@ -44,9 +51,13 @@ def upsert(
     `errors`: the errors that live there then.
     """
     layout = spine.layout
-    layout.check_rows(upserts.rows)
     fresh = Updates(upserts.rows, upserts.epochs, np.ones(len(upserts), np.int64))
     own = fresh.struct
+    layout.check_rows(own)
+    if errors is None and not upserts.unchanged and len(upserts) < FEW:
+        made = _few(spine, fresh, upserts, as_of)
+        if made is not None:
+            return made
     keys = layout.keys_of(fresh)
     truncates = upserts.kinds == TRUNCATE
     if truncates.any():
@@ -87,9 +98,32 @@ def upsert(
     return Delta(rows, unfilled(name, schema, touched, errors))
 
 
+def _few(spine: Spine, fresh: Updates, upserts: Upserts, as_of: int) -> Delta | None:
+    """`upsert` of a few whole rows, in one call of a kernel; None if it takes more. `fresh`: the rows, as if all were new."""
+    view, own = spine.view, fresh.struct
+    found, size, how, overflow = few.take_in(
+        own.address, spine.layout.sealing, upserts.epochs, upserts.kinds, view.table, as_of
+    )
+    if overflow:
+        raise DiffOverflow
+    if how == few.LONG:
+        return None
+    if how == few.WHOLE:
+        return Delta(fresh, None)
+    if not size:
+        return QUIET
+    structs = np.empty(len(view.structs) + 1, np.int64)
+    structs[0], structs[1:] = own.address, view.structs
+    found = np.ascontiguousarray(found[:, :size])
+    rows = spine.layout.assembly().picked(structs, found[:1], found[1:2])
+    return Delta(Updates(rows, found[2], found[3]), None)
+
+
 def live_content(spine: Spine, as_of: int) -> Updates:
     """The whole table at `as_of`; nothing before the first epoch."""
     if as_of >= 0:
+        if spine.upper.epoch <= as_of:
+            spine.insert(Batch.empty(spine.layout, Description(spine.upper, Frontier.at(as_of + 1))))
         return spine.snapshot(as_of)
     none = np.empty(0, np.int64)
     return Updates(spine.layout.schema.empty(), none, none)

@@ -28,6 +28,9 @@ from engine.lattice import MINIMUM, Frontier
 EARLIEST = np.iinfo(np.int64).min
 LATEST = np.iinfo(np.int64).max
 
+_ROOM = 8
+"""So many batches more a view has room for."""
+
 
 @dataclass(frozen=True)
 class Matches:
@@ -45,7 +48,7 @@ class Matches:
     low: UInt64s
     places: Int64s
     structs: Int64s
-    batches: tuple[Batch, ...]
+    batches: Sequence[Batch]
     layout: Layout
 
     def __len__(self) -> int:
@@ -74,28 +77,32 @@ class Matches:
         return Updates(self.rows(), self.times, self.diffs)
 
 
-@dataclass(frozen=True, eq=False)
 class View:
-    """The batches of a trace as lookups see them: `table` has a row of `addresses` a batch, `structs` their payloads'."""
+    """The batches of a trace as lookups see them: `table` has a row of `addresses` a batch, `structs` their payloads'.
 
-    layout: Layout
-    batches: tuple[Batch, ...]
-    table: Int64s
-    structs: Int64s
+    Batches are only ever added, behind the others. Single writer: the spine.
+    """
 
-    @classmethod
-    def of(cls, layout: Layout, batches: tuple[Batch, ...]) -> View:
-        """The view of these batches."""
-        table = np.array([b.addresses for b in batches]) if batches else np.empty((0, kernels.COLUMNS), np.int64)
-        return cls(layout, batches, table, np.ascontiguousarray(table[:, kernels.STRUCT]))
+    __slots__ = ("_room", "batches", "layout", "structs", "table")
 
-    def extended(self, batch: Batch) -> View:
-        """The view of one batch more."""
-        count = len(self.batches)
-        table = np.empty((count + 1, kernels.COLUMNS), np.int64)
-        table[:count] = self.table
-        table[count] = batch.addresses
-        return View(self.layout, (*self.batches, batch), table, table[:, kernels.STRUCT].copy())
+    def __init__(self, layout: Layout, batches: Sequence[Batch]) -> None:
+        self.layout = layout
+        self.batches: list[Batch] = []
+        self._room = np.empty((len(batches) + _ROOM, kernels.COLUMNS), np.int64)
+        self.table: Int64s = self._room[:0]
+        self.structs: Int64s = self.table[:, kernels.STRUCT]
+        for batch in batches:
+            self.append(batch)
+
+    def append(self, batch: Batch) -> None:
+        """One batch more."""
+        count = len(self.batches) + 1
+        if count > len(self._room):
+            self._room = np.concatenate([self._room, np.empty_like(self._room)])
+        self._room[count - 1] = batch.addresses
+        self.batches.append(batch)
+        self.table = self._room[:count]
+        self.structs = self.table[:, kernels.STRUCT]
 
 
 def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:

@@ -8,11 +8,16 @@ import numpy as np
 
 from engine.batch.batch import Batch, blocked
 from engine.batch.description import Description
+from engine.batch.exported import Exported
 from engine.batch.layout import Layout
 from engine.batch.payload import concat_rows
 from engine.kernels.consolidate import seal_batches
+from engine.kernels.seek import STRUCT
 from engine.lattice import CLOSED, Frontier
 from engine.trace.lookup import EARLIEST
+
+_FEW = 256
+"""Fewer rows are cheaper put together as kernels see them than as Arrow does."""
 
 
 def merge_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Batch:
@@ -29,5 +34,10 @@ def merge_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Ba
     table = np.array([batch.addresses for batch in batches])
     since_epoch = EARLIEST if reached.closed else reached.epoch
     ids, facts, distinct = blocked(*seal_batches(table, shifts, since_epoch))
-    payload = concat_rows([b.payload for b in batches])
+    if sum(sizes) < _FEW:
+        sources = np.repeat(np.arange(len(sizes)), sizes)
+        places = np.arange(len(sources)) - shifts[sources]
+        payload = layout.assembly().picked(table[:, STRUCT], sources[None], places[None])
+    else:
+        payload = Exported(concat_rows([b.payload for b in batches]))
     return Batch.of(layout, Description(first.lower, last.upper, reached), ids, facts, payload, distinct)

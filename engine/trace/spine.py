@@ -127,7 +127,7 @@ class Spine:
             self._merge_small(at_least=2)
         self._batches.append(batch)
         if self._view is not None:
-            self._view = self._view.extended(batch)
+            self._view.append(batch)
         self._appended += 1
         if self._appended >= _FAN:
             self._merge_small(at_least=_FAN)
@@ -169,7 +169,7 @@ class Spine:
         `since`: times are advanced to it, and rows that cancel by then are gone; `until`: updates at epochs ≥ it are
         left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow.
         """
-        return gather(self._seen(), keys, EARLIEST if since is None else since, LATEST if until is None else until)
+        return gather(self.view, keys, EARLIEST if since is None else since, LATEST if until is None else until)
 
     def first_live(self, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
         """Of each key the updates of its first rows in the layout's order, up to one that is live throughout.
@@ -178,7 +178,7 @@ class Spine:
         lane a key, below which no row is live at `since` or later. `backward`: the last rows, and none above `bounds`.
         Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
         """
-        found = first_live(self._seen(), keys, bounds, since, backward=backward)
+        found = first_live(self.view, keys, bounds, since, backward=backward)
         self._read_in_vain(found)
         return found
 
@@ -190,7 +190,7 @@ class Spine:
         Also: how many copies each key lacks. All rows of the last one's order lane come with it, unless `exact` says
         that rows of one order lane may stand by their fingerprints. The rest as for `first_live`.
         """
-        found, lacking = first_enough(self._seen(), keys, needs, since, backward=backward, exact=exact)
+        found, lacking = first_enough(self.view, keys, needs, since, backward=backward, exact=exact)
         self._read_in_vain(found)
         return found, lacking
 
@@ -232,9 +232,11 @@ class Spine:
         while self._work(_WHATEVER) or self._begin(len(self._batches) - 2):
             pass
 
-    def _seen(self) -> View:
+    @property
+    def view(self) -> View:
+        """The batches as kernels see them, for one question."""
         if self._view is None:
-            self._view = View.of(self.layout, tuple(batch for batch in self._batches if len(batch)))
+            self._view = View(self.layout, [batch for batch in self._batches if len(batch)])
         return self._view
 
     def _widen(self, at: int, upper: Frontier) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.batch.exported import Exported
 from engine.errors import InvariantBroken
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import functions
@@ -47,7 +48,7 @@ _prepared: dict[int, tuple[weakref.ref[Expr], _Node]] = {}
 """By the expression's id, for as long as it lives: programs do not hold what they were made from."""
 
 
-def evaluate(expr: Expr, rows: pa.RecordBatch) -> Evaluated:
+def evaluate(expr: Expr, rows: pa.RecordBatch | Exported) -> Evaluated:
     """`expr` for each row of `rows`. Raises KeyError for a function that is not in the catalogue, for nothing else."""
     held = _prepared.get(id(expr))
     if held is None:

@@ -108,7 +108,7 @@ class Live:
         return +kinds
 
 
-CHANGING = {"Batch", "View", "Exported", "Description", "Frontier", "Time", "Updates", "Delta", "Merger"}
+CHANGING = {"Batch", "View", "Exported", "Picked", "Chosen", "Description", "Frontier", "Time", "Updates", "Delta", "Merger"}
 """How many there are depends on where a live trace's merges stand."""
 
 

@@ -1,0 +1,130 @@
+"""A few rows in one call: the same as the steps that many rows take one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.batch import Batch, Description, Layout, Updates, batch, consolidate, consolidation
+from engine.batch.payload import Assembly, Chosen, Loose, put_together
+from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Upserts
+from engine.operators import multiset, upsert
+from engine.operators.delta import Delta
+from engine.schema import Schema
+from engine.trace import Spine
+from tests.engine.strategies import row_values, rows_of, schema_of, some_types, some_updates
+from tests.reference.updates import entries, total
+
+R = TypeVar("R")
+PARTS = ((batch, "_FEW"), (consolidation, "_FEW"), (upsert, "FEW"), (multiset, "FEW"))
+
+
+def one_by_one(work: Callable[[], R]) -> R:
+    """What `work` gives where no rows count as few."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in PARTS:
+            patch.setattr(module, name, 0)
+        return work()
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_seal_and_consolidate(data: st.DataObject) -> None:
+    types = data.draw(some_types())
+    key = tuple(data.draw(st.lists(st.integers(0, len(types) - 1), max_size=2, unique=True)))
+    order = data.draw(st.sampled_from([(), (len(types) - 1,)]))
+    layout = Layout(schema_of(types), key, order, data.draw(st.sampled_from([2**64 - 1, 1, 0])))
+    updates = data.draw(some_updates(types))
+
+    def sealed() -> Batch:
+        return Batch.seal(layout, updates, Description.epochs(0, 4))
+
+    here, there = sealed(), one_by_one(sealed)
+    here.check_order()
+    assert all(np.array_equal(a, b) for a, b in zip(here.ids, there.ids, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(here.facts, there.facts, strict=True))
+    assert here.distinct == there.distinct
+    assert entries(here.updates()) == entries(there.updates())
+    assert entries(consolidate(updates)) == entries(one_by_one(lambda: consolidate(updates)))
+    net = consolidation.netted(updates, layout.image_plan)
+    wanted = one_by_one(lambda: consolidation.netted(updates, layout.image_plan))
+    assert [lane.tolist() for lane in net] == [lane.tolist() for lane in wanted]
+
+
+@st.composite
+def tables(draw: st.DrawFn, kinds: list[int], *, keyed: bool) -> tuple[Schema, list[Upserts]]:
+    """Two steps of changes of a table, over a small pool of rows, of which some differ in what is not key."""
+    types = draw(some_types(3))
+    schema = Schema(schema_of(types).columns, (0,) if keyed else None)
+    pool = draw(st.lists(row_values(types), min_size=1, max_size=5))
+    steps = []
+    for step in range(2):
+        drawn = draw(st.lists(st.tuples(st.sampled_from(pool), st.sampled_from(kinds)), min_size=1, max_size=8))
+        epochs = np.sort(np.array(draw(st.lists(st.integers(0, 1), min_size=len(drawn), max_size=len(drawn)))))
+        rows = rows_of(types, [row for row, _ in drawn])
+        steps.append(Upserts(rows, epochs + 2 * step, np.array([kind for _, kind in drawn], np.uint8)))
+    return schema, steps
+
+
+def taken_in(schema: Schema, steps: list[Upserts], make: Callable[..., Delta]) -> list[object]:
+    """What each step makes of the table, the first already in its trace."""
+    key = schema.key if schema.key else tuple(range(len(schema.columns)))
+    spine = Spine(Layout(schema, key))
+    told: list[object] = []
+    for step, upserts in enumerate(steps):
+        delta = make("t", schema, spine, upserts, 2 * step - 1)
+        errors = None if delta.errors is None else total(delta.errors)
+        told.append((None if delta.rows is None else total(delta.rows), errors))
+        if delta.rows is not None:
+            upon = Description(spine.upper, Description.epochs(0, 2 * step + 2).upper)
+            spine.insert(Batch.seal(spine.layout, delta.rows, upon))
+    return told
+
+
+@given(tables([UPSERT, UPSERT, UPSERT, DELETE], keyed=True) | tables([UPSERT, DELETE, TRUNCATE], keyed=True))
+@settings(max_examples=80)
+def test_upserts(case: tuple[Schema, list[Upserts]]) -> None:
+    assert taken_in(*case, upsert.upsert) == one_by_one(lambda: taken_in(*case, upsert.upsert))
+
+
+@given(tables([INSERT, INSERT, RETRACT], keyed=False) | tables([INSERT, RETRACT, TRUNCATE], keyed=False))
+@settings(max_examples=80)
+def test_rows_without_a_key(case: tuple[Schema, list[Upserts]]) -> None:
+    assert taken_in(*case, multiset.count_rows) == one_by_one(lambda: taken_in(*case, multiset.count_rows))
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_loose_rows_are_what_arrow_takes(data: st.DataObject) -> None:
+    types = data.draw(some_types())
+    values = data.draw(st.lists(row_values(types), min_size=1, max_size=6))
+    rows = rows_of(types, values)
+    places = st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=9).map(np.array)
+    first, second = data.draw(places), data.draw(places.filter(lambda p: len(p) > 0))
+    updates = Updates(rows, np.zeros(len(values), np.int64), np.ones(len(values), np.int64))
+    whole = Assembly.of(rows.schema, range(len(types)))
+    here = np.array([updates.struct.address])
+    loose = whole.picked(here, np.zeros((1, len(first)), np.int64), first[None])
+    assert isinstance(loose, Loose)
+    wanted = rows.take(pa.array(first))
+    images = repr(wanted.to_pylist())
+    assert [loose.nulls(k) for k in range(len(types))] == [column.null_count for column in wanted.columns]
+    again = loose.take(second % len(first))
+    assert repr(again.rows.to_pylist()) == repr(wanted.take(pa.array(second % len(first))).to_pylist())
+    turned = np.arange(len(types))[::-1]
+    names = pa.schema([pa.field(f"n{k}", rows.schema.field(int(k)).type) for k in turned])
+    chosen = Chosen(loose, Assembly.of(names, range(len(types))), turned)
+    assert [chosen.nulls(k) for k in range(len(types))] == [wanted.column(int(k)).null_count for k in turned]
+    assert repr(chosen.take(np.arange(len(first))).rows.to_pylist()) == repr(chosen.rows.to_pylist())
+    columns = [column.to_pylist() for column in chosen.under(names).rows.columns]
+    assert repr(columns) == repr([column.to_pylist() for column in wanted.columns][::-1])
+    both = put_together([loose, again])
+    assert both is not None
+    assert repr(both.rows.to_pylist()) == repr(loose.rows.to_pylist() + again.rows.to_pylist())
+    assert repr(loose.rows.to_pylist()) == images
