@@ -36,6 +36,11 @@ class Registry:
         self._arranged[at] = arranged
         return arranged
 
+    def adopt(self, arranged: Arranged, name: str) -> None:
+        """Take over an arrangement of another registry, under a stable name of its own."""
+        arranged.name = arranged.collection = name
+        self._arranged[name, arranged.layout.key, arranged.layout.order] = arranged
+
     def share(self, collection: str, layout: Layout, reader: str, since: Frontier | None = None) -> TraceHandle:
         """A handle on the arrangement of `collection` by `layout.key`, which is made if there is none."""
         arranged = self.find(collection, layout.key, layout.order)

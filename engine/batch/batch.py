@@ -168,10 +168,11 @@ def _within(times: Int64s, description: Description) -> bool:
     # Times may have been advanced to since, which may lie beyond the upper frontier.
     upper = description.upper
     until = _FOREVER if upper.closed else max(upper.epoch, description.since.epoch + 1)
-    if description.lower == upper:
-        # A batch of no width: later rounds of the epochs that the batch before it ends.
-        return bool(all_within(times & EPOCHS, 0, until))
-    return bool(all_within(times, description.lower.epoch, until))
+    lower = description.lower
+    if all_within(times, lower.epoch, until):
+        return True
+    # A scope's later rounds may lie in a batch of no width, behind that of the epochs themselves.
+    return bool(times.max() > EPOCHS and all_within(times & EPOCHS, 0 if lower == upper else lower.epoch, until))
 
 
 def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:

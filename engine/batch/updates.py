@@ -38,6 +38,12 @@ class Updates:
     def __len__(self) -> int:
         return len(self.times)
 
+    def at(self, times: Int64s) -> Updates:
+        """The same updates at other times."""
+        made = Updates(self.rows, times, self.diffs)
+        made.__dict__.update({k: v for k, v in self.__dict__.items() if k in ("struct", "identities")})
+        return made
+
     @cached_property
     def struct(self) -> Exported:
         """The rows as kernels see them, made once."""

@@ -2,8 +2,9 @@
 
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.flow import Dataflow
+from engine.dataflow.loop import Loop, NotInLoops
 from engine.dataflow.nodes import OVERFLOWED
 from engine.dataflow.reading import Reading
 from engine.operators.top import Order
 
-__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Order", "Output", "Reading"]
+__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Loop", "NotInLoops", "Order", "Output", "Reading"]

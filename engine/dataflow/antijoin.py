@@ -10,8 +10,9 @@ from engine.batch.consolidation import netted
 from engine.batch.keys import image_plan
 from engine.batch.payload import take_rows
 from engine.batch.updates import Updates
+from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import Memo, merged
-from engine.dataflow.stateful import ArrangeNode, JoinNode
+from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import Delta, concat, negated
 from engine.schema import Schema
 

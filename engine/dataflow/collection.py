@@ -19,6 +19,7 @@ from engine.batch.payload import conformed
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.graph import Graph
+from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
     ConcatNode,
     FilterNode,
@@ -29,7 +30,8 @@ from engine.dataflow.nodes import (
     fingerprint_of,
     overflowed,
 )
-from engine.dataflow.stateful import JoinNode, Lookups, ReduceNode, TableNode
+from engine.dataflow.reduce import Lookups, ReduceNode
+from engine.dataflow.stateful import TableNode
 from engine.dataflow.top import TopNode
 from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
@@ -138,8 +140,7 @@ class Collection:
 
     def _lookups(self, shape: Shape) -> Lookups:
         """What a reduce of this collection, which is prepared for it, looks groups up in."""
-        width = shape.key
-        key = list(range(width))
+        width, key = shape.key, list(range(shape.key))
         wholes = []
         for slot in shape.wholes:
             assert slot.column is not None
@@ -179,8 +180,7 @@ class Collection:
             if expr not in exprs:
                 exprs.append(expr)
             arguments.append(exprs.index(expr))
-        if not exprs:
-            exprs.append(Literal(True, BOOLEAN))
+        exprs = exprs or [Literal(True, BOOLEAN)]
         columns = [
             self.schema.columns[e.index] if isinstance(e, ColumnRef) else Column(f"argument{i}", e.type)
             for i, e in enumerate(exprs)
@@ -283,8 +283,8 @@ class Collection:
         layout = layout_of(self.schema, ())
         try:
             return canonical(self.flow.content(self.node, as_of), layout)
-        except DiffOverflow:
-            return canonical(Delta(None, overflowed(as_of)), layout)
+        except DiffOverflow as why:
+            return canonical(Delta(None, overflowed(as_of, why)), layout)
 
     def changes(self, lower: int, upper: int) -> tuple[Updates, Updates]:
         """(rows, errors) that changed at the epochs [lower, upper), which are complete: as an `Output` would give them.
@@ -294,8 +294,8 @@ class Collection:
         layout = layout_of(self.schema, ())
         try:
             return canonical(self.flow.changes(self.node, lower, upper), layout)
-        except DiffOverflow:
-            return canonical(Delta(None, overflowed(lower)), layout)
+        except DiffOverflow as why:
+            return canonical(Delta(None, overflowed(lower, why)), layout)
 
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""

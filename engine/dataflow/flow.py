@@ -17,6 +17,7 @@ from engine.batch.batch import Batch, DiffOverflow
 from engine.batch.updates import Upserts
 from engine.dataflow.collection import Collection, Output
 from engine.dataflow.graph import Graph, reachable
+from engine.dataflow.loop import MOST, Loop
 from engine.dataflow.nodes import fingerprint_of
 from engine.dataflow.reading import Reading
 from engine.dataflow.stateful import TableNode
@@ -27,7 +28,7 @@ from engine.schema import Schema
 
 
 class Dataflow(Graph):
-    """An acyclic dataflow at depth 0. Single writer: the loop that owns it."""
+    """A dataflow at depth 0; its loops are nodes. Single writer: the loop that owns it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +50,10 @@ class Dataflow(Graph):
             self._tables[name] = node
             self.retain(node)
         return Collection(self, node, node.schema)
+
+    def loop(self, name: str, most: int = MOST) -> Loop:
+        """The body of a loop, to be built and closed; see `Loop`."""
+        return Loop(self, name, most)
 
     def push(self, table: str, upserts: Upserts) -> None:
         """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError for no table, InvariantBroken."""
@@ -85,8 +90,8 @@ class Dataflow(Graph):
             for trace in () if node.failed else node.traces():
                 try:
                     trace.spine.exert(fuel)
-                except DiffOverflow:
-                    node.fail()
+                except DiffOverflow as why:
+                    node.fail(why)
 
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch` (at most the last complete epoch)."""

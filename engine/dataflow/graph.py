@@ -14,6 +14,7 @@ from typing import TypeVar
 from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.nodes import Memo, Node, fingerprint_of
+from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
@@ -23,9 +24,10 @@ N = TypeVar("N", bound=Node)
 
 
 class Graph:
-    """Nodes by fingerprint. `frontier`: epochs before it are complete."""
+    """Nodes by fingerprint. `frontier`: epochs before it are complete; `scope`: the loop whose body it is, or None."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope | None = None) -> None:
+        self.scope = scope
         self.frontier = 0
         self.registry = Registry()
         self._known: dict[str, Node] = {}
@@ -45,7 +47,12 @@ class Graph:
             found = make()
             if not all(map(self._stands, found.inputs)):
                 found.release()
-                raise InvariantBroken("a dropped plan was built upon", node=found.label, hint="build all of it anew")
+                raise InvariantBroken(
+                    "a plan was built upon one that was dropped, or lies outside of its loop",
+                    node=found.label,
+                    hint="build all of it anew; enter it into the loop",
+                )
+            found.scope = self.scope
             self._known[fingerprint] = found
             self._unread[found] = self.frontier
             self._fresh[found] = None
@@ -94,8 +101,8 @@ class Graph:
         for node in fresh:
             try:
                 node.hydrate(self.frontier, memo)
-            except DiffOverflow:
-                node.failed = True
+            except DiffOverflow as why:
+                node.failed = why
 
     def resume(self, frontier: int, batches: Mapping[str, Sequence[Batch]]) -> None:
         """Continue at `frontier` with the arrangements of a checkpoint; nodes made later look there too."""
@@ -106,8 +113,9 @@ class Graph:
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
-        for trace in node.traces():
-            if trace.name in self._restored and not trace.loaded:
+        traces = [trace for trace in node.traces() if not trace.loaded]
+        if all(trace.name in self._restored for trace in traces):
+            for trace in traces:
                 trace.load(self._restored[trace.name], self.frontier)
 
     def forget_restored(self) -> None:

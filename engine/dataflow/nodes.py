@@ -8,13 +8,14 @@ behind it: it says so once, as an error update, and nothing more. Single writer:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.updates import Updates
+from engine.dataflow.scope import Scope
 from engine.dataflow.trace import Trace, times_within
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta, concat, errors_at, negated
@@ -34,9 +35,23 @@ OVERFLOWED = (
 """The error of a failed node: never retracted, for the node's state is lost."""
 
 
-def overflowed(epoch: int) -> Updates:
-    """The error update of a multiplicity that does not fit."""
-    return errors_at(pa.array([OVERFLOWED], MESSAGE), np.array([epoch]), np.ones(1, np.int64))
+class Endless(DiffOverflow):
+    """A loop that did not come to rest."""
+
+    code = "rounds"
+
+    def __init__(self, loop: str, most: int) -> None:
+        super().__init__()
+        self.error = (
+            f"{loop} did not come to rest within {most} rounds: the view stands still until its rule ends, or its limit "
+            "is raised, and Headrace is started again"
+        )
+
+
+def overflowed(epoch: int, why: DiffOverflow | None = None) -> Updates:
+    """The error update of a node that failed: a multiplicity that does not fit, or `why`."""
+    message = why.error if isinstance(why, Endless) else OVERFLOWED
+    return errors_at(pa.array([message], MESSAGE), np.array([epoch]), np.ones(1, np.int64))
 
 
 def fingerprint_of(*parts: object) -> str:
@@ -58,12 +73,13 @@ def merged(own: Delta, *upstream: Delta) -> Delta:
 class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
-    `failed`: a multiplicity overflowed here or in an input, and what the node keeps is no longer to be used.
-    `readers`: how many read it; the graph counts them.
+    `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
+    `readers`: how many read it; the graph counts them; `scope`: the loop whose body it is part of.
     """
 
     label = "node"
-    failed = False
+    scope: Scope | None = None
+    failed: DiffOverflow | None = None
     readers = 0
     _owes = False
 
@@ -86,21 +102,23 @@ class Node:
         if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
             raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
 
-    def fail(self) -> None:
+    def fail(self, why: DiffOverflow) -> None:
         """Its state is lost; the next step says so."""
-        self.failed = self._owes = True
+        self.failed = why
+        self._owes = True
 
     def _run_or_fail(self, lower: int, upper: int) -> Delta:
-        if any(node.failed for node in self.inputs):
+        lost = next((node.failed for node in self.inputs if node.failed), None)
+        if lost is not None:
             if self.failed and not self._owes:
                 return QUIET
-            self.failed = True
+            self.failed = self.failed or lost
         elif not self.failed:
             try:
                 return self.run(lower, upper)
-            except DiffOverflow:
-                self.fail()
-        own = Delta(None, overflowed(lower)) if self._owes else QUIET
+            except DiffOverflow as why:
+                self.fail(why)
+        own = Delta(None, overflowed(lower, self.failed)) if self._owes else QUIET
         self._owes = False
         return merged(own, *(node.delta for node in self.inputs))
 
@@ -115,7 +133,7 @@ class Node:
     def content(self, as_of: int, memo: Memo) -> Delta:
         """Rows and errors at `as_of`, not consolidated, all times `as_of`. Raises NotFaithful before since, DiffOverflow."""
         if self.failed:
-            raise DiffOverflow
+            raise self.failed
         found = memo.get(self)
         if found is None:
             found = memo[self] = Delta(*map(_some, self.compute(as_of, memo)))
@@ -128,7 +146,7 @@ class Node:
     def errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The errors of `content`, for those who need no more: where a node knows them, they cost no look at its rows."""
         if self.failed:
-            raise DiffOverflow
+            raise self.failed
         found = memo.get(self)
         return _some(self.compute_errors(as_of, memo)) if found is None else found.errors
 
@@ -142,7 +160,7 @@ class Node:
         `memo`: of one window. Raises NotFaithful unless the epoch before `lower` can be asked too, DiffOverflow.
         """
         if self.failed:
-            raise DiffOverflow
+            raise self.failed
         found = memo.get(self)
         if found is None:
             found = memo[self] = Delta(*map(_some, self.compute_changes(lower, upper, memo)))
@@ -153,7 +171,10 @@ class Node:
 
         Here: the difference of the contents at each epoch at which an input changes, which holds for any node.
         """
-        inputs = [node.changes(lower, upper, memo) for node in self.inputs]
+        return self.differences([node.changes(lower, upper, memo) for node in self.inputs], lower, upper)
+
+    def differences(self, inputs: Sequence[Delta], lower: int, upper: int) -> Delta:
+        """The difference of the contents at each epoch at which one of `inputs` has changes."""
         some = [updates.times for delta in inputs for updates in delta if updates is not None]
         epochs = np.unique(np.concatenate([np.arange(lower, min(1, upper)), *some]))
         parts: list[Delta] = []
@@ -162,6 +183,10 @@ class Node:
             for delta, sign in ((before, -1), (self.content(epoch, {}), 1)):
                 parts.append(Delta(*(_moved(updates, epoch, sign) for updates in delta)))
         return Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
+
+    def later(self) -> Iterable[int]:
+        """Of a node in a loop: the later rounds in which it has something to say though its inputs be quiet."""
+        return ()
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Bring one's own traces to `frontier`, from the inputs' content; the inputs are hydrated already."""

@@ -7,23 +7,16 @@ holds exactly what the steps would have left. Single writer: the dataflow that h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from engine.arrangement import Registry
-from engine.batch.consolidation import netted
-from engine.batch.keys import Keys, columns_plan
+from engine.batch.keys import Keys
 from engine.batch.updates import Int64s, Updates, Upserts
 from engine.dataflow.intake import Intake
 from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
-from engine.operators.expressions.ir import Expr
-from engine.operators.join import Probes, Span, join_trace, joined, without_nulls
+from engine.operators.join import without_nulls
 from engine.operators.multiset import count_rows
-from engine.operators.reduce import State, reduce_changes, results_from
-from engine.operators.shape import Shape
 from engine.operators.upsert import upsert
 from engine.schema import Schema
 
@@ -127,7 +120,7 @@ class ArrangeNode(Node):
         """Insert the step's updates; they pass on as they are."""
         delta = self.source.delta
         if self._own and delta.rows is not None:
-            self.trace.insert(delta.rows, upper)
+            self.trace.insert(delta.rows, upper, self.scope.now if self.scope else 0)
         if delta.errors is not None:
             self._clean, self._stained = None, upper - 1
         return delta
@@ -171,187 +164,3 @@ class ArrangeNode(Node):
         """Drop the arrangement, unless it is the table's."""
         if self._own:
             self.trace.release()
-
-
-class _Side:
-    """One input of a join, and which of its columns the join's rows hold.
-
-    `held`: positions in the side's own columns. `slim`: how rows of those and the key, which is all of a delta that a
-    join needs, are hashed; None where that is all columns.
-    """
-
-    def __init__(self, arranged: ArrangeNode, held: tuple[int, ...]) -> None:
-        self.arranged = arranged
-        self.held = held
-        kept = tuple(sorted({*held, *arranged.key}))
-        whole = len(kept) == len(arranged.schema.columns)
-        self._slim = None if whole else columns_plan(arranged.schema.arrow, kept)
-
-    @property
-    def size(self) -> int:
-        """How many updates its trace holds."""
-        return len(self.arranged.trace.spine)
-
-    def probes(self, updates: Updates) -> Probes:
-        """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
-        keys, valid = self.arranged.keys(updates)
-        if self._slim is None:
-            times, diffs, positions = updates.times, updates.diffs, np.arange(len(updates))
-        else:
-            times, diffs, positions = netted(updates, self._slim)
-        if valid is not None:
-            kept = np.isin(positions, valid)
-            times, diffs, positions = times[kept], diffs[kept], positions[kept]
-        elif self._slim is None:
-            return Probes(updates.struct, positions, keys, times, diffs)
-        return Probes(updates.struct, positions, keys.take(positions), times, diffs)
-
-
-class JoinNode(Node):
-    """Inner equi-join of two arrangements."""
-
-    label = "join"
-
-    def __init__(
-        self,
-        fingerprint: str,
-        left: ArrangeNode,
-        right: ArrangeNode,
-        schema: Schema,
-        residual: Expr | None,
-        columns: Sequence[int],
-    ) -> None:
-        super().__init__(fingerprint, schema, [left, right])
-        width = len(left.schema.columns)
-        self._left = _Side(left, tuple(c for c in columns if c < width))
-        self._right = _Side(right, tuple(c - width for c in columns if c >= width))
-        self._from_left, self._from_right = joined(schema.arrow, self._left.held, self._right.held, residual)
-        reader = f"{self.label}-{fingerprint[:12]}"
-        self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
-
-    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """New left with all of the right, old left with new right: each pair once."""
-        return self._pairs(self._left.arranged.delta, self._right.arranged.delta, lower, None)
-
-    def _pairs(self, left: Delta, right: Delta, lower: int, upper: int | None) -> Delta:
-        """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further."""
-        one = self._half(left.rows, self._left, self._right, Span(lower - 1, upper))
-        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
-        return merged(_both(one, two), left, right)
-
-    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
-        if updates is None or not len(updates):
-            return QUIET
-        joined = self._from_left if mine is self._left else self._from_right
-        return join_trace(mine.probes(updates), other.arranged.trace.spine, span, joined)
-
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The smaller side's content looked up in the other's trace at `as_of`, if that goes so far back."""
-        left, right = self._left, self._right
-        mine, other = (left, right) if left.size <= right.size else (right, left)
-        if not other.arranged.trace.covers(as_of):
-            mine, other = other, mine
-        other.arranged.trace.check_faithful(as_of)
-        pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
-        return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
-
-    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """As the steps of these epochs made them."""
-        left, right = self._left.arranged, self._right.arranged
-        for side in (left, right):
-            side.trace.check_faithful(max(lower - 1, 0))
-        return self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
-
-    def release(self) -> None:
-        """Stop reading both arrangements."""
-        for reader in self._readers:
-            reader.release()
-
-
-def _both(one: Delta, two: Delta) -> Delta:
-    if two is QUIET:
-        return one
-    if one is QUIET:
-        return two
-    return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))
-
-
-class Lookups(NamedTuple):
-    """What a reduce looks its groups up in: see `State`. `distinct`: the nodes whose deltas are summed up beside."""
-
-    distinct: Sequence[Node] = ()
-    extremes: Sequence[ArrangeNode] = ()
-    wholes: Sequence[ArrangeNode] = ()
-    images: ArrangeNode | None = None
-
-    @property
-    def arranged(self) -> list[ArrangeNode]:
-        """All arrangements that are read."""
-        return [*self.extremes, *self.wholes, *([] if self.images is None else [self.images])]
-
-
-class ReduceNode(Node):
-    """Reduce, with its state in an arrangement of its output."""
-
-    label = "reduce"
-
-    def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape, lookups: Lookups) -> None:
-        super().__init__(fingerprint, shape.schema, [source, *lookups.distinct, *lookups.arranged])
-        self._source = source
-        self._shape = shape
-        self._distinct = lookups.distinct
-        kept = shape.accumulators
-        self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
-        self._state = State(
-            self._trace.layout,
-            self._trace.spine,
-            [node.trace.spine for node in lookups.extremes],
-            [node.trace.spine for node in lookups.wholes],
-            None if lookups.images is None else lookups.images.trace.spine,
-        )
-        reader = f"{self.label}-{fingerprint[:12]}"
-        self._readers = [node.trace.read_by(reader) for node in lookups.arranged]
-
-    def is_eager(self, lower: int) -> bool:
-        """The group without a key has its row from the first step on."""
-        return lower == 0 and self._shape.key == 0
-
-    def run(self, lower: int, upper: int) -> Delta:
-        """The corrections of the groups that change."""
-        source = self._source.delta
-        distinct = [node.delta.rows for node in self._distinct]
-        kept, delta = reduce_changes(self._shape, self._state, source.rows, distinct, lower, initial=lower == 0)
-        if kept is not None:
-            self._trace.insert(kept, upper)
-        return merged(delta, source)
-
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The results of the groups in the trace."""
-        kept = self._trace.snapshot(as_of)
-        return merged(results_from(self._shape, kept), Delta(None, self._source.errors(as_of, memo)))
-
-    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """The corrections of the groups in the trace."""
-        kept = self._trace.window(lower, upper)
-        errors = self._source.changes(lower, upper, memo).errors
-        return merged(results_from(self._shape, kept), Delta(None, errors))
-
-    def hydrate(self, frontier: int, memo: Memo) -> None:
-        """Reduce the source's content at frontier - 1."""
-        if not self._trace.loaded:
-            as_of = frontier - 1
-            rows = self._source.content(as_of, memo).rows
-            distinct = [node.content(as_of, memo).rows for node in self._distinct]
-            nothing = self._state._replace(kept=None)
-            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=True)
-            self._trace.fill(kept, frontier)
-
-    def traces(self) -> Sequence[Trace]:
-        """The accumulators."""
-        return (self._trace,)
-
-    def release(self) -> None:
-        """Drop the accumulators, and stop reading the others."""
-        self._trace.release()
-        for reader in self._readers:
-            reader.release()

@@ -45,10 +45,13 @@ class Trace:
         """The stable name of the arrangement."""
         return self.arranged.name
 
-    def insert(self, updates: Updates, upper: int) -> None:
-        """Append the updates of the epochs before `upper` that were not yet inserted."""
+    def insert(self, updates: Updates, upper: int, now: int = 0) -> None:
+        """Append the updates of the epochs before `upper` that were not yet inserted, in a scope those of the round `now`.
+
+        The rounds of a step are batches side by side: the first spans its epochs, the others have no width.
+        """
         upon = Description(self.spine.upper, Frontier.at(upper))
-        self.spine.insert(Batch.seal(self.layout, updates, upon))
+        self.spine.insert(Batch.seal(self.layout, updates.at(updates.times | now) if now else updates, upon))
 
     def catch_up(self, upper: int) -> None:
         """Say that nothing else happened before `upper`."""
@@ -104,6 +107,11 @@ class Trace:
     def read_by(self, reader: str) -> Reader:
         """Name a reader; it never asks for the past, so it holds no since."""
         return Reader(self._registry, self.arranged, reader)
+
+    def adopt(self, registry: Registry, name: str) -> None:
+        """Be known to `registry`, by a name that is stable over restarts."""
+        self._registry = registry
+        registry.adopt(self.arranged, name)
 
     def release(self) -> None:
         """Let go of the arrangement, which is dropped with its last reader."""

@@ -21,6 +21,8 @@ from engine.operators.aggregates import message_where
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
+from engine.operators.rounds import Moment
+from engine.trace.lookup import Matches
 from engine.trace.spine import Spine
 
 FUEL = 1 << 18
@@ -81,7 +83,29 @@ def join_trace(probes: Probes, spine: Spine, span: Span, joined: Joined) -> Delt
     """`probes` joined with the updates of `spine` in `span`. Raises DiffOverflow."""
     if not len(probes.keys):
         return QUIET
-    matches = spine.gather(probes.keys, span.since, span.until)
+    return _joined(probes, spine.gather(probes.keys, span.since, span.until), joined)
+
+
+def join_round(
+    probes: Probes, spine: Spine, moment: Moment, joined: Joined, *, old: bool
+) -> tuple[Delta, list[tuple[int, Delta]]]:
+    """`probes`, of the moment's round, joined with `spine`: the pairs of this round, and those of which later rounds.
+
+    `old`: without the trace's updates of this moment. Raises DiffOverflow.
+    """
+    if not len(probes.keys):
+        return QUIET, []
+    matches = spine.gather(probes.keys, moment.lower - 1)
+    if old:
+        new = moment.is_new(matches.times)
+        if new.any():
+            matches = matches.take(np.flatnonzero(~new))
+    here, later = moment.parted(matches)
+    return _joined(probes, here, joined), [(at, _joined(probes, found, joined)) for at, found in later]
+
+
+def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
+    """The pairs of probes and their matches."""
     n = len(matches)
     if not n:
         return QUIET

@@ -9,7 +9,7 @@ right. Called by the dataflow's reduce nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,15 +77,46 @@ def reduce_changes(
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
-    put = _input(shape, state.layout, updates, distinct)
+    put = input_of(shape, state.layout, updates, distinct)
     found = group(put.keys, put.times)
     changes = Changes(updates, found.ids[: len(updates)], put.keys.take(found.first), lower - 1)
-    prior, before = _prior(shape, state, changes)
+    kept = None if state.kept is None else state.kept.gather(changes.keys, changes.since)
+    prior = prior_lanes(shape, kept, found.count)
     states = versions_of(found, put.times, put.diffs, put.lanes, prior, lower - 1)
     clock = Clock(states.starts(found.count), states.times)
-    held = _extremes(shape, state, changes, before, clock, states.same)
-    held += _wholes(shape, state, changes, clock, states.same)
-    key_rows, key_at = _keys(shape, state, changes, put, states, clock)
+
+    def look(spine: Spine) -> Matches:
+        return spine.gather(changes.keys, changes.since)
+
+    def extreme_at(k: int) -> tuple[pa.Array, Int64s]:
+        before = _prior_extreme(shape, kept, k, found.count)
+        return extreme_at_versions(shape.extremes[k], before, changes, clock, state.extremes[k])
+
+    return corrected(shape, state, put, states, Lookup(clock, look, extreme_at), initial=initial)
+
+
+class Lookup(NamedTuple):
+    """How the values of the groups are found at the versions of `clock`.
+
+    `look`: all updates of the groups in an arrangement; `extreme_at`: the values of the extreme k, as `Held` has them.
+    """
+
+    clock: Clock
+    look: Callable[[Spine], Matches]
+    extreme_at: Callable[[int], tuple[pa.Array, Int64s]]
+
+
+def corrected(
+    shape: Shape, state: State, put: Input, states: Versions, lookup: Lookup, *, initial: bool
+) -> tuple[Updates | None, Delta]:
+    """The updates of the output arrangement, and of the result, that lead from each version of `states` to the next."""
+    held: Held = []
+    for k in range(len(shape.extremes)):
+        values, at = lookup.extreme_at(k)
+        held.append((values, at))
+        states.same[1:] &= at[1:] == at[:-1]
+    held += _wholes(shape, state, lookup, states.same)
+    key_rows, key_at = _keys(shape, state, put, states, lookup)
     live = (states.lanes[:, 0] > 0).astype(np.uint8)
     if shape.key == 0:
         live[:] = 1
@@ -116,7 +147,7 @@ def _present(shape: Shape, states: Versions, key_rows: pa.RecordBatch, key_at: I
     return Delta(Updates(rows, times, diffs), None)
 
 
-def _input(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
+def input_of(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
     """All updates as one, with what each adds to the lanes of its group."""
     columns = list(range(shape.key))
     parts = [updates, *(part for part in distinct if part is not None)]
@@ -147,47 +178,37 @@ def _input(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Up
     )
 
 
-def _prior(shape: Shape, state: State, changes: Changes) -> tuple[Int64s, list[pa.Array]]:
-    """The lanes of each group before the step, and its extremes, one array for each."""
-    count = len(changes.keys)
+def prior_lanes(shape: Shape, kept: Matches | None, count: int) -> Int64s:
+    """The lanes of each group before the step, from what its output arrangement holds of it."""
     prior = np.zeros((count, shape.lanes), np.int64)
-    matches = None if state.kept is None else state.kept.gather(changes.keys, changes.since)
-    if matches is None or not len(matches):
-        return prior, [pa.nulls(count, e.kind.arrow) for e in shape.extremes]
-    sum_packed(matches.structs, matches.places, shape.key, matches.probe, matches.diffs, prior)
-    if not shape.extremes:
-        return prior, []
-    rows = matches.rows(range(shape.key + 1, shape.key + 1 + len(shape.extremes)))
-    return prior, [prior_values(column, matches.probe, count) for column in rows.columns]
+    if kept is not None and len(kept):
+        sum_packed(kept.structs, kept.places, shape.key, kept.probe, kept.diffs, prior)
+    return prior
+
+
+def _prior_extreme(shape: Shape, kept: Matches | None, k: int, count: int) -> pa.Array:
+    """The extreme k of each group before the step."""
+    if kept is None or not len(kept):
+        return pa.nulls(count, shape.extremes[k].kind.arrow)
+    return prior_values(kept.rows([shape.key + 1 + k]).column(0), kept.probe, count)
 
 
 Held = list[tuple[pa.Array, Int64s]]
 """Values, and for each version the place of its own, negative for null."""
 
 
-def _extremes(shape: Shape, state: State, changes: Changes, before: list[pa.Array], clock: Clock, same: Int64s) -> Held:
-    """The extremes at each version; where one differs from the last version, `same` becomes 0."""
-    held: Held = []
-    for extreme, prior, spine in zip(shape.extremes, before, state.extremes, strict=True):
-        values, at = extreme_at_versions(extreme, prior, changes, clock, spine)
-        held.append((values, at))
-        same[1:] &= at[1:] == at[:-1]
-    return held
-
-
-def _wholes(shape: Shape, state: State, changes: Changes, clock: Clock, same: Int64s) -> Held:
-    """The sums over whole groups at each version, then their error; `same` as for the extremes."""
+def _wholes(shape: Shape, state: State, lookup: Lookup, same: Int64s) -> Held:
+    """The sums over whole groups at each version, then their error; where they differ from the last one, `same` is 0."""
     if not shape.wholes:
         return []
+    clock = lookup.clock
     size = len(clock.times)
     columns: list[pa.Array] = []
     messages: pa.Array | None = None
     for slot, spine in zip(shape.wholes, state.wholes, strict=True):
-        matches = spine.gather(changes.keys, changes.since)
+        matches = lookup.look(spine)
         values = matches.rows([shape.key]).column(0)
-        stream = _stream(matches, values)
-        if values.null_count:
-            stream = stream.at(np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)))
+        stream = stream_of(matches, values)
         computed, fault = sum_at_versions(slot, stream, clock)
         columns.append(computed)
         messages = first_message(messages, fault)
@@ -198,23 +219,25 @@ def _wholes(shape: Shape, state: State, changes: Changes, clock: Clock, same: In
     return [(column, places) for column in columns]
 
 
-def _keys(
-    shape: Shape, state: State, changes: Changes, put: Input, states: Versions, clock: Clock
-) -> tuple[pa.RecordBatch, Int64s]:
+def _keys(shape: Shape, state: State, put: Input, states: Versions, lookup: Lookup) -> tuple[pa.RecordBatch, Int64s]:
     """(rows of the key columns, the place in them of each version's): the least live image where a type has several."""
     if state.images is None:
         first = put.rows[0].schema
         return concat_rows([conformed(rows, first) for rows in put.rows]), states.rows
-    matches = state.images.gather(changes.keys, changes.since)
+    matches = lookup.look(state.images)
     rows = matches.rows()
     # A version that is not shown may have no live image; nobody asks for its place.
-    at = least(row_ranks(rows.columns, shape.key_types), _stream(matches, None), clock)
+    at = least(row_ranks(rows.columns, shape.key_types), stream_of(matches, None), lookup.clock)
     states.same[1:] &= at[1:] == at[:-1]
     return rows, at
 
 
-def _stream(matches: Matches, values: pa.Array) -> Stream:
-    return Stream(matches.probe, matches.times, matches.diffs, values)
+def stream_of(matches: Matches, values: pa.Array | None) -> Stream:
+    """The values that are not null, as they come and go; None: of the entries themselves."""
+    stream = Stream(matches.probe, matches.times, matches.diffs, values)
+    if values is None or not values.null_count:
+        return stream
+    return stream.at(np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)))
 
 
 def results_from(shape: Shape, accumulators: Updates | None) -> Delta:

@@ -1,0 +1,152 @@
+"""The node of a join: what changes on either side, looked up in the other's arrangement.
+
+Always: both arrangements hold the step before it runs; in a loop, pairs whose round is yet to come wait for it. Single
+writer: the dataflow that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from engine.batch.consolidation import netted
+from engine.batch.keys import columns_plan
+from engine.batch.updates import Updates
+from engine.dataflow.nodes import Memo, Node, merged
+from engine.dataflow.scope import Scope
+from engine.dataflow.stateful import ArrangeNode
+from engine.operators.delta import QUIET, Delta, concat
+from engine.operators.expressions.ir import Expr
+from engine.operators.join import Probes, Span, join_round, join_trace, joined
+from engine.schema import Schema
+
+
+class _Side:
+    """One input of a join, and which of its columns the join's rows hold.
+
+    `held`: positions in the side's own columns. `slim`: how rows of those and the key, which is all of a delta that a
+    join needs, are hashed; None where that is all columns.
+    """
+
+    def __init__(self, arranged: ArrangeNode, held: tuple[int, ...]) -> None:
+        self.arranged = arranged
+        self.held = held
+        kept = tuple(sorted({*held, *arranged.key}))
+        whole = len(kept) == len(arranged.schema.columns)
+        self._slim = None if whole else columns_plan(arranged.schema.arrow, kept)
+
+    @property
+    def size(self) -> int:
+        """How many updates its trace holds."""
+        return len(self.arranged.trace.spine)
+
+    def probes(self, updates: Updates) -> Probes:
+        """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
+        keys, valid = self.arranged.keys(updates)
+        if self._slim is None:
+            times, diffs, positions = updates.times, updates.diffs, np.arange(len(updates))
+        else:
+            times, diffs, positions = netted(updates, self._slim)
+        if valid is not None:
+            kept = np.isin(positions, valid)
+            times, diffs, positions = times[kept], diffs[kept], positions[kept]
+        elif self._slim is None:
+            return Probes(updates.struct, positions, keys, times, diffs)
+        return Probes(updates.struct, positions, keys.take(positions), times, diffs)
+
+
+class JoinNode(Node):
+    """Inner equi-join of two arrangements."""
+
+    label = "join"
+
+    def __init__(
+        self,
+        fingerprint: str,
+        left: ArrangeNode,
+        right: ArrangeNode,
+        schema: Schema,
+        residual: Expr | None,
+        columns: Sequence[int],
+    ) -> None:
+        super().__init__(fingerprint, schema, [left, right])
+        width = len(left.schema.columns)
+        self._left = _Side(left, tuple(c for c in columns if c < width))
+        self._right = _Side(right, tuple(c - width for c in columns if c >= width))
+        self._from_left, self._from_right = joined(schema.arrow, self._left.held, self._right.held, residual)
+        reader = f"{self.label}-{fingerprint[:12]}"
+        self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
+        self._later: dict[int, list[Delta]] = {}
+        """Pairs of later rounds of a loop; empty between its steps."""
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """New left with all of the right, old left with new right: each pair once."""
+        left, right = self._left.arranged.delta, self._right.arranged.delta
+        return self._pairs(left, right, lower, None) if self.scope is None else self._round(left, right, self.scope)
+
+    def _round(self, left: Delta, right: Delta, scope: Scope) -> Delta:
+        """`run` in a loop."""
+        parts = self._later.pop(scope.now, [])
+        halves = ((left.rows, self._left, self._right), (right.rows, self._right, self._left))
+        for updates, mine, other in halves:
+            if updates is None or not len(updates):
+                continue
+            from_left = mine is self._left
+            joined = self._from_left if from_left else self._from_right
+            spine = other.arranged.trace.spine
+            found, later = join_round(mine.probes(updates), spine, scope.moment, joined, old=not from_left)
+            parts.append(found)
+            for now, delta in later:
+                self._later.setdefault(now, []).append(delta)
+        return merged(Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts])), left, right)
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """In a loop, pairs of this round may have been found in an earlier one."""
+        return self.scope is not None and self.scope.now in self._later
+
+    def later(self) -> Iterable[int]:
+        """Rounds of pairs found already."""
+        return self._later
+
+    def _pairs(self, left: Delta, right: Delta, lower: int, upper: int | None) -> Delta:
+        """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further."""
+        one = self._half(left.rows, self._left, self._right, Span(lower - 1, upper))
+        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
+        return merged(_both(one, two), left, right)
+
+    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
+        if updates is None or not len(updates):
+            return QUIET
+        joined = self._from_left if mine is self._left else self._from_right
+        return join_trace(mine.probes(updates), other.arranged.trace.spine, span, joined)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The smaller side's content looked up in the other's trace at `as_of`, if that goes so far back."""
+        left, right = self._left, self._right
+        mine, other = (left, right) if left.size <= right.size else (right, left)
+        if not other.arranged.trace.covers(as_of):
+            mine, other = other, mine
+        other.arranged.trace.check_faithful(as_of)
+        pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
+        return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """As the steps of these epochs made them."""
+        left, right = self._left.arranged, self._right.arranged
+        for side in (left, right):
+            side.trace.check_faithful(max(lower - 1, 0))
+        return self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
+
+    def release(self) -> None:
+        """Stop reading both arrangements."""
+        for reader in self._readers:
+            reader.release()
+
+
+def _both(one: Delta, two: Delta) -> Delta:
+    if two is QUIET:
+        return one
+    if one is QUIET:
+        return two
+    return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))

@@ -1,0 +1,398 @@
+"""Loops: a body of nodes that runs round after round, until no round brings anything new.
+
+Always: a variable begins as its initial collection and is in each later round what its rule made of the one before;
+what leaves is the body's collection after the last round. The rounds of all epochs of a step are worked off together,
+and a round in which nothing is due is not visited (paper: "Shared Arrangements", section 5.4). The body is a graph of
+its own, which reads arrangements from outside as they are; to the graph around it a loop is one node. A loop that does
+not come to rest fails, with an error that names it. Called by `Dataflow` users that build recursive plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from engine.arrangement import Registry
+from engine.batch.consolidation import consolidate
+from engine.batch.updates import Updates
+from engine.dataflow.collection import Collection
+from engine.dataflow.graph import Graph, reachable
+from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
+from engine.dataflow.reduce import ReduceNode
+from engine.dataflow.scope import Scope
+from engine.dataflow.stateful import ArrangeNode
+from engine.dataflow.top import TopNode
+from engine.dataflow.trace import Trace
+from engine.errors import HeadraceError, InvariantBroken
+from engine.operators.delta import ERRORS, QUIET, Delta, concat, negated
+from engine.schema import Schema
+
+N = TypeVar("N", bound=Node)
+
+MOST = 1 << 20
+"""Rounds after which a loop is taken not to end, unless its maker says otherwise."""
+
+
+class NotInLoops(HeadraceError):
+    """An operator that a loop's body cannot hold."""
+
+    code = "loop"
+
+
+class EnterNode(Node):
+    """A collection from outside, in the body's first round."""
+
+    label = "enter"
+
+    def __init__(self, fingerprint: str, outside: Node) -> None:
+        super().__init__(fingerprint, outside.schema, ())
+        self.outside = outside
+        self.label = outside.label
+        self.imported: Delta | None = None
+        """The whole content, while the loop is filled from live collections."""
+
+    def step(self, lower: int, upper: int) -> None:  # noqa: ARG002
+        """The outer delta, or nothing after the first round."""
+        assert self.scope is not None
+        outer = self.outside.delta if self.imported is None else self.imported
+        self.delta = QUIET if self.scope.own else outer
+
+
+class EnteredNode(ArrangeNode):
+    """An arrangement from outside, read in the body as it lies there: its times are those of the first round."""
+
+    def __init__(self, fingerprint: str, entered: EnterNode, outside: ArrangeNode) -> None:
+        Node.__init__(self, fingerprint, outside.schema, [entered])
+        self.source = entered
+        self.outside = outside
+        self.key = outside.key
+        self.trace = outside.trace
+        self._own = False
+
+
+class VariableNode(Node):
+    """What the loop's rule made of the round before; in the first round the initial collection, if there is one."""
+
+    label = "variable"
+
+    def __init__(self, fingerprint: str, schema: Schema, initial: Node | None) -> None:
+        super().__init__(fingerprint, schema, () if initial is None else [initial])
+        self.initial = initial
+        self.rule: Node | None = None
+        self._next: Updates | None = None
+
+    def step(self, lower: int, upper: int) -> None:  # noqa: ARG002
+        """The changes of this round."""
+        assert self.scope is not None
+        found, self._next = self._next, None
+        if self.initial is not None and not self.scope.own:
+            found = concat([found, self.initial.delta.rows])
+        self.delta = QUIET if found is None else Delta(found, None)
+
+    def turn(self) -> bool:
+        """Take what the rule made in this round, for the next one; false if that is nothing.
+
+        Errors do not go round: the loop hands them out as they arise.
+        """
+        assert self.rule is not None
+        assert self.scope is not None
+        made = self.rule.delta.rows
+        if self.initial is not None and not self.scope.own and self.initial.delta.rows is not None:
+            # From now on it is what the rule makes, and no more what it began as.
+            made = concat([made, negated(self.initial.delta.rows)])
+            made = None if made is None else consolidate(made)
+        self._next = made if made is not None and len(made) else None
+        return self._next is not None
+
+
+class LoopNode(Node):
+    """A loop as one node of the graph around it; what leaves it are the `LeaveNode`s behind it."""
+
+    label = "loop"
+
+    def __init__(
+        self, fingerprint: str, label: str, most: int, body: Sequence[Node], leaving: Sequence[tuple[Node, Leaving]]
+    ) -> None:
+        self.body = tuple(body)
+        outside = [node.outside for node in body if isinstance(node, EnterNode | EnteredNode)]
+        super().__init__(fingerprint, Schema(()), list(dict.fromkeys(outside)))
+        scope = self.body[0].scope
+        assert scope is not None
+        self.label = label
+        self._body_scope = scope
+        self._most = min(most, scope.most)
+        self._variables = [node for node in body if isinstance(node, VariableNode)]
+        self._entered = [node for node in body if isinstance(node, EnterNode)]
+        self.leaving = tuple(leaving)
+        self._traces = [trace for node in body for trace in node.traces()]
+        self._traces += [trace for _, door in leaving for trace in door.traces]
+        self._began = False
+
+    def step(self, lower: int, upper: int) -> None:
+        """All rounds of the step, if anything entered."""
+        for _, door in self.leaving:
+            door.delta = QUIET
+        super().step(lower, upper)
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """In the first step, and where a loop around this one is in a round in which something is due."""
+        outer = self.scope
+        if outer is None:
+            return not self._began
+        if outer.first_step and not outer.own:
+            return True
+        return any(self._body_scope.own_of(now) is not None for now in self._due())
+
+    def later(self) -> set[int]:
+        """Of a loop in a loop: the outer rounds in which something is due here."""
+        outer = self._body_scope.parent
+        return set() if outer is None else {now & outer.moment.outer for now in self._due()}
+
+    def run(self, lower: int, upper: int) -> Delta:
+        """All rounds of the step."""
+        self._rounds(lower, upper, lower if self.scope is None else self.scope.floor)
+        return QUIET
+
+    def _due(self) -> set[int]:
+        return {now for node in self.body for now in node.later()}
+
+    def _rounds(self, lower: int, upper: int, floor: int) -> None:
+        scope = self._body_scope
+        scope.lower, scope.floor = lower, floor
+        scope.first_step = not self._began if self.scope is None else self.scope.first_step
+        for _, door in self.leaving:
+            door.open()
+        own: int | None = 0
+        while own is not None:
+            if own > self._most:
+                raise Endless(self.label, self._most)
+            scope.begin(own)
+            for node in self.body:
+                node.step(lower, upper)
+                if node.failed:
+                    raise node.failed
+            rules = [v.rule.delta.errors for v in self._variables if v.rule is not None]
+            for node, door in self.leaving:
+                door.pass_through(node.delta, rules)
+            # No variable is asked but all: each takes its own.
+            turned = [variable.turn() for variable in self._variables]
+            own = own + 1 if any(turned) else self._next_due(own)
+        self._began = True
+        for _, door in self.leaving:
+            door.close(upper, self.scope.now if self.scope else 0)
+
+    def _next_due(self, own: int) -> int | None:
+        owns = [self._body_scope.own_of(now) for now in self._due()]
+        return min((at for at in owns if at is not None and at > own), default=None)
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Run all rounds upon the content of the collections that enter."""
+        self._began = True
+        if all(trace.loaded for trace in self._traces):
+            return
+        self._began = False
+        for node in self._entered:
+            node.imported = node.outside.content(frontier - 1, memo)
+        # All that lies in the arrangements from outside is of this step.
+        self._rounds(frontier - 1, frontier, 0)
+        for node in self._entered:
+            node.imported = None
+        for trace in self._traces:
+            trace.catch_up(frontier)
+            trace.advance(frontier - 1)
+            trace.loaded = True
+
+    def traces(self) -> Sequence[Trace]:
+        """All arrangements of the body."""
+        return self._traces
+
+    def release(self) -> None:
+        """Let all of the body go."""
+        for node in self.body:
+            node.release()
+        for _, door in self.leaving:
+            for trace in door.traces:
+                trace.release()
+
+
+class Leaving:
+    """One collection as it leaves: the changes of all rounds added up. What the body does not keep is kept here."""
+
+    def __init__(self, registry: Registry, node: Node, k: int) -> None:
+        schema = Schema(node.schema.columns)
+        self.delta: Delta = QUIET
+        self._errors = Trace(registry, "leave-errors", f"leave-errors-{k}", ERRORS, ())
+        self._made_by = node if isinstance(node, ReduceNode) else None
+        self._rows = None if self._made_by else Trace(registry, "leave", f"leave-{k}", schema, ())
+        self._parts: list[Delta] = []
+
+    @property
+    def traces(self) -> list[Trace]:
+        """The errors; and the rows, unless a reduce has them."""
+        return [self._errors] if self._rows is None else [self._rows, self._errors]
+
+    def open(self) -> None:
+        """A step begins."""
+        self._parts = []
+
+    def pass_through(self, delta: Delta, errors: Sequence[Updates | None]) -> None:
+        """The changes of one round, and all errors of the body's rules."""
+        self._parts.append(delta)
+        self._parts += [Delta(None, some) for some in errors if some is not None and some is not delta.errors]
+
+    def close(self, upper: int, now: int) -> None:
+        """The step ends, at the round `now` of the loop around."""
+        rows, errors = concat([d.rows for d in self._parts]), concat([d.errors for d in self._parts])
+        rows = None if rows is None else consolidate(rows)
+        self.delta = merged(Delta(rows if rows is not None and len(rows) else None, errors))
+        if self._rows is not None and self.delta.rows is not None:
+            self._rows.insert(self.delta.rows, upper, now)
+        if errors is not None:
+            self._errors.insert(errors, upper, now)
+
+    def content(self, as_of: int) -> Delta:
+        """Rows and errors at `as_of`."""
+        errors = self._errors.snapshot(as_of)
+        if self._made_by is not None:
+            return merged(self._made_by.kept_content(as_of), Delta(None, errors))
+        assert self._rows is not None
+        return Delta(self._rows.snapshot(as_of), errors)
+
+    def errors(self, as_of: int) -> Updates:
+        """The errors at `as_of`."""
+        return self._errors.snapshot(as_of)
+
+
+class LeaveNode(Node):
+    """One of the collections that leave a loop."""
+
+    label = "leave"
+
+    def __init__(self, fingerprint: str, loop: LoopNode, k: int) -> None:
+        node, self._door = loop.leaving[k]
+        super().__init__(fingerprint, Schema(node.schema.columns), [loop])
+        self._loop = loop
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """What leaves stands at the door."""
+        return self._door.delta is not QUIET
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """What leaves."""
+        return self._door.delta
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
+        """What left so far."""
+        return self._door.content(as_of)
+
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:  # noqa: ARG002
+        """The errors that left so far."""
+        return self._door.errors(as_of)
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The difference of the contents, wherever what enters changes."""
+        return self.differences([node.changes(lower, upper, memo) for node in self._loop.inputs], lower, upper)
+
+
+class Loop(Graph):
+    """The body of a loop while it is built: collections enter, variables stand for the round before, rules close it.
+
+    `name`: of the view, for errors; `most`: so many rounds after the first may bring something new. Raises TooDeep.
+    """
+
+    def __init__(self, outer: Graph, name: str, most: int = MOST) -> None:
+        super().__init__(Scope(outer.scope))
+        self.outer = outer
+        self.name = name
+        self.most = most
+        self._variables: list[VariableNode] = []
+
+    def enter(self, collection: Collection) -> Collection:
+        """A collection from outside, the same in every round. Raises InvariantBroken for one of another graph."""
+        if collection.flow is not self.outer:
+            raise InvariantBroken("a collection was entered from elsewhere", loop=self.name, node=collection.node.label)
+        node = self._entered(collection.node)
+        return Collection(self, node, collection.schema)
+
+    def variable(self, schema: Schema, initial: Collection | None = None) -> Collection:
+        """What the loop works out: `initial`, entered before, in the first round (or nothing), then what its rule says."""
+        if initial is not None and not isinstance(initial.node, EnterNode):
+            raise InvariantBroken("a variable begins as what entered", loop=self.name, hint="concat it in the rule")
+        schema = Schema(schema.columns)
+        assert self.scope is not None
+        types = [c.type for c in schema.columns]
+        begin = None if initial is None else initial.node
+        spelled = "" if begin is None else begin.fingerprint
+        fingerprint = fingerprint_of("variable", self.scope.depth, len(self._variables), types, spelled)
+        node = self.intern(fingerprint, lambda: VariableNode(fingerprint, schema, begin))
+        self._variables.append(node)
+        return Collection(self, node, schema)
+
+    def loop(self, name: str, most: int = MOST) -> Loop:
+        """A loop in this loop."""
+        return Loop(self, name, most)
+
+    def close(self, rules: Mapping[Collection, Collection], leave: Sequence[Collection]) -> list[Collection]:
+        """Let each variable be in the next round what its rule is in this one; the collections that `leave`, outside.
+
+        Raises InvariantBroken unless every variable has one rule of the same lanes.
+        """
+        for variable, rule in rules.items():
+            assert isinstance(variable.node, VariableNode)
+            lanes = [[c.type.arrow for c in x.schema.columns] for x in (variable, rule)]
+            if lanes[0] != lanes[1]:
+                raise InvariantBroken(
+                    "a rule makes rows of other types", loop=self.name, variable=lanes[0], rule=lanes[1]
+                )
+            variable.node.rule = rule.node
+        if any(v.rule is None for v in self._variables):
+            raise InvariantBroken("a variable has no rule", loop=self.name)
+        spelled = [(v.fingerprint, v.rule.fingerprint) for v in self._variables if v.rule is not None]
+        left = [c.fingerprint for c in leave]
+        fingerprint = fingerprint_of("loop", self.name, self.most, spelled, left)
+        made: list[LoopNode] = []
+
+        def make() -> LoopNode:
+            roots = [*(c.node for c in rules.values()), *rules_of(self._variables), *(c.node for c in leave)]
+            wanted = reachable(roots)
+            body = [node for node in self._known.values() if node in wanted]
+            doors = [(c.node, Leaving(self.registry, c.node, k)) for k, c in enumerate(leave)]
+            made.append(LoopNode(fingerprint, self.name, self.most, body, doors))
+            for k, trace in enumerate(made[0].traces()):
+                trace.adopt(self.outer.registry, f"loop-{fingerprint[:20]}-{k}")
+            return made[0]
+
+        node = self.outer.intern(fingerprint, make)
+        kept = set(made[0].body) if made else set()
+        for other in [n for n in self._known.values() if n not in kept]:
+            other.release()
+        return [self._left(node, k, c) for k, c in enumerate(leave)]
+
+    def arrange(self, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()) -> ArrangeNode:
+        """As `Graph.arrange`; what entered is arranged outside, once for all who read it so."""
+        if not isinstance(source, EnterNode):
+            return super().arrange(source, key, order)
+        outside = self.outer.arrange(source.outside, key, order)
+        fingerprint = fingerprint_of("entered", outside.fingerprint)
+        return self.intern(fingerprint, lambda: EnteredNode(fingerprint, source, outside))
+
+    def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
+        """As `Graph.intern`. Raises NotInLoops for an operator that knows no rounds."""
+        node = super().intern(fingerprint, make)
+        if isinstance(node, TopNode):
+            raise NotInLoops("the first rows of a group are not found in loops", loop=self.name, hint="use min or max")
+        return node
+
+    def _entered(self, outside: Node) -> EnterNode:
+        fingerprint = fingerprint_of("enter", outside.fingerprint)
+        return self.intern(fingerprint, lambda: EnterNode(fingerprint, outside))
+
+    def _left(self, loop: LoopNode, k: int, collection: Collection) -> Collection:
+        fingerprint = fingerprint_of("leave", loop.fingerprint, k)
+        node = self.outer.intern(fingerprint, lambda: LeaveNode(fingerprint, loop, k))
+        return Collection(self.outer, node, Schema(collection.schema.columns))
+
+
+def rules_of(variables: Sequence[VariableNode]) -> list[Node]:
+    """The variables themselves and what each becomes."""
+    return [*variables, *(v.rule for v in variables if v.rule is not None)]

@@ -1,0 +1,125 @@
+"""The node of a reduce, with its state in an arrangement of its output.
+
+Always: what it looks its groups up in holds the step before it runs; in a loop, groups whose round is yet to come wait
+for it. Single writer: the dataflow that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from engine.arrangement import Registry
+from engine.batch.keys import Keys
+from engine.dataflow.nodes import Memo, Node, merged
+from engine.dataflow.scope import Scope
+from engine.dataflow.stateful import ArrangeNode
+from engine.dataflow.trace import Trace
+from engine.operators.delta import Delta
+from engine.operators.reduce import State, reduce_changes, results_from
+from engine.operators.reduce_round import Round, reduce_round
+from engine.operators.shape import Shape
+
+
+class Lookups(NamedTuple):
+    """What a reduce looks its groups up in: see `State`. `distinct`: the nodes whose deltas are summed up beside."""
+
+    distinct: Sequence[Node] = ()
+    extremes: Sequence[ArrangeNode] = ()
+    wholes: Sequence[ArrangeNode] = ()
+    images: ArrangeNode | None = None
+
+    @property
+    def arranged(self) -> list[ArrangeNode]:
+        """All arrangements that are read."""
+        return [*self.extremes, *self.wholes, *([] if self.images is None else [self.images])]
+
+
+class ReduceNode(Node):
+    """Reduce, with its state in an arrangement of its output."""
+
+    label = "reduce"
+
+    def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape, lookups: Lookups) -> None:
+        super().__init__(fingerprint, shape.schema, [source, *lookups.distinct, *lookups.arranged])
+        self._source = source
+        self._shape = shape
+        self._distinct = lookups.distinct
+        kept = shape.accumulators
+        self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
+        self._state = State(
+            self._trace.layout,
+            self._trace.spine,
+            [node.trace.spine for node in lookups.extremes],
+            [node.trace.spine for node in lookups.wholes],
+            None if lookups.images is None else lookups.images.trace.spine,
+        )
+        reader = f"{self.label}-{fingerprint[:12]}"
+        self._readers = [node.trace.read_by(reader) for node in lookups.arranged]
+        self._later: dict[int, list[Keys]] = {}
+        """Groups due in later rounds of a loop; empty between its steps."""
+
+    def is_eager(self, lower: int) -> bool:
+        """The group without a key has its row from the first step on; in a loop, groups may be due in this round."""
+        if self.scope is not None:
+            return self.scope.now in self._later or (self._shape.key == 0 and self._begins(self.scope))
+        return lower == 0 and self._shape.key == 0
+
+    def later(self) -> Iterable[int]:
+        """Rounds in which groups are due."""
+        return self._later
+
+    def _begins(self, scope: Scope) -> bool:
+        return scope.first_step and not len(self._trace.spine)
+
+    def run(self, lower: int, upper: int) -> Delta:
+        """The corrections of the groups that change."""
+        source = self._source.delta
+        distinct = [node.delta.rows for node in self._distinct]
+        scope = self.scope
+        if scope is not None:
+            come = Round(source.rows, distinct, self._later.pop(scope.now, ()), self._begins(scope))
+            kept, delta, later = reduce_round(self._shape, self._state, come, scope.moment, first_step=scope.first_step)
+            for now, keys in later:
+                self._later.setdefault(now, []).append(keys)
+            if kept is not None:
+                self._trace.insert(kept, upper, scope.now)
+            return merged(delta, source)
+        kept, delta = reduce_changes(self._shape, self._state, source.rows, distinct, lower, initial=lower == 0)
+        if kept is not None:
+            self._trace.insert(kept, upper)
+        return merged(delta, source)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The results of the groups in the trace."""
+        return merged(self.kept_content(as_of), Delta(None, self._source.errors(as_of, memo)))
+
+    def kept_content(self, as_of: int) -> Delta:
+        """The results of the groups in the trace, without the errors of what is reduced."""
+        return results_from(self._shape, self._trace.snapshot(as_of))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The corrections of the groups in the trace."""
+        kept = self._trace.window(lower, upper)
+        errors = self._source.changes(lower, upper, memo).errors
+        return merged(results_from(self._shape, kept), Delta(None, errors))
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Reduce the source's content at frontier - 1."""
+        if not self._trace.loaded:
+            as_of = frontier - 1
+            rows = self._source.content(as_of, memo).rows
+            distinct = [node.content(as_of, memo).rows for node in self._distinct]
+            nothing = self._state._replace(kept=None)
+            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=True)
+            self._trace.fill(kept, frontier)
+
+    def traces(self) -> Sequence[Trace]:
+        """The accumulators."""
+        return (self._trace,)
+
+    def release(self) -> None:
+        """Drop the accumulators, and stop reading the others."""
+        self._trace.release()
+        for reader in self._readers:
+            reader.release()

@@ -1,0 +1,61 @@
+"""The moment of a scope that iterates: which of a trace's updates count in its round, and when the others will.
+
+Always: within a step rounds are worked off one after the other, each for all epochs of the step at once; an update met
+now counts in the least round that is ≥ both its own and the moment's (paper: "Shared Arrangements", section 5.3.2).
+Called by the join and the reduce of scopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.batch.updates import Bools, Int64s
+from engine.kernels.times import EPOCHS, ROUNDS
+from engine.trace.lookup import Matches
+
+
+class Moment(NamedTuple):
+    """`now`: the round, as in the bits of a time; `outer`: the bits of the outer of two rounds, or of the only one.
+
+    `lower`: the step's first epoch; `floor`: from which epoch on updates are of this step.
+    """
+
+    now: int
+    outer: int
+    lower: int
+    floor: int
+
+    def reached(self, times: Int64s) -> Int64s:
+        """The round in which updates of these times meet those of the moment."""
+        rounds = times & ROUNDS
+        found: Int64s
+        if self.outer == ROUNDS:
+            found = np.maximum(rounds, self.now)
+        else:
+            inner = ROUNDS & ~self.outer
+            found = np.maximum(rounds & self.outer, self.now & self.outer)
+            found |= np.maximum(rounds & inner, self.now & inner)
+        return found
+
+    def is_new(self, times: Int64s) -> Bools:
+        """Of each time whether it is one of the moment's own."""
+        found: Bools = ((times & ROUNDS) == self.now) & ((times & EPOCHS) >= self.floor)
+        return found
+
+    def parted(self, matches: Matches) -> tuple[Matches, list[tuple[int, Matches]]]:
+        """What of `matches` counts now, and what in which later round; their times are epochs."""
+        reached = self.reached(matches.times)
+        matches = replace(matches, times=matches.times & EPOCHS)
+        later = reached != self.now
+        if not later.any():
+            return matches, []
+        return matches.take(np.flatnonzero(~later)), list(_by_round(matches, reached, later))
+
+
+def _by_round(matches: Matches, reached: Int64s, later: Bools) -> Iterator[tuple[int, Matches]]:
+    for moment in np.unique(reached[later]).tolist():
+        yield moment, matches.take(np.flatnonzero(reached == moment))
