@@ -1,108 +1,35 @@
 """Our side's sessions: the same collections as the peer's, on the engine's own faces, with no path of their own.
 
-Always: a lap holds everything from numbers in memory to the last node's output (Arrow rows made, pushed, stepped, since
-advanced); reading files and adding up checksums is outside. Called by `ours`, and by tests on tiny data.
+Always: what a session does is what the peer's of the same name does. Called by `ours`, and by tests on tiny data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Upserts
-from engine.dataflow import Collection, Dataflow, Output
+from engine.batch.updates import Int64s
+from engine.dataflow import Collection, Output
 from engine.dataflow.collection import COUNT_ROWS
 from engine.lattice import Frontier
 from engine.schema import BIGINT, TEXT, Column, Schema
 from engine.trace import Spine
-from tests.bench.peers.columns import TEXT as TEXT_BYTES
-from tests.bench.peers.columns import Lane, checksum, read
+from tests.bench.peers import recursion, tpch
+from tests.bench.peers.columns import checksum, read
+from tests.bench.peers.feeding import Flow, Session, Slice, Source, upserts_of, words_of
 from tests.bench.peers.laps import Answer
 
 KEY = Column("key", BIGINT)
 KEYS = Schema((KEY,))
 PAIRS = Schema((KEY, Column("value", BIGINT)))
-TEXTS = Schema((KEY, Column("value", TEXT)))
+TEXTS = Schema((KEY, Column("text", TEXT)))
 BY_KEY = Schema(KEYS.columns, key=(0,))
 ROWS = Schema(PAIRS.columns, key=(0,))
 COUNTS = Schema((KEY, Column("count", BIGINT)))
 QUERIES = 10
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The updates of one physical batch: Arrow `columns`, `epochs`, `diffs`; all before `upper`."""
-
-    columns: list[pa.Array]
-    epochs: Int64s
-    diffs: Int64s
-    upper: int
-
-    def rows(self, schema: Schema) -> pa.RecordBatch:
-        """The columns as rows."""
-        return pa.RecordBatch.from_arrays(self.columns[: len(schema.columns)], schema=schema.arrow)
-
-
-def slices(prefix: str, schema: Schema, now: int, epochs: int) -> tuple[int, Iterator[Slice]]:
-    """How many updates a prefix holds, and they in batches of `epochs` epochs from `now` on."""
-    lanes: list[Lane] = []
-    for column in schema.columns:
-        name = "text" if column.type == TEXT else column.name
-        lane = np.fromfile(f"{prefix}.text", np.uint8) if name == "text" else read(prefix, name)
-        assert lane is not None, f"{prefix}.{name}"
-        lanes.append(lane)
-    size = len(lanes[0])
-    times, diffs = read(prefix, "epoch"), read(prefix, "diff")
-    at = np.full(size, now) if times is None else times
-    changes = np.ones(size, np.int64) if diffs is None else diffs
-
-    def cut() -> Iterator[Slice]:
-        begin, upper = 0, now
-        while begin < size:
-            upper += epochs
-            end = int(np.searchsorted(at, upper))
-            columns = [_arrow(lane, begin, end) for lane in lanes]
-            yield Slice(columns, at[begin:end], changes[begin:end], upper)
-            begin = end
-
-    return size, cut()
-
-
-def _arrow(lane: Lane, begin: int, end: int) -> pa.Array:
-    if lane.dtype == np.int64:
-        return pa.array(lane[begin:end])
-    offsets = np.arange(begin * TEXT_BYTES, (end + 1) * TEXT_BYTES, TEXT_BYTES)
-    return pa.Array.from_buffers(pa.large_string(), end - begin, [None, pa.py_buffer(offsets), pa.py_buffer(lane)])
-
-
-def words_of(rows: pa.RecordBatch) -> list[Lane]:
-    """The 64-bit words of each row, a text as four."""
-    words: list[Lane] = []
-    for column in rows.columns:
-        if pa.types.is_integer(column.type):
-            words.append(column.to_numpy())
-            continue
-        _, offsets, data = column.buffers()
-        start = np.frombuffer(offsets, np.int64, 1, column.offset * 8)[0]
-        table = np.frombuffer(data, "<i8", len(column) * TEXT_BYTES // 8, int(start)).reshape(-1, TEXT_BYTES // 8)
-        words += [np.ascontiguousarray(table[:, k]) for k in range(TEXT_BYTES // 8)]
-    return words
-
-
-class Session:
-    """One process's work. A command is a method of a prefix and a number."""
-
-    def commands(self) -> dict[str, Callable[[str, int], Answer]]:
-        """Verb → what does it."""
-        return {"run": self.run}
-
-    def run(self, prefix: str, epochs: int) -> Answer:
-        """Feed the changes of `prefix`, `epochs` a physical batch."""
-        raise NotImplementedError
 
 
 class Arrangement(Session):
@@ -120,17 +47,18 @@ class Arrangement(Session):
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Seal and insert each physical batch."""
-        answer = Answer()
-        answer.rows, batches = slices(prefix, self._schema, self._upper, epochs)
-        for one in batches:
-            answer.lap(lambda one=one: self._take(one))  # type: ignore[misc]
+        source = Source(prefix, self._schema, self._upper)
+        answer = Answer(rows=source.size)
+        while source.waits:
+            one = source.before(self._upper + epochs)
+            answer.lap(lambda one=one: self._take(one, self._upper + epochs))  # type: ignore[misc]
         return answer
 
-    def _take(self, one: Slice) -> None:
+    def _take(self, one: Slice, upper: int) -> None:
         updates = Updates(one.rows(self._schema), one.epochs, one.diffs)
-        self._spine.insert(Batch.seal(self._layout, updates, Description.epochs(self._upper, one.upper)))
-        self._upper = one.upper
-        self._spine.advance(Frontier.at(one.upper - 1))
+        self._spine.insert(Batch.seal(self._layout, updates, Description.epochs(self._upper, upper)))
+        self._upper = upper
+        self._spine.advance(Frontier.at(upper - 1))
 
     def content(self, prefix: str, number: int) -> Answer:
         """What the arrangement adds up to."""
@@ -138,49 +66,6 @@ class Arrangement(Session):
         answer = Answer()
         answer.add(checksum(words_of(found.rows), found.diffs), len(found))
         return answer
-
-
-class Flow(Session):
-    """A dataflow and its outputs."""
-
-    def __init__(self) -> None:
-        self.flow = Dataflow()
-        self.outputs: list[Output] = []
-
-    def feed(self, tables: list[str], schema: Schema, prefix: str, epochs: int) -> Answer:
-        """Push a prefix's changes into each table alike, and step, a physical batch a lap."""
-        answer = Answer()
-        answer.rows, batches = slices(prefix, schema, self.flow.frontier, epochs)
-        for one in batches:
-            answer.lap(lambda one=one: self._step(tables, schema, one))  # type: ignore[misc]
-            for output in self.outputs:
-                self.take(output, answer, timed=True)
-        return answer
-
-    def _step(self, tables: list[str], schema: Schema, one: Slice) -> None:
-        for table in tables:
-            self.flow.push(table, upserts_of(schema, one))
-        self.flow.step(one.upper)
-        self.flow.advance_since(one.upper - 1)
-
-    def take(self, output: Output, answer: Answer, *, timed: bool) -> None:
-        """Add the checksum of what left; `timed`: epochs count. Raises AssertionError for a view in error."""
-        rows, errors = output.take()
-        assert not len(errors), errors.rows.to_pydict()
-        words = words_of(rows.rows)
-        answer.add(checksum([*words, rows.times] if timed else words, rows.diffs), len(rows))
-
-
-def upserts_of(schema: Schema, one: Slice) -> Upserts:
-    """A batch as a table takes it: with a key, of each pair of -old and +new just the new row; without, every update."""
-    if not schema.key:
-        kinds = np.where(one.diffs > 0, INSERT, RETRACT).astype(np.uint8)
-        return Upserts(one.rows(schema), one.epochs, kinds)
-    rows, epochs = one.rows(schema), one.epochs
-    if one.diffs.min() < 0:
-        new = np.flatnonzero(one.diffs > 0)
-        rows, epochs = rows.take(pa.array(new)), epochs[new]
-    return Upserts(rows, epochs, np.full(len(epochs), UPSERT, np.uint8))
 
 
 class Reduction(Flow):
@@ -193,7 +78,7 @@ class Reduction(Flow):
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Changes of the table."""
-        return self.feed(["keys"], KEYS, prefix, epochs)
+        return self.feed([(["keys"], KEYS, prefix)], epochs)
 
 
 class Join(Flow):
@@ -210,11 +95,11 @@ class Join(Flow):
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Changes of the rows."""
-        return self.feed(["rows"], ROWS, prefix, epochs)
+        return self.feed([(["rows"], ROWS, prefix)], epochs)
 
     def query(self, prefix: str, epochs: int) -> Answer:
         """Keys that are asked for."""
-        return self.feed(["asked"], BY_KEY, prefix, epochs)
+        return self.feed([(["asked"], BY_KEY, prefix)], epochs)
 
 
 def asking(keys: Collection, rows: Collection) -> Collection:
@@ -236,7 +121,7 @@ class Install(Flow):
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Changes of the rows."""
-        return self.feed(["rows"], ROWS, prefix, epochs)
+        return self.feed([(["rows"], ROWS, prefix)], epochs)
 
     def install(self, prefix: str, keys: int) -> Answer:
         """A query of every `keys` keys: built, answered, dropped. Laps alternate: install, drop."""
@@ -259,7 +144,7 @@ class Install(Flow):
         name = f"asked{self._asked}"
         self._asked += 1
         output = asking(flow.table(name, BY_KEY), self.rows).output(name)
-        one = Slice([pa.array(keys)], np.full(len(keys), flow.frontier), np.ones(len(keys), np.int64), 0)
+        one = Slice([pa.array(keys)], np.full(len(keys), flow.frontier), np.ones(len(keys), np.int64))
         flow.push(name, upserts_of(BY_KEY, one))
         flow.step(flow.frontier + 1)
         return output
@@ -282,7 +167,7 @@ class Queries(Flow):
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Changes of the rows."""
-        return self.feed(self._tables, ROWS, prefix, epochs)
+        return self.feed([(self._tables, ROWS, prefix)], epochs)
 
     def query(self, prefix: str, keys: int) -> Answer:
         """So many keys for each query, seen with the next run."""
@@ -290,7 +175,7 @@ class Queries(Flow):
         assert wanted is not None
         for k in range(QUERIES):
             part = wanted[k * keys : (k + 1) * keys]
-            one = Slice([pa.array(part)], np.full(len(part), self.flow.frontier), np.ones(len(part), np.int64), 0)
+            one = Slice([pa.array(part)], np.full(len(part), self.flow.frontier), np.ones(len(part), np.int64))
             self.flow.push(f"asked{k}", upserts_of(BY_KEY, one))
         return Answer(rows=len(wanted))
 
@@ -311,16 +196,20 @@ class Paths(Flow):
         self.outputs = [found.output("out")]
 
     def commands(self) -> dict[str, Callable[[str, int], Answer]]:
-        """Change the edges; change the pairs."""
-        return {"run": self.run, "query": self.query}
+        """Change the edges; change the pairs; change both."""
+        return {"run": self.run, "query": self.query, "both": self.both}
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Changes of the edges."""
-        return self.feed(["edges"], PAIRS, prefix, epochs)
+        return self.feed([(["edges"], PAIRS, prefix)], epochs)
 
     def query(self, prefix: str, epochs: int) -> Answer:
         """Changes of the pairs."""
-        return self.feed(["asked"], PAIRS, prefix, epochs)
+        return self.feed([(["asked"], PAIRS, prefix)], epochs)
+
+    def both(self, prefix: str, epochs: int) -> Answer:
+        """Changes of edges and pairs."""
+        return self.feed([(["edges"], PAIRS, f"{prefix}-edges"), (["asked"], PAIRS, f"{prefix}-asked")], epochs)
 
 
 SESSIONS: dict[str, Callable[[], Session]] = {
@@ -336,4 +225,6 @@ SESSIONS: dict[str, Callable[[], Session]] = {
     "path4": lambda: Paths(4),
     "shared": lambda: Queries(shared=True),
     "private": lambda: Queries(shared=False),
+    **tpch.SESSIONS,
+    **recursion.SESSIONS,
 }

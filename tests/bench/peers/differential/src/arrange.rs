@@ -7,8 +7,7 @@ use timely::dataflow::operators::Probe;
 use timely::progress::Antichain;
 
 use crate::checksum::{Sum, Words};
-use crate::columns::updates;
-use crate::feed::feed;
+use crate::feed::{Door, Feed, feed};
 use crate::laps::Laps;
 use crate::{Command, commands};
 
@@ -17,23 +16,23 @@ macro_rules! arrangement {
         pub fn $name() {
             timely::execute_directly(|worker| {
                 let probe = ProbeHandle::new();
-                let (mut input, mut trace) = worker.dataflow::<u64, _, _>(|scope| {
+                let (input, mut trace) = worker.dataflow::<u64, _, _>(|scope| {
                     let (input, rows) = scope.new_collection::<$row, isize>();
                     let arranged = rows.$arrange();
                     arranged.stream.probe_with(&probe);
                     (input, arranged.trace)
                 });
+                let mut input = Door::new(input);
                 for Command { verb, prefix, number } in commands() {
                     match verb.as_str() {
                         "run" => {
-                            let rows = updates(&prefix, *input.time());
-                            let count = rows.len();
-                            feed(worker, &mut input, rows, number, &probe, |upper| {
+                            let count = input.read(&prefix);
+                            let passed = |upper| {
                                 let frontier = Antichain::from_elem(upper);
                                 trace.set_logical_compaction(frontier.borrow());
                                 trace.set_physical_compaction(frontier.borrow());
-                            })
-                            .answer(count, &Sum::default());
+                            };
+                            feed(worker, &mut [&mut input], number, &probe, passed, || ()).answer(count, &Sum::default());
                         }
                         "content" => {
                             let mut sum = Sum::default();

@@ -16,16 +16,18 @@ pub trait Words {
     fn words(&self) -> Vec<u64>;
 }
 
-impl Words for u64 {
-    fn words(&self) -> Vec<u64> { vec![*self] }
+macro_rules! word {
+    ($($kind:ty),*) => {
+        $(impl Words for $kind {
+            fn words(&self) -> Vec<u64> { vec![*self as u64] }
+        })*
+    };
 }
+
+word!(u64, u32, i64, isize);
 
 impl Words for () {
     fn words(&self) -> Vec<u64> { Vec::new() }
-}
-
-impl Words for isize {
-    fn words(&self) -> Vec<u64> { vec![*self as u64] }
 }
 
 impl Words for String {
@@ -34,13 +36,21 @@ impl Words for String {
     }
 }
 
-impl<A: Words, B: Words> Words for (A, B) {
-    fn words(&self) -> Vec<u64> {
-        let mut found = self.0.words();
-        found.extend(self.1.words());
-        found
-    }
+macro_rules! words {
+    ($($name:ident),*) => {
+        impl<$($name: Words),*> Words for ($($name,)*) {
+            fn words(&self) -> Vec<u64> {
+                #[allow(non_snake_case)]
+                let ($($name,)*) = self;
+                [$($name.words()),*].concat()
+            }
+        }
+    };
 }
+
+words!(A, B);
+words!(A, B, C);
+words!(A, B, C, D);
 
 /// A running checksum and how many updates it is of.
 #[derive(Default)]

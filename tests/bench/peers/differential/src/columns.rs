@@ -1,4 +1,4 @@
-//! Columns in files: raw little-endian 64-bit integers at `PREFIX.NAME`, and texts of 32 bytes at `PREFIX.text`.
+//! Columns in files: raw little-endian 64-bit integers at `PREFIX.NAME`, or texts there, of one width in bytes each.
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub type Update<D> = (D, u64, isize);
 
 /// What can be read from a prefix's columns.
-pub trait Row: differential_dataflow::ExchangeData {
+pub trait Row: differential_dataflow::Data {
     fn read(prefix: &str) -> Vec<Self>;
 }
 
@@ -23,12 +23,54 @@ impl Row for (u64, u64) {
     }
 }
 
+impl Row for (u32, u32) {
+    fn read(prefix: &str) -> Vec<(u32, u32)> {
+        <(u64, u64)>::read(prefix).into_iter().map(|(from, to)| (from as u32, to as u32)).collect()
+    }
+}
+
 impl Row for (u64, String) {
     fn read(prefix: &str) -> Vec<(u64, String)> {
-        let bytes = fs::read(path(prefix, "text")).expect("a text column");
-        let texts = bytes.chunks_exact(32).map(|text| String::from_utf8(text.to_vec()).expect("texts are UTF-8"));
-        u64::read(prefix).into_iter().zip(texts).collect()
+        let keys = u64::read(prefix);
+        let texts = String::cells(prefix, "text", keys.len());
+        keys.into_iter().zip(texts).collect()
     }
+}
+
+/// What a column of a named table holds; `count` rows of it are there.
+pub trait Cell: Sized {
+    fn cells(prefix: &str, name: &str, count: usize) -> Vec<Self>;
+}
+
+impl Cell for i64 {
+    fn cells(prefix: &str, name: &str, _: usize) -> Vec<i64> {
+        column(prefix, name).expect("a column").into_iter().map(|word| word as i64).collect()
+    }
+}
+
+impl Cell for String {
+    fn cells(prefix: &str, name: &str, count: usize) -> Vec<String> {
+        let bytes = fs::read(path(prefix, name)).expect("a text column");
+        let width = bytes.len() / count.max(1);
+        bytes.chunks_exact(width.max(1)).map(|text| String::from_utf8(text.to_vec()).expect("texts are UTF-8")).collect()
+    }
+}
+
+/// A table with named columns, which has an epoch column.
+#[macro_export]
+macro_rules! table {
+    ($table:ident { $($name:ident: $kind:ty),* $(,)? }) => {
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $table { $(pub $name: $kind),* }
+
+        impl $crate::columns::Row for $table {
+            fn read(prefix: &str) -> Vec<$table> {
+                let count = $crate::columns::column(prefix, "epoch").expect("an epoch column").len();
+                $(let mut $name = <$kind as $crate::columns::Cell>::cells(prefix, stringify!($name), count).into_iter();)*
+                (0..count).map(|_| $table { $($name: $name.next().expect("columns of one length")),* }).collect()
+            }
+        }
+    };
 }
 
 /// The updates of a prefix: without an epoch column all are of the epoch `now`, without a diff column all are inserts.
@@ -43,7 +85,8 @@ fn path(prefix: &str, name: &str) -> PathBuf {
     PathBuf::from(format!("{prefix}.{name}"))
 }
 
-fn column(prefix: &str, name: &str) -> Option<Vec<u64>> {
+/// A column of integers, where there is one.
+pub fn column(prefix: &str, name: &str) -> Option<Vec<u64>> {
     let file = path(prefix, name);
     if !Path::exists(&file) {
         return None;

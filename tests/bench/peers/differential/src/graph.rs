@@ -1,5 +1,5 @@
 //! Queries over the edges of a graph, as data: pairs of nodes come and go, each with its answer. `run PREFIX EPOCHS` changes
-//! the edges, `query PREFIX EPOCHS` the pairs.
+//! the edges, `query PREFIX EPOCHS` the pairs, `both PREFIX EPOCHS` those of PREFIX-edges and of PREFIX-asked.
 use differential_dataflow::VecCollection;
 use differential_dataflow::input::Input;
 use differential_dataflow::operators::arrange::TraceAgent;
@@ -7,8 +7,7 @@ use differential_dataflow::operators::arrange::Arranged;
 use differential_dataflow::trace::implementations::ValSpine;
 use timely::dataflow::ProbeHandle;
 
-use crate::columns::updates;
-use crate::feed::{Caught, caught, feed};
+use crate::feed::{Caught, Door, Feed, caught, feed};
 use crate::{Command, commands};
 
 type Pair = (u64, u64);
@@ -25,7 +24,7 @@ pub fn session(hops: usize) {
     timely::execute_directly(move |worker| {
         let probe = ProbeHandle::new();
         let out = Caught::<(u64, (u64, u64))>::default();
-        let (mut edges, mut asked) = worker.dataflow::<u64, _, _>(|scope| {
+        let (edges, asked) = worker.dataflow::<u64, _, _>(|scope| {
             let (edges, arcs) = scope.new_collection::<Pair, isize>();
             let (asked, pairs) = scope.new_collection::<Pair, isize>();
             let forward = arcs.clone().arrange_by_key();
@@ -45,19 +44,15 @@ pub fn session(hops: usize) {
                 .probe_with(&probe);
             (edges, asked)
         });
+        let (mut edges, mut asked) = (Door::new(edges), Door::new(asked));
         for Command { verb, prefix, number } in commands() {
-            let (changed, other) = match verb.as_str() {
-                "run" => (&mut edges, &mut asked),
-                "query" => (&mut asked, &mut edges),
+            let count = match verb.as_str() {
+                "run" => edges.read(&prefix),
+                "query" => asked.read(&prefix),
+                "both" => edges.read(&format!("{prefix}-edges")) + asked.read(&format!("{prefix}-asked")),
                 _ => panic!("unknown command {verb}"),
             };
-            let new = updates(&prefix, *changed.time());
-            let count = new.len();
-            feed(worker, changed, new, number, &probe, |upper| {
-                other.advance_to(upper);
-                other.flush();
-            })
-            .answer(count, &caught(&out, true));
+            feed(worker, &mut [&mut edges, &mut asked], number, &probe, |_| (), || ()).answer(count, &caught(&out, true));
         }
     });
 }

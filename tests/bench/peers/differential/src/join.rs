@@ -8,7 +8,7 @@ use timely::progress::Antichain;
 
 use crate::checksum::Sum;
 use crate::columns::updates;
-use crate::feed::{Caught, caught, feed};
+use crate::feed::{Caught, Door, Feed, caught, feed};
 use crate::laps::Laps;
 use crate::{Command, commands};
 
@@ -19,7 +19,7 @@ pub fn join() {
     timely::execute_directly(|worker| {
         let probe = ProbeHandle::new();
         let out = Caught::<Pair>::default();
-        let (mut rows, mut keys) = worker.dataflow::<u64, _, _>(|scope| {
+        let (rows, keys) = worker.dataflow::<u64, _, _>(|scope| {
             let (rows, pairs) = scope.new_collection::<Pair, isize>();
             let (keys, asked) = scope.new_collection::<u64, isize>();
             let into = out.clone();
@@ -30,27 +30,14 @@ pub fn join() {
                 .probe_with(&probe);
             (rows, keys)
         });
+        let (mut rows, mut keys) = (Door::new(rows), Door::new(keys));
         for Command { verb, prefix, number } in commands() {
-            let (count, laps) = match verb.as_str() {
-                "run" => {
-                    let new = updates(&prefix, *rows.time());
-                    let other = &mut keys;
-                    (new.len(), feed(worker, &mut rows, new, number, &probe, |upper| {
-                        other.advance_to(upper);
-                        other.flush();
-                    }))
-                }
-                "query" => {
-                    let new = updates(&prefix, *keys.time());
-                    let other = &mut rows;
-                    (new.len(), feed(worker, &mut keys, new, number, &probe, |upper| {
-                        other.advance_to(upper);
-                        other.flush();
-                    }))
-                }
+            let count = match verb.as_str() {
+                "run" => rows.read(&prefix),
+                "query" => keys.read(&prefix),
                 _ => panic!("unknown command {verb}"),
             };
-            laps.answer(count, &caught(&out, true));
+            feed(worker, &mut [&mut rows, &mut keys], number, &probe, |_| (), || ()).answer(count, &caught(&out, true));
         }
     });
 }
@@ -60,26 +47,26 @@ pub fn install() {
     timely::execute_directly(|worker| {
         let probe = ProbeHandle::new();
         let out = Caught::<Pair>::default();
-        let (mut rows, mut trace) = worker.dataflow::<u64, _, _>(|scope| {
+        let (rows, mut trace) = worker.dataflow::<u64, _, _>(|scope| {
             let (rows, pairs) = scope.new_collection::<Pair, isize>();
             let arranged = pairs.arrange_by_key();
             arranged.stream.probe_with(&probe);
             (rows, arranged.trace)
         });
+        let mut rows = Door::new(rows);
         for Command { verb, prefix, number } in commands() {
             if verb == "run" {
-                let new = updates(&prefix, *rows.time());
-                let count = new.len();
-                feed(worker, &mut rows, new, number, &probe, |upper| {
+                let count = rows.read(&prefix);
+                let passed = |upper| {
                     let frontier = Antichain::from_elem(upper);
                     trace.set_logical_compaction(frontier.borrow());
                     trace.set_physical_compaction(frontier.borrow());
-                })
-                .answer(count, &Sum::default());
+                };
+                feed(worker, &mut [&mut rows], number, &probe, passed, || ()).answer(count, &Sum::default());
                 continue;
             }
             assert_eq!(verb, "install");
-            let now = *rows.time();
+            let now = rows.time();
             let new = updates::<u64>(&prefix, now);
             let mut laps = Laps::default();
             for keys in new.chunks(number as usize) {
@@ -121,7 +108,7 @@ pub fn queries(count: usize, shared: bool) {
     timely::execute_directly(move |worker| {
         let probe = ProbeHandle::new();
         let out = Caught::<Pair>::default();
-        let (mut rows, mut asking) = worker.dataflow::<u64, _, _>(|scope| {
+        let (rows, mut asking) = worker.dataflow::<u64, _, _>(|scope| {
             let (rows, pairs) = scope.new_collection::<Pair, isize>();
             let one = shared.then(|| pairs.clone().arrange_by_key());
             let asking = (0..count)
@@ -139,8 +126,9 @@ pub fn queries(count: usize, shared: bool) {
                 .collect::<Vec<_>>();
             (rows, asking)
         });
+        let mut rows = Door::new(rows);
         for Command { verb, prefix, number } in commands() {
-            let now = *rows.time();
+            let now = rows.time();
             if verb == "query" {
                 let new = updates::<u64>(&prefix, now);
                 for (keys, wanted) in asking.iter_mut().zip(new.chunks(number as usize)) {
@@ -150,16 +138,14 @@ pub fn queries(count: usize, shared: bool) {
                 continue;
             }
             assert_eq!(verb, "run");
-            let new = updates(&prefix, now);
-            let fed = new.len();
-            let others = &mut asking;
-            feed(worker, &mut rows, new, number, &probe, |upper| {
-                for keys in others.iter_mut() {
+            let count = rows.read(&prefix);
+            let passed = |upper| {
+                for keys in asking.iter_mut() {
                     keys.advance_to(upper);
                     keys.flush();
                 }
-            })
-            .answer(fed, &caught(&out, true));
+            };
+            feed(worker, &mut [&mut rows], number, &probe, passed, || ()).answer(count, &caught(&out, true));
         }
     });
 }

@@ -8,7 +8,9 @@ mod feed;
 mod graph;
 mod join;
 mod laps;
+mod recursion;
 mod reduce;
+mod tpch;
 
 /// `verb prefix number`; the last two may be absent.
 pub struct Command {
@@ -44,6 +46,15 @@ fn main() {
         "hop1" => graph::session(1),
         "hop2" => graph::session(2),
         "path4" => graph::session(4),
+        "distances" => recursion::session(recursion::distances),
+        "closure" => recursion::session(recursion::closure),
+        "generation" => recursion::session(recursion::generation),
+        "q1" => tpch::session(tpch::q1),
+        "q3" => tpch::session(tpch::q3),
+        "q5" => tpch::session(tpch::q5),
+        "q6" => tpch::session(tpch::q6),
+        "q9" => tpch::session(tpch::q9),
+        "q18" => tpch::session(tpch::q18),
         "shared" => join::queries(10, true),
         "private" => join::queries(10, false),
         _ => {

@@ -5,8 +5,7 @@ use differential_dataflow::operators::{CountTotal, ThresholdTotal};
 use timely::dataflow::ProbeHandle;
 
 use crate::checksum::Words;
-use crate::columns::updates;
-use crate::feed::{Caught, caught, feed};
+use crate::feed::{Caught, Door, Feed, caught, feed};
 use crate::{Command, commands};
 
 type Keys<'scope> = VecCollection<'scope, u64, u64, isize>;
@@ -24,17 +23,16 @@ fn session<D: Words + differential_dataflow::Data>(
     timely::execute_directly(move |worker| {
         let probe = ProbeHandle::new();
         let out = Caught::<D>::default();
-        let mut input = worker.dataflow::<u64, _, _>(|scope| {
+        let mut input = Door::new(worker.dataflow::<u64, _, _>(|scope| {
             let (input, keys) = scope.new_collection::<u64, isize>();
             let into = out.clone();
             operator(keys).inspect_batch(move |_, sent| into.borrow_mut().extend_from_slice(sent)).probe_with(&probe);
             input
-        });
+        }));
         for Command { verb, prefix, number } in commands() {
             assert_eq!(verb, "run");
-            let rows = updates(&prefix, *input.time());
-            let count = rows.len();
-            feed(worker, &mut input, rows, number, &probe, |_| ()).answer(count, &caught(&out, true));
+            let count = input.read(&prefix);
+            feed(worker, &mut [&mut input], number, &probe, |_| (), || ()).answer(count, &caught(&out, true));
         }
     });
 }
