@@ -106,8 +106,7 @@ class Collection:
         over the row as it is then.
         """
         pairs = _ordered(list(zip(left_key, right_key, strict=True)), self.node, other.node)
-        left = self.flow.arrange(self.node, tuple(one for one, _ in pairs))
-        right = self.flow.arrange(other.node, tuple(two for _, two in pairs))
+        left, right = self.flow.to_join(self.node, other.node, pairs)
         both = (*self.schema.columns, *other.schema.columns)
         held = tuple(range(len(both)) if columns is None else columns)
         schema = Schema(tuple(both[c] for c in held))
@@ -168,7 +167,7 @@ class Collection:
         return self.project([ColumnRef(k, c.type) for k, c in zip(positions, columns, strict=True)], names)
 
     def _prepare(self, key: Sequence[int], aggregates: Sequence[Aggregate]) -> tuple[Collection, list[int | None]]:
-        """Key columns ++ the distinct arguments, filters folded in; and each aggregate's argument column."""
+        """Key columns ++ the distinct arguments, filters folded in, a group on one shard; each aggregate's column."""
         exprs: list[Expr] = [ColumnRef(k, self.schema.columns[k].type) for k in key]
         arguments: list[int | None] = []
         for aggregate in aggregates:
@@ -185,7 +184,8 @@ class Collection:
             self.schema.columns[e.index] if isinstance(e, ColumnRef) else Column(f"argument{i}", e.type)
             for i, e in enumerate(exprs)
         ]
-        return self.project(exprs, Schema(tuple(columns))), arguments
+        made = self.project(exprs, Schema(tuple(columns)))
+        return replace(made, node=self.flow.by_key(made.node, tuple(range(len(key))))), arguments
 
     def distinct(self) -> Collection:
         """Each row once, while its multiplicity is above zero; of rows that are equal the least image."""
@@ -213,9 +213,11 @@ class Collection:
     def antijoin(self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]) -> Collection:
         """The rows that `semijoin` leaves out, those with NULL in their key among them (NOT EXISTS)."""
         keys, left, right = self._keys_of(other, left_key, right_key)
-        arranged = self.flow.arrange(self.node, left), self.flow.arrange(keys.node, right)
-        fingerprint = fingerprint_of("antijoin", *(side.fingerprint for side in arranged))
-        schema = Schema(self.schema.columns)
+        arranged = self.flow.to_join(self.node, keys.node, list(zip(left, right, strict=True)))
+        fingerprint, schema = (
+            fingerprint_of("antijoin", *(a.fingerprint for a in arranged)),
+            Schema(self.schema.columns),
+        )
         node = self.flow.intern(fingerprint, lambda: AntijoinNode(fingerprint, *arranged, schema))
         return Collection(self.flow, node, schema)
 
@@ -243,7 +245,8 @@ class Collection:
         columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
         null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
         flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
-        arranged = self.flow.arrange(flagged.node, (*key, len(columns)), tuple(o.column for o in order[:1]))
+        grouped, first = self.flow.by_key(flagged.node, tuple(key)), tuple(o.column for o in order[:1])
+        arranged = self.flow.arrange(grouped, (*key, len(columns)), first)
         spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
         fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
         node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))

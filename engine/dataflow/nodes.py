@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.updates import Updates
+from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.trace import Trace, times_within
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta, concat, errors_at, negated
@@ -59,10 +60,11 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
     `failed`: a multiplicity overflowed here or in an input, and what the node keeps is no longer to be used.
-    `readers`: how many read it; the graph counts them.
+    `readers`: how many read it; the graph counts them. `shard`: where what data decides is agreed upon with others.
     """
 
     label = "node"
+    shard: Shard = ALONE
     failed = False
     readers = 0
     _owes = False
@@ -155,7 +157,7 @@ class Node:
         """
         inputs = [node.changes(lower, upper, memo) for node in self.inputs]
         some = [updates.times for delta in inputs for updates in delta if updates is not None]
-        epochs = np.unique(np.concatenate([np.arange(lower, min(1, upper)), *some]))
+        epochs = self.shard.union(np.concatenate([np.arange(lower, min(1, upper)), *some]))
         parts: list[Delta] = []
         for epoch in epochs.tolist():
             before = self.content(epoch - 1, {}) if epoch else QUIET

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from engine.arrangement import Registry
 from engine.batch.consolidation import netted
@@ -65,6 +66,11 @@ class TableNode(Node):
         if delta.errors is not None:
             self._errors.insert(delta.errors, upper)
         self.delta = merged(delta)
+
+    def look_up(self, keys: pa.RecordBatch, as_of: int) -> Updates | None:
+        """The rows under these keys at the last complete epoch `as_of`; one asked for twice comes twice."""
+        found = self.trace.spine.gather(self.trace.layout.keys(keys), as_of)
+        return found.updates() if len(found) else None
 
     def _changed(self, waiting: Upserts, lower: int) -> Delta:
         make = upsert if self.is_keyed else count_rows
@@ -144,7 +150,7 @@ class ArrangeNode(Node):
 
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The source's errors, which are not asked for again while there are known to be none."""
-        if self._clean is not None and as_of >= self._clean:
+        if self.shard.every(holds=self._clean is not None and as_of >= self._clean):
             return None
         errors = self.source.errors(as_of, memo)
         if errors is None and as_of >= self._stained:
@@ -189,8 +195,8 @@ class _Side:
 
     @property
     def size(self) -> int:
-        """How many updates its trace holds."""
-        return len(self.arranged.trace.spine)
+        """How many updates its trace holds, those of all shards together."""
+        return self.arranged.shard.agree(len(self.arranged.trace.spine), sum)
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
@@ -228,6 +234,11 @@ class JoinNode(Node):
         self._from_left, self._from_right = joined(schema.arrow, self._left.held, self._right.held, residual)
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
+
+    @property
+    def held(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Which columns of the left its rows begin with, and which of the right follow."""
+        return self._left.held, self._right.held
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""
@@ -312,15 +323,27 @@ class ReduceNode(Node):
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [node.trace.read_by(reader) for node in lookups.arranged]
 
+    @property
+    def key(self) -> int:
+        """How many columns its rows begin with that are the group's."""
+        return self._shape.key
+
+    @property
+    def _is_whole_here(self) -> bool:
+        """True if there is no key, and the one group's row is this shard's."""
+        return self._shape.key == 0 and self.shard.holds_the_whole
+
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on."""
-        return lower == 0 and self._shape.key == 0
+        return lower == 0 and self._is_whole_here
 
     def run(self, lower: int, upper: int) -> Delta:
         """The corrections of the groups that change."""
         source = self._source.delta
         distinct = [node.delta.rows for node in self._distinct]
-        kept, delta = reduce_changes(self._shape, self._state, source.rows, distinct, lower, initial=lower == 0)
+        kept, delta = reduce_changes(
+            self._shape, self._state, source.rows, distinct, lower, initial=self.is_eager(lower)
+        )
         if kept is not None:
             self._trace.insert(kept, upper)
         return merged(delta, source)
@@ -343,7 +366,8 @@ class ReduceNode(Node):
             rows = self._source.content(as_of, memo).rows
             distinct = [node.content(as_of, memo).rows for node in self._distinct]
             nothing = self._state._replace(kept=None)
-            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=True)
+            initial = self._is_whole_here
+            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=initial)
             self._trace.fill(kept, frontier)
 
     def traces(self) -> Sequence[Trace]:

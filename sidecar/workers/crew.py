@@ -1,0 +1,122 @@
+"""The processes of the workers: started, watched, and ended together.
+
+Always: processes are spawned, never forked; each has a socket to each other and one to the driver; a worker ends by
+itself when the driver's process is gone; after `close` none is left. Called by the driver.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from engine.errors import HeadraceError
+from engine.kernels import warm
+from sidecar.workers.channel import Channel
+from sidecar.workers.serving import Build, serve
+
+ENDING_SECONDS = 5.0
+"""How long a worker that was told to end may take before it is killed."""
+
+_HZ = os.sysconf("SC_CLK_TCK")
+
+
+class WorkerLost(HeadraceError):
+    """A worker died or stands still, so that the whole dataflow is to be built anew."""
+
+    code = "worker"
+
+
+class Crew:
+    """`count` workers; `channels`: the driver's ends, by shard."""
+
+    def __init__(self, count: int, build: Build) -> None:
+        context = multiprocessing.get_context("spawn")
+        pairs = {(i, k): context.Pipe() for i in range(count) for k in range(i + 1, count)}
+        drivers = [context.Pipe() for _ in range(count)]
+        self.processes: list[BaseProcess] = []
+        self.channels: list[Channel] = []
+        try:
+            for i in range(count):
+                ends = {k: pairs[min(i, k), max(i, k)][int(i > k)] for k in range(count) if k != i}
+                arguments = (i, drivers[i][1], ends, build)
+                process = context.Process(target=_main, args=arguments, name=f"headrace-worker-{i}", daemon=True)
+                process.start()
+                self.processes.append(process)
+            self.channels = [Channel(_socket(here), i) for i, (here, _) in enumerate(drivers)]
+        finally:
+            for one, other in (*pairs.values(), *drivers):
+                one.close()
+                other.close()
+            if len(self.channels) < count:
+                self.close()
+
+    def died(self) -> Sequence[int]:
+        """The shards whose process has ended."""
+        return [k for k, process in enumerate(self.processes) if process.exitcode is not None]
+
+    def lost(self, shard: int, what: str, *, seconds: float | None = None) -> WorkerLost:
+        """The error that names a worker."""
+        process = self.processes[shard]
+        code = process.exitcode
+        how = signal.Signals(-code).name if code is not None and code < 0 else code
+        hint = "all workers were stopped; start anew from the last checkpoint"
+        return WorkerLost(what, shard=shard, pid=process.pid, exit=how, seconds=seconds, hint=hint)
+
+    def cpu_seconds(self, shard: int) -> float | None:
+        """Processor time that a worker has used; None where the system does not tell, or it is stopped."""
+        try:
+            fields = Path(f"/proc/{self.processes[shard].pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "TtZX" else (int(fields[11]) + int(fields[12])) / _HZ
+
+    def wait_for_death(self, seconds: float) -> None:
+        """Until one has ended, or for so long."""
+        wait([process.sentinel for process in self.processes], seconds)
+
+    def close(self) -> None:
+        """End all: those that do not by themselves, now that their channels are closed, are killed."""
+        for channel in self.channels:
+            channel.close()
+        for process in self.processes:
+            process.join(ENDING_SECONDS)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+
+    def kill(self) -> None:
+        """End all at once."""
+        for process in self.processes:
+            process.kill()
+        self.close()
+
+
+def _socket(end: Connection) -> socket.socket:
+    """The same end, as a socket."""
+    return socket.socket(fileno=os.dup(end.fileno()))
+
+
+def _main(index: int, driver: Connection, ends: dict[int, Connection], build: Build) -> None:
+    """A worker's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the driver says when it is over
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    warm()
+    channels = {k: Channel(_socket(end), k) for k, end in ends.items()}
+    here = Channel(_socket(driver), -1)
+    for end in (driver, *ends.values()):
+        end.close()
+    serve(here, channels, index, build)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
