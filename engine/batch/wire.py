@@ -24,6 +24,18 @@ NOTHING: Message = ()
 _EMPTY = memoryview(b"")
 
 
+def compact(updates: Updates) -> Updates:
+    """The same updates, which are some; a lane of one value takes no memory and is known by its stride of 0."""
+    times, diffs = (_short(lane) for lane in (updates.times, updates.diffs))
+    if times is updates.times and diffs is updates.diffs:
+        return updates
+    made = Updates(updates.rows, times, diffs)
+    made.__dict__.update(
+        {name: updates.__dict__[name] for name in ("struct", "identities") if name in updates.__dict__}
+    )
+    return made
+
+
 def sent(updates: Updates | None) -> Message:
     """The buffers of `updates`; none at all where there are none."""
     if updates is None or not len(updates):
@@ -31,16 +43,29 @@ def sent(updates: Updates | None) -> Message:
     rows = updates.rows
     if any(column.offset for column in rows.columns):
         rows = rows.take(indices(np.arange(rows.num_rows)))
-    time, diff = (_constant(lane) for lane in (updates.times, updates.diffs))
+    lanes = [_short(lane) for lane in (updates.times, updates.diffs)]
+    time, diff = (None if lane.strides[0] else int(lane[0]) for lane in lanes)
     nulls = [column.null_count for column in rows.columns]
     head = np.array([len(updates), time is None, time or 0, diff is None, diff or 0, *nulls], np.int64)
     out: list[Any] = [head]
-    out += [np.ascontiguousarray(lane) for lane, one in ((updates.times, time), (updates.diffs, diff)) if one is None]
+    out += [np.ascontiguousarray(lane) for lane in lanes if lane.strides[0]]
     for column, missing in zip(rows.columns, nulls, strict=True):
-        validity, *others = column.buffers()
-        out += [validity] if missing else []
-        out += [_EMPTY if other is None else other for other in others]
+        out += _buffers(column, missing > 0)
     return out
+
+
+def _buffers(column: pa.Array, has_nulls: bool) -> list[Any]:
+    """What of a column's buffers its values take up; the column begins where they do."""
+    validity, values, *data = column.buffers()
+    size, arrow = len(column), column.type
+    bits = (size + 7) >> 3
+    out = [validity.slice(0, bits)] if has_nulls else []
+    if not data:
+        return [*out, values.slice(0, bits if pa.types.is_boolean(arrow) else size * arrow.byte_width)]
+    large = pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow)
+    offsets = np.frombuffer(values, np.int64 if large else np.int32, size + 1)
+    end = int(offsets[-1])
+    return [*out, offsets, data[0].slice(0, end) if end else _EMPTY]
 
 
 def received(message: Message, schema: pa.Schema) -> Updates | None:
@@ -66,10 +91,11 @@ def _varies(arrow: pa.DataType) -> bool:
     return bool(large or pa.types.is_string(arrow) or pa.types.is_binary(arrow))
 
 
-def _constant(lane: Int64s) -> int | None:
-    """The value of a lane that has one alone."""
-    one = lane.strides[0] == 0 or (lane[-1] == lane[0] and bool((lane == lane[0]).all()))
-    return int(lane[0]) if one else None
+def _short(lane: Int64s) -> Int64s:
+    """A lane that has one value alone as one of stride 0."""
+    if lane.strides[0] == 0 or lane[-1] != lane[0] or not bool((lane == lane[0]).all()):
+        return lane
+    return stretched(lane[:1].copy(), len(lane))
 
 
 def _lane(buffer: Any | None, value: int, size: int) -> Int64s:

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.batch.layout import layout_of
-from engine.batch.payload import Assembly
+from engine.batch.layout import layout_of, stretched
+from engine.batch.payload import take_rows
 from engine.batch.shards import shard_positions
 from engine.batch.updates import Int64s, Updates
-from engine.batch.wire import NOTHING, Message, received, sent
+from engine.batch.wire import NOTHING, compact, received, sent
 from engine.dataflow.exchange import Shard
 from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, Memo, NegateNode, Node, ProjectNode, merged
 from engine.dataflow.stateful import ArrangeNode, JoinNode, ReduceNode, TableNode
 from engine.dataflow.top import TopNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import Delta
+from engine.operators.delta import Delta, concat_rows
 from engine.operators.expressions.ir import ColumnRef
 
 Columns = tuple[int, ...]
@@ -37,9 +37,7 @@ class MovingNode(Node):
         self.source = source
         self.shard = shard
         self._about = int(fingerprint[:15], 16)
-        arrow = source.schema.arrow
-        self._arrow = arrow
-        self._assembly = Assembly.of(arrow, range(len(arrow)))
+        self._arrow = source.schema.arrow
 
     def step(self, lower: int, upper: int) -> None:
         """Exchange the delta of the step; a source that failed anywhere fails it everywhere, and the source says so."""
@@ -69,51 +67,45 @@ class MovingNode(Node):
 
     def _moved(self, updates: Updates | None, *, failed: bool = False) -> tuple[Updates | None, bool]:
         """The rows that belong here after all shards have sent theirs, and whether one of them failed."""
-        rows = updates if updates is not None and len(updates) else None
+        rows = compact(updates) if updates is not None and len(updates) else None
         parts = [None] * self.shard.count if rows is None else self._parts(rows)
-        messages = [self._message(rows, part, k) for k, part in enumerate(parts)]
+        own = self.shard.index
+        messages = [NOTHING if k == own else sent(_picked(rows, part)) for k, part in enumerate(parts)]
         found, lost = self.shard.exchange(self._about, messages, marked=failed)
-        return (None, True) if lost else (self._gathered(rows, parts[self.shard.index], found), False)
+        if lost:
+            return None, True
+        pieces = [received(message, self._arrow) for message in found]
+        pieces[own] = _picked(rows, parts[own])
+        return _joined([piece for piece in pieces if piece is not None]), False
 
     def _parts(self, updates: Updates) -> Sequence[Int64s | None]:
         """For each shard the positions of its rows; None for all of them."""
         raise NotImplementedError
 
-    def _message(self, rows: Updates | None, positions: Int64s | None, shard: int) -> Message:
-        if rows is None or shard == self.shard.index:
-            return NOTHING
-        if positions is None:
-            return sent(rows)
-        if not len(positions):
-            return NOTHING
-        lanes = np.zeros((2, 1, len(positions)), np.int64)
-        lanes[1] = positions
-        taken = self._assembly.rows(np.array([rows.struct.address]), lanes[0], lanes[1])
-        return sent(Updates(taken, rows.times[positions], rows.diffs[positions]))
 
-    def _gathered(self, own: Updates | None, kept: Int64s | None, found: Sequence[Message]) -> Updates | None:
-        """The own rows at `kept` and what was received, by shard."""
-        others = [received(message, self._arrow) for message in found]
-        others[self.shard.index] = own
-        some: list[tuple[Updates, Int64s]] = []
-        for k, part in enumerate(others):
-            if part is not None:
-                positions = np.arange(len(part)) if kept is None or k != self.shard.index else kept
-                some += [(part, positions)] if len(positions) else []
-        if not some:
-            return None
-        if len(some) == 1 and len(some[0][0]) == len(some[0][1]):
-            return some[0][0]
-        sizes = [len(positions) for _, positions in some]
-        lanes = np.empty((2, 1, sum(sizes)), np.int64)
-        lanes[0, 0] = np.repeat(np.arange(len(some)), sizes)
-        np.concatenate([positions for _, positions in some], out=lanes[1, 0])
-        structs = np.array([part.struct.address for part, _ in some])
-        return Updates(
-            self._assembly.rows(structs, lanes[0], lanes[1]),
-            np.concatenate([part.times[positions] for part, positions in some]),
-            np.concatenate([part.diffs[positions] for part, positions in some]),
-        )
+def _picked(rows: Updates | None, positions: Int64s | None) -> Updates | None:
+    """The rows at `positions`, or all; None if that is none."""
+    if rows is None or positions is None:
+        return rows
+    size = len(positions)
+    if not size:
+        return None
+    times, diffs = (
+        stretched(lane[:1], size) if lane.strides[0] == 0 else lane[positions] for lane in (rows.times, rows.diffs)
+    )
+    return Updates(take_rows(rows.rows, positions), times, diffs)
+
+
+def _joined(pieces: Sequence[Updates]) -> Updates | None:
+    """One after the other; a lane of one value stays so."""
+    if len(pieces) < 2:
+        return pieces[0] if pieces else None
+    rows = concat_rows([piece.rows for piece in pieces])
+    lanes = []
+    for some in ([piece.times for piece in pieces], [piece.diffs for piece in pieces]):
+        one = all(lane.strides[0] == 0 and lane[0] == some[0][0] for lane in some)
+        lanes.append(stretched(some[0][:1], rows.num_rows) if one else np.concatenate(some))
+    return Updates(rows, *lanes)
 
 
 class ExchangeNode(MovingNode):

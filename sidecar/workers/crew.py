@@ -11,10 +11,11 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from engine.errors import HeadraceError
 from engine.kernels import warm
@@ -23,6 +24,9 @@ from sidecar.workers.serving import Build, serve
 
 ENDING_SECONDS = 5.0
 """How long a worker that was told to end may take before it is killed."""
+
+Work = Callable[[Channel, Mapping[int, Channel], int, Any], None]
+"""What a worker does: see `serving.serve`."""
 
 _HZ = os.sysconf("SC_CLK_TCK")
 
@@ -34,9 +38,9 @@ class WorkerLost(HeadraceError):
 
 
 class Crew:
-    """`count` workers; `channels`: the driver's ends, by shard."""
+    """`count` workers, each of which does `work`; `channels`: the driver's ends, by shard."""
 
-    def __init__(self, count: int, build: Build) -> None:
+    def __init__(self, count: int, build: Build, work: Work = serve) -> None:
         context = multiprocessing.get_context("spawn")
         pairs = {(i, k): context.Pipe() for i in range(count) for k in range(i + 1, count)}
         drivers = [context.Pipe() for _ in range(count)]
@@ -45,7 +49,7 @@ class Crew:
         try:
             for i in range(count):
                 ends = {k: pairs[min(i, k), max(i, k)][int(i > k)] for k in range(count) if k != i}
-                arguments = (i, drivers[i][1], ends, build)
+                arguments = (i, drivers[i][1], ends, build, work)
                 process = context.Process(target=_main, args=arguments, name=f"headrace-worker-{i}", daemon=True)
                 process.start()
                 self.processes.append(process)
@@ -103,7 +107,7 @@ def _socket(end: Connection) -> socket.socket:
     return socket.socket(fileno=os.dup(end.fileno()))
 
 
-def _main(index: int, driver: Connection, ends: dict[int, Connection], build: Build) -> None:
+def _main(index: int, driver: Connection, ends: dict[int, Connection], build: Build, work: Work) -> None:
     """A worker's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the driver says when it is over
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -112,7 +116,7 @@ def _main(index: int, driver: Connection, ends: dict[int, Connection], build: Bu
     here = Channel(_socket(driver), -1)
     for end in (driver, *ends.values()):
         end.close()
-    serve(here, channels, index, build)
+    work(here, channels, index, build)
 
 
 def _end_with_parent() -> None:

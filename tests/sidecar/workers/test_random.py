@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.dataflow import test_extremes, test_partners, test_random, test_top
+from tests.engine.dataflow import test_partners, test_random, test_top
 from tests.engine.dataflow.pairs import Shape, World, cuts_of
 from tests.engine.dataflow.test_determinism import as_bytes
 from tests.sidecar.workers.worlds import Shared
