@@ -17,6 +17,6 @@ from engine.kernels.partition import partition
 
 def shard_positions(hashes: UInt64s, count: int) -> Sequence[Int64s]:
     """For each of `count` shards the positions of the rows that belong to it, ascending. `hashes`: of their keys."""
-    positions, ends = np.empty(len(hashes), np.int64), np.empty(count, np.int64)
+    positions, ends = np.empty(len(hashes) + 1, np.int64), np.empty(count, np.int64)
     partition(hashes, positions, ends)
-    return np.split(positions, ends[:-1])
+    return np.split(positions[:-1], ends[:-1])

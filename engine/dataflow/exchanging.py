@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from engine.batch.layout import layout_of, stretched
-from engine.batch.payload import take_rows
+from engine.batch.payload import indices, take_rows, without_columns
 from engine.batch.shards import shard_positions
 from engine.batch.updates import Int64s, Updates
 from engine.batch.wire import NOTHING, compact, received, sent
@@ -21,10 +22,12 @@ from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, Memo, Ne
 from engine.dataflow.stateful import ArrangeNode, JoinNode, ReduceNode, TableNode
 from engine.dataflow.top import TopNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import Delta, concat_rows
+from engine.operators.delta import Delta
 from engine.operators.expressions.ir import ColumnRef
 
 Columns = tuple[int, ...]
+Piece = tuple[Updates | None, Int64s | None]
+"""Some updates and the positions that are meant; None for all."""
 
 
 class MovingNode(Node):
@@ -74,9 +77,9 @@ class MovingNode(Node):
         found, lost = self.shard.exchange(self._about, messages, marked=failed)
         if lost:
             return None, True
-        pieces = [received(message, self._arrow) for message in found]
-        pieces[own] = _picked(rows, parts[own])
-        return _joined([piece for piece in pieces if piece is not None]), False
+        pieces: list[Piece] = [(received(message, self._arrow), None) for message in found]
+        pieces[own] = rows, parts[own]
+        return _joined([(some, at) for some, at in pieces if some is not None and (at is None or len(at))]), False
 
     def _parts(self, updates: Updates) -> Sequence[Int64s | None]:
         """For each shard the positions of its rows; None for all of them."""
@@ -96,16 +99,43 @@ def _picked(rows: Updates | None, positions: Int64s | None) -> Updates | None:
     return Updates(take_rows(rows.rows, positions), times, diffs)
 
 
-def _joined(pieces: Sequence[Updates]) -> Updates | None:
+def _joined(pieces: Sequence[tuple[Updates, Int64s | None]]) -> Updates | None:
     """One after the other; a lane of one value stays so."""
     if len(pieces) < 2:
-        return pieces[0] if pieces else None
-    rows = concat_rows([piece.rows for piece in pieces])
+        return _picked(*pieces[0]) if pieces else None
+    sizes = [len(some) if at is None else len(at) for some, at in pieces]
     lanes = []
-    for some in ([piece.times for piece in pieces], [piece.diffs for piece in pieces]):
-        one = all(lane.strides[0] == 0 and lane[0] == some[0][0] for lane in some)
-        lanes.append(stretched(some[0][:1], rows.num_rows) if one else np.concatenate(some))
-    return Updates(rows, *lanes)
+    for lane in ("times", "diffs"):
+        parts = [getattr(some, lane) for some, _ in pieces]
+        if all(part.strides[0] == 0 and part[0] == parts[0][0] for part in parts):
+            lanes.append(stretched(parts[0][:1], sum(sizes)))
+        else:
+            lanes.append(np.concatenate([p if at is None else p[at] for p, (_, at) in zip(parts, pieces, strict=True)]))
+    schema = pieces[0][0].rows.schema
+    if not len(schema):
+        return Updates(without_columns(schema, sum(sizes)), *lanes)
+    columns = [
+        _column([(some.rows.column(c), at) for some, at in pieces], field.type, sizes) for c, field in enumerate(schema)
+    ]
+    return Updates(pa.RecordBatch.from_arrays(columns, schema=schema), *lanes)
+
+
+def _column(parts: Sequence[tuple[pa.Array, Int64s | None]], arrow: pa.DataType, sizes: Sequence[int]) -> pa.Array:
+    """Values one after the other, each copied once where they are words."""
+    if _is_word(arrow) and not any(part.null_count for part, _ in parts):
+        out = np.empty(sum(sizes), np.int64)
+        for (part, at), size, end in zip(parts, sizes, np.cumsum(sizes).tolist(), strict=True):
+            words = np.frombuffer(part.buffers()[1], np.int64, len(part), part.offset * 8)
+            if at is None:
+                out[end - size : end] = words
+            else:
+                np.take(words, at, out=out[end - size : end], mode="clip")
+        return pa.Array.from_buffers(arrow, len(out), [None, pa.py_buffer(out)], 0)
+    return pa.concat_arrays([part if at is None else part.take(indices(at)) for part, at in parts])
+
+
+def _is_word(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(arrow) and not pa.types.is_boolean(arrow) and arrow.bit_width == 64)
 
 
 class ExchangeNode(MovingNode):

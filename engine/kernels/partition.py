@@ -17,6 +17,9 @@ _SHIFT = np.uint64(16)
 _BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
+FEW = 4
+"""Up to so many shards, passes are cheaper than counts."""
+
 
 @helper
 def _shard(word, count):
@@ -25,8 +28,20 @@ def _shard(word, count):
 
 @kernel(types.void(U64, I64_NEW, I64_NEW))
 def partition(hashes, positions, ends):
-    """Fill `positions` with all rows, shard by shard, and `ends` (one a shard) with where each shard's part ends."""
+    """Fill `positions` with all rows, shard by shard, and `ends` (one a shard) with where each shard's part ends.
+
+    `positions` has one entry more than there are rows, which means nothing.
+    """
     count = np.uint64(len(ends))
+    if len(ends) <= FEW:
+        # A pass a shard, without a branch: each row is written, and stays if it is the shard's.
+        at = 0
+        for shard in range(len(ends)):
+            for row in range(len(hashes)):
+                positions[at] = row
+                at += _shard(hashes[row], count) == shard
+            ends[shard] = at
+        return
     for shard in range(len(ends)):
         ends[shard] = 0
     for row in range(len(hashes)):
