@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -61,10 +62,6 @@ class Crew:
             if len(self.channels) < count:
                 self.close()
 
-    def died(self) -> Sequence[int]:
-        """The shards whose process has ended."""
-        return [k for k, process in enumerate(self.processes) if process.exitcode is not None]
-
     def lost(self, shard: int, what: str, *, seconds: float | None = None) -> WorkerLost:
         """The error that names a worker."""
         process = self.processes[shard]
@@ -81,9 +78,19 @@ class Crew:
             return None
         return None if fields[0] in "TtZX" else (int(fields[11]) + int(fields[12])) / _HZ
 
-    def wait_for_death(self, seconds: float) -> None:
-        """Until one has ended, or for so long."""
-        wait([process.sentinel for process in self.processes], seconds)
+    def died_first(self, seconds: float) -> int | None:
+        """The shard whose process ended otherwise than by itself, for which it waits so long; None for none."""
+        until = time.monotonic() + seconds
+        running = list(range(len(self.processes)))
+        while running:
+            wait([self.processes[k].sentinel for k in running], max(until - time.monotonic(), 0))
+            for k in running:
+                if self.processes[k].exitcode:
+                    return k
+            running = [k for k in running if self.processes[k].exitcode is None]
+            if time.monotonic() >= until:
+                break
+        return None
 
     def close(self) -> None:
         """End all: those that do not by themselves, now that their channels are closed, are killed."""

@@ -18,6 +18,7 @@ from engine.batch.layout import layout_of
 from engine.batch.updates import Updates, Upserts
 from engine.batch.wire import Message, received, sent
 from engine.dataflow.collection import canonical
+from engine.dataflow.exchange import ShardFailed
 from engine.dataflow.intake import Intake
 from engine.dataflow.nodes import OVERFLOWED, overflowed
 from engine.errors import HeadraceError, InvariantBroken
@@ -34,8 +35,11 @@ from sidecar.workers.watch import Watch
 STILL_SECONDS = 30.0
 """A worker that neither answers nor waits for another nor uses the processor for so long is given up."""
 
-NAMING_SECONDS = 2.0
+NAMING_SECONDS = 5.0
 """How long the driver waits, once a channel is closed, to learn which process ended."""
+
+CONSEQUENCES = (ChannelClosed.code, ShardFailed.code)
+"""Of the errors that a worker tells, those that another's end or failure brought about."""
 
 Sides = tuple[Updates, Updates]
 Replies = Sequence[tuple[dict[str, Any], list[Message]]]
@@ -215,11 +219,10 @@ class Workers:
 
     def _give_up(self, why: HeadraceError) -> NoReturn:
         """Stop all, and say which worker it was that ended first, where one did."""
-        if not isinstance(why, WorkerLost):
-            self._crew.wait_for_death(NAMING_SECONDS)
-            killed = [k for k in self._crew.died() if self._crew.processes[k].exitcode]
-            if killed:
-                self._lost = self._crew.lost(killed[0], "a worker died")
+        if why.code in CONSEQUENCES and not isinstance(why, WorkerLost):
+            died = self._crew.died_first(NAMING_SECONDS)
+            if died is not None:
+                self._lost = self._crew.lost(died, "a worker died")
         self._lost = self._lost or why
         self._crew.kill()
         raise self._lost from why

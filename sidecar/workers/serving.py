@@ -101,9 +101,9 @@ def serve(driver: Channel, others: Mapping[int, Channel], index: int, build: Bui
             if answer is not None:
                 _tell(driver, answer)
     except ChannelClosed as error:
-        _say_why(driver, error)
-    except HeadraceError as error:
-        _say_why(driver, error)
+        _say_why(driver, error.as_json())
+    except BaseException as error:
+        _say_why(driver, _told(error))
         raise
     finally:
         for channel in channels:
@@ -115,9 +115,15 @@ def _tell(driver: Channel, answer: Answer) -> None:
     moved([driver], lambda: False, lambda: None)
 
 
-def _say_why(driver: Channel, error: HeadraceError) -> None:
+def _told(error: BaseException) -> Mapping[str, object]:
+    if isinstance(error, HeadraceError):
+        return error.as_json()
+    return {"code": "internal", "what": f"{type(error).__name__}: {error}", "where": {}, "hint": ""}
+
+
+def _say_why(driver: Channel, error: Mapping[str, object]) -> None:
     """The driver may be gone itself."""
     try:
-        _tell(driver, ({"error": error.as_json()}, []))
+        _tell(driver, ({"error": error}, []))
     except ChannelClosed:
         return

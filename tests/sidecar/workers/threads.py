@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Sequence
 
 from sidecar.workers.channel import Channel
 from sidecar.workers.crew import Crew, WorkerLost
@@ -34,18 +33,16 @@ class Threads(Crew):
         except BaseException as error:
             self._raised.append(error)
 
-    def died(self) -> Sequence[int]:
-        return []
-
     def lost(self, shard: int, what: str, *, seconds: float | None = None) -> WorkerLost:
         return WorkerLost(what, shard=shard, seconds=seconds)
 
     def cpu_seconds(self, shard: int) -> float | None:
         return time.process_time()
 
-    def wait_for_death(self, seconds: float) -> None:
+    def died_first(self, seconds: float) -> int | None:
         for thread in self._threads:
             thread.join(seconds)
+        return None
 
     def close(self) -> None:
         for channel in self.channels:
