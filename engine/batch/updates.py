@@ -41,9 +41,9 @@ class Updates:
     def __len__(self) -> int:
         return len(self.times)
 
-    def at(self, times: Int64s) -> Updates:
-        """The same updates at other times."""
-        made = Updates(self.struct, times, self.diffs)
+    def at(self, times: Int64s, diffs: Int64s | None = None) -> Updates:
+        """The same rows at other times, or with other diffs too."""
+        made = Updates(self.struct, times, self.diffs if diffs is None else diffs)
         made._identities = self.identities
         return made
 

@@ -1,9 +1,10 @@
 """The dataflow's face: tables, collections, outputs, steps."""
 
-from engine.dataflow.collection import Collection, Output
+from engine.dataflow.collection import Collection
 from engine.dataflow.flow import Dataflow
 from engine.dataflow.loop import Loop, NotInLoops
 from engine.dataflow.nodes import OVERFLOWED
+from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
 from engine.operators.top import Order
 

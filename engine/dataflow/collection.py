@@ -1,4 +1,4 @@
-"""Collections: plans as values, and the outputs through which a view leaves.
+"""Collections: plans as values, built of one another and shared where they are equal.
 
 Always: a collection is a pair (rows, errors), both retractable; building the same plan twice gives the same nodes;
 renaming columns makes no node. Called by `views.render` and the sidecar.
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
-from engine.batch.consolidation import consolidate
-from engine.batch.layout import Layout, layout_of
-from engine.batch.payload import conformed
+from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.graph import Graph
@@ -30,12 +27,13 @@ from engine.dataflow.nodes import (
     fingerprint_of,
     overflowed,
 )
+from engine.dataflow.output import Output, canonical
 from engine.dataflow.reduce import Lookups, ReduceNode
 from engine.dataflow.stateful import TableNode
 from engine.dataflow.top import TopNode
 from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
-from engine.operators.delta import ERRORS, Delta, concat
+from engine.operators.delta import Delta
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.shape import Shape
 from engine.operators.top import MOST_ROWS, Order, Top
@@ -108,8 +106,7 @@ class Collection:
         over the row as it is then.
         """
         pairs = _ordered(list(zip(left_key, right_key, strict=True)), self.node, other.node)
-        left = self.flow.arrange(self.node, tuple(one for one, _ in pairs))
-        right = self.flow.arrange(other.node, tuple(two for _, two in pairs))
+        left, right = self.flow.to_join(self.node, other.node, pairs)
         both = (*self.schema.columns, *other.schema.columns)
         held = tuple(range(len(both)) if columns is None else columns)
         schema = Schema(tuple(both[c] for c in held))
@@ -169,7 +166,7 @@ class Collection:
         return self.project([ColumnRef(k, c.type) for k, c in zip(positions, columns, strict=True)], names)
 
     def _prepare(self, key: Sequence[int], aggregates: Sequence[Aggregate]) -> tuple[Collection, list[int | None]]:
-        """Key columns ++ the distinct arguments, filters folded in; and each aggregate's argument column."""
+        """Key columns ++ the distinct arguments, filters folded in, a group on one shard; each aggregate's column."""
         exprs: list[Expr] = [ColumnRef(k, self.schema.columns[k].type) for k in key]
         arguments: list[int | None] = []
         for aggregate in aggregates:
@@ -185,7 +182,8 @@ class Collection:
             self.schema.columns[e.index] if isinstance(e, ColumnRef) else Column(f"argument{i}", e.type)
             for i, e in enumerate(exprs)
         ]
-        return self.project(exprs, Schema(tuple(columns))), arguments
+        made = self.project(exprs, Schema(tuple(columns)))
+        return replace(made, node=self.flow.by_key(made.node, tuple(range(len(key))))), arguments
 
     def distinct(self) -> Collection:
         """Each row once, while its multiplicity is above zero; of rows that are equal the least image."""
@@ -213,9 +211,11 @@ class Collection:
     def antijoin(self, other: Collection, left_key: Sequence[int], right_key: Sequence[int]) -> Collection:
         """The rows that `semijoin` leaves out, those with NULL in their key among them (NOT EXISTS)."""
         keys, left, right = self._keys_of(other, left_key, right_key)
-        arranged = self.flow.arrange(self.node, left), self.flow.arrange(keys.node, right)
-        fingerprint = fingerprint_of("antijoin", *(side.fingerprint for side in arranged))
-        schema = Schema(self.schema.columns)
+        arranged = self.flow.to_join(self.node, keys.node, list(zip(left, right, strict=True)))
+        fingerprint, schema = (
+            fingerprint_of("antijoin", *(a.fingerprint for a in arranged)),
+            Schema(self.schema.columns),
+        )
         node = self.flow.intern(fingerprint, lambda: AntijoinNode(fingerprint, *arranged, schema))
         return Collection(self.flow, node, schema)
 
@@ -243,7 +243,8 @@ class Collection:
         columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
         null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
         flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
-        arranged = self.flow.arrange(flagged.node, (*key, len(columns)), tuple(o.column for o in order[:1]))
+        grouped, first = self.flow.by_key(flagged.node, tuple(key)), tuple(o.column for o in order[:1])
+        arranged = self.flow.arrange(grouped, (*key, len(columns)), first)
         spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
         fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
         node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))
@@ -300,61 +301,6 @@ class Collection:
     def output(self, name: str) -> Output:
         """The door through which this collection's changes leave."""
         return self.flow.add_output(Output(name, self))  # type: ignore[attr-defined, no-any-return]
-
-
-class Output:
-    """What a collection emitted and nobody took yet. Single writer: the dataflow; single reader: its owner."""
-
-    def __init__(self, name: str, collection: Collection) -> None:
-        self.name = name
-        self.collection = collection
-        self._layout = layout_of(collection.schema, ())
-        self._pending: list[Delta] = []
-        self._failed = False
-
-    @property
-    def schema(self) -> Schema:
-        """The rows' columns."""
-        return self.collection.schema
-
-    def receive(self, delta: Delta) -> None:
-        """Called by the dataflow at the end of a step."""
-        self._pending.append(delta)
-
-    def take(self) -> tuple[Updates, Updates]:
-        """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows.
-
-        After a multiplicity that does not fit, which is an error that stays, there are no rows any more.
-        """
-        pending, self._pending = self._pending, []
-        rows = None if self._failed else concat([d.rows for d in pending])
-        errors = concat([d.errors for d in pending])
-        try:
-            return canonical(Delta(rows, errors), self._layout)
-        except DiffOverflow:
-            self._failed = True
-            last = max(int(u.times.max()) for u in (rows, errors) if u is not None)
-            return canonical(Delta(None, overflowed(last)), self._layout)
-
-    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
-        """The collection at `as_of`."""
-        return self.collection.snapshot(as_of)
-
-
-_ERRORS = layout_of(ERRORS, ())
-
-
-def canonical(delta: Delta, layout: Layout) -> tuple[Updates, Updates]:
-    """Both sides consolidated, the rows under the names of `layout`."""
-    return _canonical(delta.rows, layout), _canonical(delta.errors, _ERRORS)
-
-
-def _canonical(updates: Updates | None, layout: Layout) -> Updates:
-    if updates is None:
-        none = np.empty(0, np.int64)
-        return Updates(layout.schema.empty(), none, none)
-    found = consolidate(updates, layout.image_plan)
-    return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
 
 
 def _source_of(node: Node, columns: Sequence[int]) -> tuple[Node, list[int]]:

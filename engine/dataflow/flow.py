@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from engine.arrangement import Arranged
 from engine.batch.batch import Batch, DiffOverflow
-from engine.batch.updates import Upserts
-from engine.dataflow.collection import Collection, Output
+from engine.batch.updates import Updates, Upserts
+from engine.dataflow.collection import Collection
+from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.loop import MOST, Loop
 from engine.dataflow.nodes import fingerprint_of
+from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
 from engine.dataflow.stateful import TableNode
 from engine.errors import InvariantBroken
@@ -28,10 +30,10 @@ from engine.schema import Schema
 
 
 class Dataflow(Graph):
-    """A dataflow at depth 0; its loops are nodes. Single writer: the loop that owns it."""
+    """A dataflow at depth 0, whose loops are nodes, or one shard of it. Single writer: the loop that owns it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, shard: Shard = ALONE) -> None:
+        super().__init__(shard)
         self._tables: dict[str, TableNode] = {}
         self._outputs: dict[Output, None] = {}
 
@@ -67,6 +69,14 @@ class Dataflow(Graph):
         texts, diffs = pa.array(list(errors), MESSAGE), np.array(list(errors.values()), np.int64)
         self._tables[table].push_errors(errors_at(texts, np.full(len(diffs), epoch, np.int64), diffs))
 
+    def schema_of(self, table: str) -> Schema:
+        """The columns of a table. Raises KeyError for no table."""
+        return self._tables[table].schema
+
+    def look_up(self, table: str, keys: pa.RecordBatch) -> Updates | None:
+        """The rows that stand under the keys of `keys`, which are rows of the table: only their keys are read."""
+        return self._tables[table].look_up(keys, self.frontier - 1)
+
     def step(self, upper: int) -> None:
         """Take every change of the epochs before `upper` through all nodes, once each; then they are complete."""
         lower = self.frontier
@@ -76,8 +86,9 @@ class Dataflow(Graph):
             return
         self.hydrate()
         self.forget_restored()
-        for node in self._known.values():
-            node.step(lower, upper)
+        with self.shard.together():
+            for node in self._known.values():
+                node.step(lower, upper)
         self.frontier = upper
         for output in self._outputs:
             delta = output.collection.node.delta
@@ -98,6 +109,8 @@ class Dataflow(Graph):
         since = min(epoch, self.frontier - 1)
         for node in self._known.values():
             for trace in node.traces():
+                if not (self.shard.is_alone or node.failed):
+                    trace.catch_up(self.frontier)  # what can be asked is the same in all shards
                 trace.advance(since)
 
     def arrangements(self) -> Mapping[str, Arranged]:

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
+from engine.dataflow.exchange import ALONE, Shard
+from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
 from engine.dataflow.nodes import Memo, Node, fingerprint_of
 from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
@@ -24,11 +26,15 @@ N = TypeVar("N", bound=Node)
 
 
 class Graph:
-    """Nodes by fingerprint. `frontier`: epochs before it are complete; `scope`: the loop whose body it is, or None."""
+    """Nodes by fingerprint. `frontier`: epochs before it are complete; `shard`: which part of all rows is here.
 
-    def __init__(self, scope: Scope | None = None) -> None:
+    `scope`: the loop whose body it is, or None.
+    """
+
+    def __init__(self, shard: Shard = ALONE, scope: Scope | None = None) -> None:
         self.scope = scope
         self.frontier = 0
+        self.shard = shard
         self.registry = Registry()
         self._known: dict[str, Node] = {}
         """In topological order: a node is made after its inputs."""
@@ -45,6 +51,7 @@ class Graph:
         found = self._known.get(fingerprint)
         if found is None:
             found = make()
+            found.shard = self.shard
             if not all(map(self._stands, found.inputs)):
                 found.release()
                 raise InvariantBroken(
@@ -66,6 +73,30 @@ class Graph:
         fingerprint = fingerprint_of("arrange", source.fingerprint, key, *order)
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
+    def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
+        """`source` with rows of one `key` on one shard; `exactly`: on the shard to which any such key belongs."""
+        known = () if self.shard.is_alone else placed_by(source)
+        if self.shard.is_alone or key in known or (not exactly and any(set(key) >= set(some) for some in known)):
+            return source
+        fingerprint = fingerprint_of("exchange", source.fingerprint, key)
+        return self.intern(fingerprint, lambda: ExchangeNode(fingerprint, source, key, self.shard))
+
+    def to_join(self, left: Node, right: Node, keys: Sequence[tuple[int, int]]) -> tuple[ArrangeNode, ArrangeNode]:
+        """Two collections arranged by pairs of key columns, so that rows that meet are on one shard.
+
+        Without keys each row of the left meets all of the right, which therefore goes to every shard.
+        """
+        one, two = tuple(k for k, _ in keys), tuple(k for _, k in keys)
+        if keys or self.shard.is_alone:
+            left, right = self.by_key(left, one, exactly=True), self.by_key(right, two, exactly=True)
+        else:
+            right = self._everywhere(right)
+        return self.arrange(left, one), self.arrange(right, two)
+
+    def _everywhere(self, source: Node) -> Node:
+        fingerprint = fingerprint_of("replicate", source.fingerprint)
+        return self.intern(fingerprint, lambda: ReplicateNode(fingerprint, source, self.shard))
+
     def content(self, node: Node, as_of: int) -> Delta:
         """Rows and errors of a node at `as_of`.
 
@@ -76,7 +107,8 @@ class Graph:
             hint = "ask before the frontier"
             raise NotFaithful("the epoch is not complete", as_of=as_of, frontier=self.frontier, hint=hint)
         self.hydrate()
-        return node.content(as_of, {})
+        with self.shard.together():
+            return node.content(as_of, {})
 
     def changes(self, node: Node, lower: int, upper: int) -> Delta:
         """Updates of a node at the epochs [lower, upper), each at its own. Raises as `content` does."""
@@ -85,7 +117,8 @@ class Graph:
             hint = "ask before the frontier"
             raise NotFaithful("the epoch is not complete", window_upper=upper, frontier=self.frontier, hint=hint)
         self.hydrate()
-        return QUIET if lower >= upper else node.changes(lower, upper, {})
+        with self.shard.together():
+            return QUIET if lower >= upper else node.changes(lower, upper, {})
 
     def hydrate(self) -> None:
         """Bring the arrangements made since the last step to the frontier, from the live ones.
@@ -100,9 +133,11 @@ class Graph:
         memo: Memo = {}
         for node in fresh:
             try:
-                node.hydrate(self.frontier, memo)
+                with self.shard.together():
+                    node.hydrate(self.frontier, memo)
             except DiffOverflow as why:
                 node.failed = why
+                memo = {}  # shards may have come to know different parts
 
     def resume(self, frontier: int, batches: Mapping[str, Sequence[Batch]]) -> None:
         """Continue at `frontier` with the arrangements of a checkpoint; nodes made later look there too."""

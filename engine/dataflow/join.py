@@ -38,8 +38,8 @@ class _Side:
 
     @property
     def size(self) -> int:
-        """How many updates its trace holds."""
-        return len(self.arranged.trace.spine)
+        """How many updates its trace holds, those of all shards together."""
+        return self.arranged.shard.agree(len(self.arranged.trace.spine), sum)
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
@@ -79,6 +79,11 @@ class JoinNode(Node):
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
         self._later: dict[int, list[Delta]] = {}
         """Pairs of later rounds of a loop; empty between its steps."""
+
+    @property
+    def held(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Which columns of the left its rows begin with, and which of the right follow."""
+        return self._left.held, self._right.held
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""

@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from engine.arrangement import Registry
+from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
+from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
 from engine.dataflow.reduce import ReduceNode
@@ -33,41 +35,14 @@ MOST = 1 << 20
 """Rounds after which a loop is taken not to end, unless its maker says otherwise."""
 
 
+MOST_EVER = 1 << 40
+"""More than any round."""
+
+
 class NotInLoops(HeadraceError):
     """An operator that a loop's body cannot hold."""
 
     code = "loop"
-
-
-class EnterNode(Node):
-    """A collection from outside, in the body's first round."""
-
-    label = "enter"
-
-    def __init__(self, fingerprint: str, outside: Node) -> None:
-        super().__init__(fingerprint, outside.schema, ())
-        self.outside = outside
-        self.label = outside.label
-        self.imported: Delta | None = None
-        """The whole content, while the loop is filled from live collections."""
-
-    def step(self, lower: int, upper: int) -> None:  # noqa: ARG002
-        """The outer delta, or nothing after the first round."""
-        assert self.scope is not None
-        outer = self.outside.delta if self.imported is None else self.imported
-        self.delta = QUIET if self.scope.own else outer
-
-
-class EnteredNode(ArrangeNode):
-    """An arrangement from outside, read in the body as it lies there: its times are those of the first round."""
-
-    def __init__(self, fingerprint: str, entered: EnterNode, outside: ArrangeNode) -> None:
-        Node.__init__(self, fingerprint, outside.schema, [entered])
-        self.source = entered
-        self.outside = outside
-        self.key = outside.key
-        self.trace = outside.trace
-        self._own = False
 
 
 class VariableNode(Node):
@@ -131,10 +106,22 @@ class LoopNode(Node):
         self._began = False
 
     def step(self, lower: int, upper: int) -> None:
-        """All rounds of the step, if anything entered."""
+        """All rounds of the step, if anything entered in any shard."""
         for _, door in self.leaving:
             door.delta = QUIET
+        lost = self.failed is not None or any(node.failed for node in self.inputs)
+        if self.shard.agree(int(lost)) and not lost:
+            self.failed = DiffOverflow()  # whoever failed says so
         super().step(lower, upper)
+
+    def is_due(self, lower: int) -> bool:
+        """As for any node, in any shard."""
+        return bool(self.shard.agree(int(super().is_due(lower))))
+
+    def fail(self, why: DiffOverflow) -> None:
+        """All shards fail together, and one of them says so."""
+        super().fail(why)
+        self._owes = self.shard.holds_the_whole
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """In the first step, and where a loop around this one is in a round in which something is due."""
@@ -171,21 +158,24 @@ class LoopNode(Node):
             scope.begin(own)
             for node in self.body:
                 node.step(lower, upper)
-                if node.failed:
-                    raise node.failed
+            lost = next((node.failed for node in self.body if node.failed), None)
+            if self.shard.agree(int(lost is not None)):
+                raise lost or DiffOverflow
             rules = [v.rule.delta.errors for v in self._variables if v.rule is not None]
             for node, door in self.leaving:
                 door.pass_through(node.delta, rules)
             # No variable is asked but all: each takes its own.
             turned = [variable.turn() for variable in self._variables]
-            own = own + 1 if any(turned) else self._next_due(own)
+            own = own + 1 if self.shard.agree(int(any(turned))) else self._next_due(own)
         self._began = True
         for _, door in self.leaving:
             door.close(upper, self.scope.now if self.scope else 0)
 
     def _next_due(self, own: int) -> int | None:
         owns = [self._body_scope.own_of(now) for now in self._due()]
-        return min((at for at in owns if at is not None and at > own), default=None)
+        never = MOST_EVER
+        found = self.shard.agree(min((at for at in owns if at is not None and at > own), default=never), min)
+        return None if found == never else found
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Run all rounds upon the content of the collections that enter."""
@@ -303,7 +293,7 @@ class Loop(Graph):
     """
 
     def __init__(self, outer: Graph, name: str, most: int = MOST) -> None:
-        super().__init__(Scope(outer.scope))
+        super().__init__(outer.shard, Scope(outer.scope))
         self.outer = outer
         self.name = name
         self.most = most
@@ -377,6 +367,12 @@ class Loop(Graph):
         outside = self.outer.arrange(source.outside, key, order)
         fingerprint = fingerprint_of("entered", outside.fingerprint)
         return self.intern(fingerprint, lambda: EnteredNode(fingerprint, source, outside))
+
+    def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
+        """As `Graph.by_key`; what entered is exchanged outside."""
+        if isinstance(source, EnterNode):
+            return self._entered(self.outer.by_key(source.outside, key, exactly=exactly))
+        return super().by_key(source, key, exactly=exactly)
 
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
         """As `Graph.intern`. Raises NotInLoops for an operator that knows no rounds."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.updates import Updates
+from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.scope import Scope
 from engine.dataflow.trace import Trace, times_within
 from engine.errors import InvariantBroken
@@ -74,10 +75,12 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
     `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
-    `readers`: how many read it; the graph counts them; `scope`: the loop whose body it is part of.
+    `readers`: how many read it; the graph counts them. `scope`: the loop whose body it is part of. `shard`: where what
+    data decides is agreed upon with others.
     """
 
     label = "node"
+    shard: Shard = ALONE
     scope: Scope | None = None
     failed: DiffOverflow | None = None
     readers = 0
@@ -91,16 +94,19 @@ class Node:
 
     def step(self, lower: int, upper: int) -> None:
         """Take the inputs' deltas of [lower, upper) and leave one's own in `delta`."""
-        for node in self.inputs:
-            if node.delta is not QUIET:
-                break
-        else:
-            if not (self._owes or self.is_eager(lower)):
-                self.delta = QUIET
-                return
+        if not self.is_due(lower):
+            self.delta = QUIET
+            return
         self.delta = delta = self._run_or_fail(lower, upper)
         if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
             raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
+
+    def is_due(self, lower: int) -> bool:
+        """True if there is anything to do in a step that begins at `lower`."""
+        for node in self.inputs:
+            if node.delta is not QUIET:
+                return True
+        return self._owes or self.is_eager(lower)
 
     def fail(self, why: DiffOverflow) -> None:
         """Its state is lost; the next step says so."""
@@ -176,7 +182,7 @@ class Node:
     def differences(self, inputs: Sequence[Delta], lower: int, upper: int) -> Delta:
         """The difference of the contents at each epoch at which one of `inputs` has changes."""
         some = [updates.times for delta in inputs for updates in delta if updates is not None]
-        epochs = np.unique(np.concatenate([np.arange(lower, min(1, upper)), *some]))
+        epochs = self.shard.union(np.concatenate([np.arange(lower, min(1, upper)), *some]))
         parts: list[Delta] = []
         for epoch in epochs.tolist():
             before = self.content(epoch - 1, {}) if epoch else QUIET

@@ -59,18 +59,28 @@ class ReduceNode(Node):
         self._later: dict[int, list[Keys]] = {}
         """Groups due in later rounds of a loop; empty between its steps."""
 
+    @property
+    def key(self) -> int:
+        """How many columns its rows begin with that are the group's."""
+        return self._shape.key
+
+    @property
+    def _is_whole_here(self) -> bool:
+        """True if there is no key, and the one group's row is this shard's."""
+        return self._shape.key == 0 and self.shard.holds_the_whole
+
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on; in a loop, groups may be due in this round."""
         if self.scope is not None:
-            return self.scope.now in self._later or (self._shape.key == 0 and self._begins(self.scope))
-        return lower == 0 and self._shape.key == 0
+            return self.scope.now in self._later or self._begins(self.scope)
+        return lower == 0 and self._is_whole_here
 
     def later(self) -> Iterable[int]:
         """Rounds in which groups are due."""
         return self._later
 
     def _begins(self, scope: Scope) -> bool:
-        return scope.first_step and not len(self._trace.spine)
+        return self._is_whole_here and scope.first_step and not len(self._trace.spine)
 
     def run(self, lower: int, upper: int) -> Delta:
         """The corrections of the groups that change."""
@@ -85,7 +95,9 @@ class ReduceNode(Node):
             if kept is not None:
                 self._trace.insert(kept, upper, scope.now)
             return merged(delta, source)
-        kept, delta = reduce_changes(self._shape, self._state, source.rows, distinct, lower, initial=lower == 0)
+        kept, delta = reduce_changes(
+            self._shape, self._state, source.rows, distinct, lower, initial=self.is_eager(lower)
+        )
         if kept is not None:
             self._trace.insert(kept, upper)
         return merged(delta, source)
@@ -111,7 +123,8 @@ class ReduceNode(Node):
             rows = self._source.content(as_of, memo).rows
             distinct = [node.content(as_of, memo).rows for node in self._distinct]
             nothing = self._state._replace(kept=None)
-            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=True)
+            initial = self._is_whole_here
+            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=initial)
             self._trace.fill(kept, frontier)
 
     def traces(self) -> Sequence[Trace]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from engine.arrangement import Registry
 from engine.batch.keys import Keys
 from engine.batch.updates import Int64s, Updates, Upserts
@@ -58,6 +60,11 @@ class TableNode(Node):
         if delta.errors is not None:
             self._errors.insert(delta.errors, upper)
         self.delta = merged(delta)
+
+    def look_up(self, keys: pa.RecordBatch, as_of: int) -> Updates | None:
+        """The rows under these keys at the last complete epoch `as_of`; one asked for twice comes twice."""
+        found = self.trace.spine.gather(self.trace.layout.keys(keys), as_of)
+        return found.updates() if len(found) else None
 
     def _changed(self, waiting: Upserts, lower: int) -> Delta:
         make = upsert if self.is_keyed else count_rows
@@ -136,7 +143,7 @@ class ArrangeNode(Node):
 
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The source's errors, which are not asked for again while there are known to be none."""
-        if self._clean is not None and as_of >= self._clean:
+        if self.shard.every(holds=self._clean is not None and as_of >= self._clean):
             return None
         errors = self.source.errors(as_of, memo)
         if errors is None and as_of >= self._stained:

@@ -1,0 +1,78 @@
+"""Outputs: what a collection emitted, until its owner takes it, in the canonical form.
+
+Always: what is taken depends on the changes of each epoch alone, in their own order, however they came. Called by the
+dataflow and by those who take views out of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.batch.batch import DiffOverflow
+from engine.batch.consolidation import consolidate
+from engine.batch.layout import Layout, layout_of
+from engine.batch.payload import conformed
+from engine.batch.updates import Updates
+from engine.dataflow.nodes import overflowed
+from engine.operators.delta import ERRORS, Delta, concat
+from engine.schema import Schema
+
+if TYPE_CHECKING:
+    from engine.dataflow.collection import Collection
+
+
+class Output:
+    """What a collection emitted and nobody took yet. Single writer: the dataflow; single reader: its owner."""
+
+    def __init__(self, name: str, collection: Collection) -> None:
+        self.name = name
+        self.collection = collection
+        self._layout = layout_of(collection.schema, ())
+        self._pending: list[Delta] = []
+        self._failed = False
+
+    @property
+    def schema(self) -> Schema:
+        """The rows' columns."""
+        return self.collection.schema
+
+    def receive(self, delta: Delta) -> None:
+        """Called by the dataflow at the end of a step."""
+        self._pending.append(delta)
+
+    def take(self) -> tuple[Updates, Updates]:
+        """(rows, errors) emitted since the last take: consolidated, by epoch, then in the canonical order of rows.
+
+        After a multiplicity that does not fit, which is an error that stays, there are no rows any more.
+        """
+        pending, self._pending = self._pending, []
+        rows = None if self._failed else concat([d.rows for d in pending])
+        errors = concat([d.errors for d in pending])
+        try:
+            return canonical(Delta(rows, errors), self._layout)
+        except DiffOverflow:
+            self._failed = True
+            last = max(int(u.times.max()) for u in (rows, errors) if u is not None)
+            return canonical(Delta(None, overflowed(last)), self._layout)
+
+    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
+        """The collection at `as_of`."""
+        return self.collection.snapshot(as_of)
+
+
+_ERRORS = layout_of(ERRORS, ())
+
+
+def canonical(delta: Delta, layout: Layout) -> tuple[Updates, Updates]:
+    """Both sides consolidated, the rows under the names of `layout`."""
+    return _canonical(delta.rows, layout), _canonical(delta.errors, _ERRORS)
+
+
+def _canonical(updates: Updates | None, layout: Layout) -> Updates:
+    if updates is None:
+        none = np.empty(0, np.int64)
+        return Updates(layout.schema.empty(), none, none)
+    found = consolidate(updates, layout.image_plan)
+    return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)

@@ -1,0 +1,215 @@
+"""Shards of a dataflow: together they answer every question as one does, and fail together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.batch.batch import DiffOverflow
+from engine.batch.layout import layout_of
+from engine.batch.updates import INSERT, RETRACT, Updates, Upserts
+from engine.dataflow import OVERFLOWED, Dataflow
+from engine.dataflow.output import canonical
+from engine.dataflow.exchange import Shard, ShardFailed
+from engine.errors import InvariantBroken
+from engine.operators.delta import Delta, concat
+from engine.schema import Schema
+from sidecar.workers.dealing import Dealer
+from tests.engine.dataflow import test_loops, test_partners, test_random
+from tests.engine.dataflow.pairs import World, upserts
+from tests.engine.dataflow.shards import in_shards
+from tests.engine.dataflow.test_determinism import as_bytes
+from tests.engine.dataflow.test_overflow import ONE, most
+from tests.reference.dataflow import Op
+
+FEW = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SHAPES = {**test_random.SHAPES, **test_partners.SHAPES}
+Asked = dict[str, tuple[Updates, Updates]]
+
+
+def world(name: str, seed: int) -> tuple[World, random.Random]:
+    """Without changes of keys, which take values along: the driver's affair."""
+    if name in test_loops.PROGRAMS:
+        return test_loops.world(name, seed)
+    module = test_random if name in test_random.SHAPES else test_partners
+    made, rng = module.world(SHAPES[name], seed)
+    ops: Mapping[str, list[Op]] = {n: [replace(o, fill_from=-1) for o in some] for n, some in made.ops.items()}
+    return World(made.schemas, made.shape, ops), rng
+
+
+def dealt(flow: Dataflow, schema: Schema, changes: Upserts) -> Upserts | None:
+    return Dealer(schema, flow.shard.count).dealt(changes)[flow.shard.index]
+
+
+class Part(World):
+    """One shard's world."""
+
+    def __init__(self, made: World, shard: Shard) -> None:
+        super().__init__(made.schemas, made.shape, made.ops)
+        self.flow = Dataflow(shard)
+
+    def push(self, start: int, stop: int) -> None:
+        for name, some in self.ops.items():
+            at = [i for i, o in enumerate(some) if start <= o.epoch < stop]
+            mine = dealt(self.flow, self.schemas[name], upserts(self.schemas[name], some, at)) if at else None
+            if mine is not None:
+                self.flow.push(name, mine)
+
+
+def story(made: World, shard: Shard, middle: int, since: int) -> tuple[Asked, dict[str, Schema]]:
+    """Views made late, asked about the past, read at their own pace; what they emitted since."""
+    part = Part(made, shard)
+    part.tables()
+    part.run([middle])
+    part.build()
+    found: Asked = {}
+    for name, output in part.outputs.items():
+        found[f"{name} made"] = output.snapshot(middle - 1)
+    readings = {name: part.flow.read(view.real, "reader", middle - 1) for name, view in part.views.items()}
+    for upper in range(middle + 1, part.end + 1, 2):
+        part.push(part.flow.frontier, upper)
+        part.step(upper)
+        part.flow.advance_since(upper - 1)
+    last = part.flow.frontier - 1
+    at = min(max(since, middle - 1), last)
+    for name, reading in readings.items():
+        found[f"{name} then"] = reading.snapshot(at)
+        found[f"{name} since"] = reading.take(last + 1)
+        found[f"{name} at last"] = reading.snapshot(last)
+        reading.release()
+    schemas = {
+        f"{n} {when}": v.real.schema for n, v in part.views.items() for when in ("made", "then", "since", "at last")
+    }
+    for name, seen in part.seen.items():
+        for k, sides in enumerate(seen):
+            found[f"{name} step {k}"] = sides
+            schemas[f"{name} step {k}"] = part.views[name].real.schema
+    return found, schemas
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    "name", ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_loops.PROGRAMS]
+)
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_questions_are_answered_as_by_one(name: str, count: int, seed: int) -> None:
+    made, rng = world(name, seed)
+    middle, since = rng.randrange(1, made.end + 1), rng.randrange(made.end)
+    whole, schemas = in_shards(1, lambda shard: story(made, shard, middle, since))[0]
+    parts = in_shards(count, lambda shard: story(made, shard, middle, since)[0])
+    for part in parts:
+        if isinstance(part, BaseException):
+            raise part
+    for question, (rows, errors) in whole.items():
+        both = [Delta(*(side if len(side) else None for side in part[question])) for part in parts]
+        layout = layout_of(schemas[question], ())
+        mine = canonical(Delta(concat([d.rows for d in both]), concat([d.errors for d in both])), layout)
+        assert as_bytes([mine[0]]) == as_bytes([rows]), question
+        assert as_bytes([mine[1]]) == as_bytes([errors]), question
+
+
+def test_what_is_agreed_is_of_all() -> None:
+    def script(shard: Shard) -> Any:
+        with shard.together():
+            return (
+                list(shard.gathered(shard.index * 10)), shard.agree(shard.index), shard.agree(shard.index, min),
+                shard.agree(1, sum), shard.every(holds=shard.index < 2), shard.every(holds=True),
+                shard.union(np.array([shard.index, 7])).tolist(),
+            )  # fmt: skip
+
+    assert in_shards(3, script) == [([0, 10, 20], 2, 0, 3, False, True, [0, 1, 2, 7])] * 3
+    assert in_shards(1, script) == [([0], 0, 0, 1, True, True, [0, 7])]
+
+
+@pytest.mark.parametrize(("raised", "told"), [(DiffOverflow(), DiffOverflow), (KeyError("x"), ShardFailed)])
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_what_fails_in_one_fails_in_all_and_they_go_on(raised: Exception, told: type[Exception], rounds: int) -> None:
+    def script(shard: Shard) -> Any:
+        kinds = []
+        try:
+            with shard.together():
+                for _ in range(rounds):
+                    shard.agree(1)
+                if shard.index == 1:
+                    raise raised
+                shard.agree(2)
+        except (KeyError, DiffOverflow, ShardFailed) as error:
+            kinds.append(type(error))
+        with shard.together():
+            return kinds, shard.agree(shard.index)
+
+    assert in_shards(3, script) == [([told], 2), ([type(raised)], 2), ([told], 2)]
+
+
+def test_one_that_comes_through_hears_that_another_did_not() -> None:
+    def script(shard: Shard) -> None:
+        with shard.together():
+            if shard.index == 0:
+                raise InvariantBroken("mine alone")
+
+    one, two = in_shards(2, script)
+    assert isinstance(one, InvariantBroken)
+    assert isinstance(two, ShardFailed)
+    assert "mine alone" in str(two)
+    assert two.where["shard"] == 0
+
+
+def test_shards_that_go_different_ways_are_told() -> None:
+    def script(shard: Shard) -> None:
+        with shard.together():
+            if shard.index == 0:
+                shard.exchange(1, [()] * 2)
+            else:
+                shard.exchange(2, [()] * 2)
+
+    assert all("different ways" in str(error) for error in in_shards(2, script))
+
+
+def test_shards_meet_only_in_what_they_do_together() -> None:
+    def script(shard: Shard) -> None:
+        shard.agree(1)
+
+    assert all(isinstance(error, InvariantBroken) for error in in_shards(2, script))
+
+
+def test_a_multiplicity_that_does_not_fit_is_told_once_and_stops_no_shard() -> None:
+    def script(shard: Shard) -> Any:
+        flow = Dataflow(shard)
+        table = flow.table("t", ONE)
+        many = most(table)
+        broken = many.concat(many).join(table, [0], [0]).output("broken")
+        behind = many.concat(many).join(table, [0], [0]).distinct().join(table, [1], [0]).output("behind")
+        plain = table.distinct().output("plain")
+        told = []
+        for epoch, kind in ((1, INSERT), (2, RETRACT), (3, INSERT)):
+            rows = layout_of(ONE, ()).schema.arrow.empty_table()
+            values = [7, 8] if kind == INSERT else [7]
+            rows = rows.from_arrays([values * 2], schema=ONE.arrow).to_batches()[0]
+            mine = dealt(flow, ONE, Upserts(rows, np.full(len(rows), epoch), np.full(len(rows), kind, np.uint8)))
+            if mine is not None:
+                flow.push("t", mine)
+            flow.step(epoch + 1)
+            told.append([output.take() for output in (broken, behind, plain)])
+        snapshots = [broken.snapshot(3), behind.snapshot(3), plain.snapshot(3)]
+        late = table.project([test_random.ref(0, ONE).expr], ONE).join(many, [0], [0]).output("late")
+        flow.step(5)
+        return told, snapshots, late.name
+
+    shards = in_shards(2, script)
+    for found in shards:
+        if isinstance(found, BaseException):
+            raise found
+    messages = [m for told, _, _ in shards for step in told for _, errors in step[:2]
+                for m in errors.rows.column(0).to_pylist()]  # fmt: skip
+    assert set(messages) == {OVERFLOWED}
+    assert 2 <= len(messages) <= 4
+    plain = sorted(v for _, snapshots, _ in shards for v in snapshots[2][0].rows.column(0).to_pylist())
+    assert plain == [7, 8]

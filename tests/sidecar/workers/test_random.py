@@ -1,0 +1,49 @@
+"""Random histories through workers: each epoch's changes are the twin's and one dataflow's, for any count of shards."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.engine.dataflow import test_partners, test_random, test_top
+from tests.engine.dataflow.pairs import Shape, World, cuts_of
+from tests.engine.dataflow.test_determinism import as_bytes
+from tests.sidecar.workers.worlds import Shared
+
+FEW = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+SHAPES: dict[str, tuple[Any, Shape]] = {
+    **{name: (test_random.world, shape) for name, shape in test_random.SHAPES.items()},
+    **{name: (test_partners.world, shape) for name, shape in test_partners.SHAPES.items()},
+    **{f"top {name}": (lambda shape, seed: test_top.world(shape, seed, 7, 6), shape)
+       for name, shape in test_top.SHAPES.items()},
+}  # fmt: skip
+
+
+def made(name: str, seed: int) -> tuple[World, random.Random]:
+    world, shape = SHAPES[name]
+    found: tuple[World, random.Random] = world(shape, seed)
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("name", SHAPES)
+@FEW
+@given(seed=st.integers(0, 2**32))
+def test_changes_of_each_epoch_in_any_cut(name: str, count: int, seed: int) -> None:
+    world, rng = made(name, seed)
+    with Shared(world, count) as shared:
+        shared.run(cuts_of(rng, world.end), rng=rng)
+        shared.check_changes()
+    world.build()
+    world.run([world.end])
+    for view, seen in world.seen.items():
+        for side in (0, 1):
+            parts = [one[side] for one in shared.seen[view]] or [seen[0][side]]
+            assert len(seen) == 1
+            if len(seen[0][side]) or any(len(p) for p in parts):
+                assert as_bytes(parts) == as_bytes([seen[0][side]]), (view, side)

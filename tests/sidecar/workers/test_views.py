@@ -1,0 +1,87 @@
+"""Every supported view, and some made at random, on two shards: what one dataflow publishes at each epoch, to the byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from engine.batch import Updates
+from engine.dataflow import Collection, Dataflow, Output
+from engine.schema import Schema
+from sidecar.workers.driver import Workers
+from tests.engine.dataflow.test_determinism import as_bytes
+from tests.oracle.test_views import Change, Shop, upserts
+from tests.sidecar.workers.threads import Threads
+from tests.views.corpus import SUPPORTED
+from tests.views.queries import query
+from tests.views.shop import TABLES, catalog, schema_of
+from views.compile import CompiledView, compile_views
+from views.render import render
+from views.spec import ViewSpec
+
+EPOCHS = 12
+RANDOM = 25
+
+
+def built(flow: Dataflow, views: tuple[CompiledView, ...]) -> Mapping[str, Output]:
+    for table in TABLES:
+        flow.table(f"public.{table}", schema_of(table))
+    rendered: dict[str, Collection] = {}
+    outputs = {}
+    for view in views:
+        rendered[view.name] = render(view, flow, rendered)
+        outputs[view.name] = rendered[view.name].output(view.name)
+    return outputs
+
+
+def without(updates: Updates) -> Updates:
+    """None of them."""
+    return Updates(updates.rows.slice(0, 0), updates.times[:0], updates.diffs[:0])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_two_shards_publish_what_one_does(seed: int) -> None:
+    chance = random.Random(seed)
+    specs = [ViewSpec(s.name, s.sql) for s in SUPPORTED]
+    specs += [ViewSpec(f"random{k}", query(chance)) for k in range(RANDOM)]
+    views = compile_views(specs, catalog())
+    flow = Dataflow()
+    outputs = built(flow, views)
+    tables = {f"public.{table}": schema_of(table) for table in TABLES}
+    columns: dict[str, Schema] = {name: output.schema for name, output in outputs.items()}
+    shop = Shop(chance)
+
+    def build(made: Dataflow) -> Mapping[str, Output]:
+        return built(made, views)
+
+    with Workers(2, build, tables, columns, crew=Threads(2, build)) as workers:
+        published = 0
+        while flow.frontier < EPOCHS:
+            upper = min(EPOCHS, flow.frontier + chance.randint(1, 4))
+            changed: dict[str, list[tuple[int, Change]]] = {}
+            for epoch in range(flow.frontier, upper):
+                for change in (c for _ in range(3) for c in shop.transaction()):
+                    changed.setdefault(change.table, []).append((epoch, change))
+            for table, changes in changed.items():
+                flow.push(f"public.{table}", upserts(table, changes))
+                workers.push(f"public.{table}", upserts(table, changes))
+            flow.step(upper)
+            found = workers.step(upper)
+            for name, output in outputs.items():
+                rows, errors = output.take()
+                mine = found.get(name) or (without(rows), without(errors))
+                sql = next(v.spec.sql for v in views if v.name == name)
+                assert as_bytes([mine[0]]) == as_bytes([rows]), (name, sql)
+                assert as_bytes([mine[1]]) == as_bytes([errors]), (name, sql)
+                published += len(rows)
+            flow.advance_since(upper - 1)
+            workers.advance_since(upper - 1)
+        for name, output in outputs.items():
+            if chance.random() < 0.3:
+                whole, shared = output.snapshot(EPOCHS - 1), workers.snapshot(name, EPOCHS - 1)
+                assert [as_bytes([side]) for side in whole] == [as_bytes([side]) for side in shared], name
+        sizes = [sum(updates for updates, _ in shard.values()) for shard in workers.arrangements()]
+        assert min(sizes) > sum(sizes) / 4, "one shard has it all"
+    assert published > 1000
