@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.durable import Reached, unwatched
 from connectors.sink import SourceFrontier
 from engine.batch import Batch, Layout
 from engine.batch.codec import decode, encode
@@ -133,8 +134,9 @@ def read_manifest(path: Path) -> Manifest | None:
 class CheckpointStore:
     """Writes checkpoints of one generation. Single writer: the executor that calls `write`, one call at a time."""
 
-    def __init__(self, generation: Generation, program: str) -> None:
+    def __init__(self, generation: Generation, program: str, reached: Reached = unwatched) -> None:
         self._generation = generation
+        self._reached = reached
         self._program = program
         self._known: dict[int, tuple[Batch, BatchFile]] = {}
 
@@ -171,9 +173,10 @@ class CheckpointStore:
             capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
             capture.stopped,
         )  # fmt: skip
-        replace_durably(self._generation.manifest, manifest.json())
+        replace_durably(self._generation.manifest, manifest.json(), self._reached)
         self._known = known
         self._sweep({f.name for fs in files.values() for f in fs})
+        self._reached("checkpoint swept")
         return manifest
 
     def _write_batch(self, batch: Batch) -> BatchFile:
@@ -192,7 +195,9 @@ class CheckpointStore:
                     out.write(buffer)
                 out.flush()
                 os.fsync(out.fileno())
+            self._reached("batch written")
             os.replace(fresh, path)
+            self._reached("batch named")
         return file
 
     def _sweep(self, live: set[str]) -> None:
@@ -251,15 +256,17 @@ def check_tables(manifest: Manifest | None, facts: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
-def replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes, reached: Reached = unwatched) -> None:
     """Write, sync, rename, sync the folder: afterwards the file is the new one, before it the old."""
     fresh = path.with_suffix(".new")
     with fresh.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    reached("manifest written")
     os.replace(fresh, path)
     _sync_folder(path.parent)
+    reached("manifest named")
 
 
 def _sync_folder(path: Path) -> None:

@@ -13,6 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.durable import Reached, unwatched
 from engine.errors import HeadraceError
 
 
@@ -63,7 +64,7 @@ def open_generation(state: Path, number: int) -> Generation:
     return Generation(number, state / "generations" / f"{number:06d}")
 
 
-def take_generation(state: Path) -> tuple[Generation, Generation | None]:
+def take_generation(state: Path, reached: Reached = unwatched) -> tuple[Generation, Generation | None]:
     """Make the next generation's folder; gives it and the one before it (its state is to be carried over).
 
     Raises StateError where the folder cannot be made.
@@ -80,24 +81,28 @@ def take_generation(state: Path) -> tuple[Generation, Generation | None]:
                 fresh.batches.mkdir()
             except FileExistsError:
                 continue
+            reached("generation taken")
             return fresh, previous
     except OSError as error:
         raise StateError(f"cannot use the state folder: {error.strerror}", folder=state,
                          hint="make it writable, or name another one under `state:`") from error  # fmt: skip
 
 
-def carry_over(fresh: Generation, previous: Generation | None) -> None:
+def carry_over(fresh: Generation, previous: Generation | None, reached: Reached = unwatched) -> None:
     """Begin `fresh` with what `previous` knows. To be called once every sink is fenced: whatever a sink holds is in the
     log by then, and nothing that `previous` may still write can reach a sink."""
     if previous is not None:
         while not _link_batches(fresh, previous):
             continue
+        reached("generation linked")
         if previous.log.exists():
             shutil.copyfile(previous.log, fresh.log)
             _sync(fresh.log)
         _sync(fresh.batches)
+    reached("generation copied")
     fresh.ready.touch()
     _sync(fresh.folder)
+    reached("generation ready")
 
 
 def _link_batches(fresh: Generation, previous: Generation) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from connectors.durable import Reached, unwatched
 from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.pending import Slice
@@ -90,8 +91,9 @@ class ReclockLog:
     `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits.
     """
 
-    def __init__(self, path: Path, executor: Executor | None = None) -> None:
+    def __init__(self, path: Path, executor: Executor | None = None, reached: Reached = unwatched) -> None:
         self._path = path
+        self._reached = reached
         self._executor = executor
         self._syncing: Future[None] | None = None
         self.bindings: list[Binding] = []
@@ -114,12 +116,14 @@ class ReclockLog:
         """Write, and begin to sync. Raises ReclockError when the disk refuses."""
         self.settle()
         data = b"".join(b.line() for b in bindings)
+        self._reached("reclock append")
         try:
             written = os.write(self._file, data)
         except OSError as error:
             raise self._refused(error) from error
         if written != len(data):
             raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
+        self._reached("reclock written")
         if self._executor is None:
             self._sync()
         else:
@@ -136,6 +140,7 @@ class ReclockLog:
             os.fdatasync(self._file)
         except OSError as error:
             raise self._refused(error) from error
+        self._reached("reclock synced")
 
     def _refused(self, error: OSError) -> ReclockError:
         return ReclockError(
@@ -152,7 +157,9 @@ class ReclockLog:
             file.writelines(b.line() for b in kept)
             file.flush()
             os.fsync(file.fileno())
+        self._reached("reclock trimmed")
         os.replace(fresh, self._path)
+        self._reached("reclock replaced")
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
 

@@ -95,7 +95,7 @@ class Little:
             "make_source",
             lambda _s, _c, f: MemorySource(self.log, wants=f.wants, name="shop", batch=self.batch),
         )
-        patch.setattr(wiring, "make_sink", lambda _s, c: MemorySink(c.name, self.store))
+        patch.setattr(wiring, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.store))
         (folder / "views").mkdir(parents=True, exist_ok=True)
         (folder / "views" / "v.yaml").write_text(VIEWS)
         for table in KEYS:
