@@ -27,7 +27,9 @@ from engine.schema import Schema
 from sidecar.generation import Generation
 from sidecar.reclock import read_positions
 
-FORMAT = 1
+FORMAT = 2
+_WITHOUT_DIGEST = 1
+"""The format whose manifests have no digest."""
 
 
 class CheckpointError(HeadraceError):
@@ -99,7 +101,13 @@ class Manifest:
             "topic_ids": {source: dict(ids) for source, ids in self.topic_ids.items()},
             "stopped": {source: list(stops) for source, stops in self.stopped.items() if stops},
         }
-        return json.dumps(body, indent=1).encode()
+        return json.dumps({"digest": _digest(body), **body}, indent=1).encode()
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Of everything that a manifest says, as JSON has it (where keys are texts)."""
+    text = json.dumps(json.loads(json.dumps(body)), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -108,11 +116,14 @@ def read_manifest(path: Path) -> Manifest | None:
         return None
     try:
         body = json.loads(path.read_bytes())
-        if body["format"] != FORMAT:
+        digest = body.pop("digest", None)
+        if body["format"] not in (FORMAT, _WITHOUT_DIGEST):
             raise CheckpointError(
                 "the state folder was written by another version", file=path, found=body["format"], known=FORMAT,
                 hint=f"run {body.get('program', 'the program')} on it, or start with an empty state folder",
             )  # fmt: skip
+        if body["format"] == FORMAT and digest != _digest(body):
+            raise ValueError("it says something else than was written")
         return Manifest(
             body["epoch"],
             {
@@ -126,7 +137,7 @@ def read_manifest(path: Path) -> Manifest | None:
             {source: dict(ids) for source, ids in body.get("topic_ids", {}).items()},
             {source: list(stops) for source, stops in body.get("stopped", {}).items()},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
                               hint="restore the state folder, or start with an empty one") from error  # fmt: skip
 
