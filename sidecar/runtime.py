@@ -172,6 +172,10 @@ class Runtime:
         }
         changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
         if self.hold and not self._released():
+            # also a sink that is not beyond the log misses these
+            for state in self.parts.views:
+                for sink in state.sinks if state.view.name in changes else ():
+                    self.whole.setdefault(sink, set()).add(state.view.name)
             return
         for group in self.parts.groups:
             self._offer(group, changes, stamps)

@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 VIEWS = {
-    "accounts": " union all ".join(f"select id, owner, balance, moves from {b}" for b in BRANCHES),  # noqa: S608
+    "accounts": " union all ".join(f"select id, owner, balance, moves from {b}" for b in BRANCHES),
     "total": "select sum(balance) as total, sum(moves) as moves, count(*) as accounts from accounts",
     "wealth": "select o.name, sum(a.balance) as balance, count(*) as accounts from accounts a "
     "join owner o on o.id = a.owner group by o.name",
@@ -80,9 +80,7 @@ def create(db: psycopg.Connection[Any], draw: random.Random) -> None:
             db.execute("insert into owner values (%s, %s)", (i, f"owner {i}"))
         for i in range(ACCOUNTS):
             branch = sql.Identifier(BRANCHES[i % 3])
-            db.execute(
-                sql.SQL("insert into {} values (%s, %s, 1000, 0)").format(branch), (i, draw.randrange(OWNERS))
-            )
+            db.execute(sql.SQL("insert into {} values (%s, %s, 1000, 0)").format(branch), (i, draw.randrange(OWNERS)))
         db.execute("insert into noise select i, repeat('x', i), i from generate_series(1, 20) i")
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     import sidecar.environment
 
     sidecar.environment.forgo("pandas")
-    import sidecar.hosts.local  # noqa: F401 (what takes long to import)
+    import sidecar.hosts.local
     from engine.kernels import warm
 
     warm()

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,22 +27,31 @@ from tests.crash.watch import BusWatch, WarehouseWatch
 SIGKILL = -9
 UNREACHED = {"reclock trimmed", "reclock replaced"}
 """Steps that a run of minutes does not come to: the log is trimmed once it has 32 MB."""
-LATE = {"generation linked", "checkpoint swept", "batch written", "batch named", "manifest written", "manifest named",
-        "offsets committed"}  # fmt: skip
-REACH_SECONDS = 12.0
+ONCE = {s for s in STEPS if s.startswith("generation") or "claim" in s or s == "kafka fenced"}
+"""Steps that a life comes to once."""
+REACH_SECONDS, START_SECONDS, STILL_SECONDS = 8.0, 60.0, 30.0
+"""How long a step is waited for once a sidecar runs; how long that may take; how long nothing new may be published."""
 SERVERS = ("warehouse", "postgres", "kafka", "connect")
 CUTS = {"to_sink": commits, "to_kafka": kafka_request(0, 22, 24, 26), "to_source": lambda _: True}
 
 
 @dataclass(frozen=True)
 class Act:
-    """One life of a sidecar: how it ends, and what happens to its connections meanwhile. `steps`: failpoints, each a life
-    of its own, one right after the other. `server`: killed while it lives."""
+    """One life of a sidecar: how it ends, and what happens to one of its connections after a while.
+
+    `steps`: failpoints, each a life of its own, one right after the other. `early`: killed `seconds` after its start, not
+    after it says that it runs. `server`: killed while it lives.
+    """
 
     steps: tuple[str, ...] = ()
     seconds: float = 0.0
     cut: tuple[str, Fault] | None = None
+    cut_after: float = 0.0
+    early: bool = False
     server: str = ""
+
+
+NOTHING = Act()
 
 
 def play(kills: int, draw: random.Random, *, servers: bool) -> list[Act]:
@@ -56,12 +66,14 @@ def play(kills: int, draw: random.Random, *, servers: bool) -> list[Act]:
             queue = alone + twice + mixed
             draw.shuffle(queue)
         roll = draw.random()
-        cut = (draw.choice(sorted(CUTS)), draw.choice(list(Fault))) if draw.random() < 0.4 else None
+        cut = (draw.choice(sorted(CUTS)), draw.choice(list(Fault))) if draw.random() < 0.5 else None
+        after = draw.choice((0.0, draw.uniform(0.3, 2.0)))
         if roll < 0.55:
-            acts.append(Act(tuple(f"{s}:{1 if s not in LATE and draw.random() < 0.5 else draw.randint(1, 3)}"
-                                  for s in queue.pop()), cut=cut))  # fmt: skip
+            chosen = tuple(f"{s}:{1 if s in ONCE else draw.randint(1, 4)}" for s in queue.pop())
+            acts.append(Act(chosen, cut=cut, cut_after=after))
         elif roll < 0.94 or not servers:
-            acts.append(Act(seconds=draw.choice((draw.uniform(0.05, 0.6), draw.uniform(0.6, 2.5))), cut=cut))
+            early = draw.random() < 0.3
+            acts.append(Act(seconds=draw.uniform(0.05, 1.0 if early else 2.0), cut=cut, cut_after=after, early=early))
         else:
             acts.append(Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(SERVERS)))
     return acts
@@ -104,12 +116,12 @@ class Play:
 
     def _start(self, failpoint: str = "") -> int:
         environment = {VARIABLE: failpoint}
+        self.scene.mark_log()
         return self.scene.nursery.start(self.scene.config, self.scene.log, environment)
 
     def _random(self, act: Act) -> None:
         pid = self._start()
-        self._arm(act)
-        self._live(pid, act.seconds)
+        self._live(pid, act.seconds, act)
         if act.server:
             self._excuse()
             self.scene.kill_server(act.server, 0.3)
@@ -117,9 +129,15 @@ class Play:
             self._live(pid, act.seconds)
         self._kill(pid, "sidecar")
 
-    def _live(self, pid: int, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.scene.nursery.ended(pid) is None:
+    def _live(self, pid: int, seconds: float, act: Act = NOTHING) -> None:
+        begin, armed = time.monotonic(), False
+        running = begin if act.early or act is NOTHING else 0.0
+        while self.scene.nursery.ended(pid) is None and time.monotonic() < (running or begin + START_SECONDS) + seconds:
+            if not running and self.scene.says_it_runs():
+                running = time.monotonic()
+            if not armed and time.monotonic() >= begin + act.cut_after:
+                armed = True
+                self._arm(act)
             time.sleep(0.01)
 
     def _kill(self, pid: int, what: str) -> None:
@@ -140,14 +158,26 @@ class Play:
 
     def _until(self, step: str, act: Act) -> None:
         pid = self._start(step)
-        self._arm(act)
-        self._live(pid, REACH_SECONDS)
+        self._live(pid, REACH_SECONDS, act)
         code = self.scene.nursery.ended(pid)
         if code == SIGKILL:
             self.tally.kills[f"at {step.partition(':')[0]}"] += 1
         else:
             self._kill(pid, "sidecar, not at its step")
             self.tally.exits[f"did not come to {step}"] += 1
+
+    def calm(self, moved: Callable[[], bool]) -> None:
+        """A life without faults until `moved`."""
+        pid, end = self._start(), time.monotonic() + PATIENCE
+        while not moved():
+            self.scene.mend_connector()
+            code = self.scene.nursery.ended(pid)
+            if code is not None:
+                self._ended(code)
+                pid = self._start()
+            assert time.monotonic() < end, f"nothing is published any more: {self.scene.tail()}"
+            time.sleep(0.05)
+        self._kill(pid, "sidecar")
 
     def last(self) -> int:
         """A sidecar without faults, caught up: its process id."""
@@ -164,7 +194,7 @@ class Play:
             assert time.monotonic() < end, f"no sidecar stays: {self.scene.tail()}"
 
 
-def run(kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 80.0) -> tuple[str, list[str]]:
+def run(kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0) -> tuple[str, list[str]]:
     """The whole of it: (the last line, what was wrong)."""
     began = time.monotonic()
     scene = Scene(folder)
@@ -185,6 +215,9 @@ def run(kills: int, seed: int, folder: Path, *, servers: bool = True, rate: floa
                 seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {writer.done} transactions"
                 print(f"{time.monotonic() - began:6.0f} s  {tally.kills.total()} kills, {seen}", file=sys.stderr)
             play_.life(act)
+            if warehouse.still_for > STILL_SECONDS:
+                before = warehouse.frontiers
+                play_.calm(lambda before=before: warehouse.frontiers > before)  # type: ignore[misc]
         writer.stop()
         pid = play_.last()
         verdict = scene.compare(bus)
@@ -205,7 +238,9 @@ def _line(
     tally: Tally, seed: int, writer: Writer, warehouse: WarehouseWatch, bus: BusWatch, faults: list[Faults],
     problems: list[str], scene: Scene, seconds: float,
 ) -> str:  # fmt: skip
-    met = Counter({f.name.lower(): sum(p.met[f] for p in (scene.to_sink, scene.to_kafka, scene.to_source)) for f in Fault})
+    met = Counter(
+        {f.name.lower(): sum(p.met[f] for p in (scene.to_sink, scene.to_kafka, scene.to_source)) for f in Fault}
+    )
     facts: dict[str, int] = {
         "kills": tally.kills.total(),
         "at_steps": sum(n for k, n in tally.kills.items() if k.startswith("at ")),
@@ -216,7 +251,9 @@ def _line(
         "lost": sum(f.lost for f in faults), "doubled": sum(f.doubled for f in faults),
         "torn": sum(f.torn for f in faults), "problems": len(problems), "seconds": round(seconds),
     }  # fmt: skip
-    write("crash", {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)})
+    write(
+        "crash", {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)}
+    )
     state = "failed" if problems or facts["lost"] or facts["doubled"] or facts["torn"] else "ok"
     return f"crash: {state} seed={seed} " + " ".join(f"{k}={v}" for k, v in facts.items())
 
@@ -226,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.run", description=__doc__)
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--rate", type=float, default=80.0, help="transactions a second")
+    parser.add_argument("--rate", type=float, default=40.0, help="transactions a second")
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:

@@ -54,6 +54,7 @@ class Scene:
         })  # fmt: skip
         self.warehouse = EmbeddedPostgres(folder / "warehouse", settings=FAST)
         self.nursery = Nursery()
+        self._logged = 0
         self.http = f"{ports.HOST}:{ports.pick(1)[0]}"
 
     def start(self, seed: int) -> None:
@@ -106,6 +107,16 @@ class Scene:
         }  # fmt: skip
         self.config.write_text(json.dumps(body))
         self.views = understand(load(self.config, {})).compile()
+
+    def mark_log(self) -> None:
+        """What the log says from now on is of the next sidecar."""
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
+
+    def says_it_runs(self) -> bool:
+        """Whether the newest sidecar has said so in the log."""
+        with self.log.open("rb") as log:
+            log.seek(self._logged)
+            return b"event=running" in log.read()
 
     def ready(self) -> bool:
         """Whether the sidecar says that it has caught up."""

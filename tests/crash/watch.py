@@ -7,6 +7,7 @@ that the frontier record names, as docs/sinks.md tells readers to. Threads of th
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import deque
 from typing import Any
@@ -33,6 +34,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.faults = Faults()
         self.frontiers = self.epoch = self.lsn = 0
+        self._at = time.monotonic()
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
 
@@ -54,7 +56,14 @@ class Watch(threading.Thread):
             self.faults.told.append(f"{where}: went back from epoch {self.epoch} ({self.lsn}) to {epoch} ({lsn})")
         new = epoch != self.epoch
         self.epoch, self.lsn = epoch, lsn
+        if new:
+            self._at = time.monotonic()
         return new
+
+    @property
+    def still_for(self) -> float:
+        """Seconds since the last frontier."""
+        return time.monotonic() - self._at
 
     def stop(self) -> None:
         """End. Raises what it met."""
