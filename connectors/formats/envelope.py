@@ -299,7 +299,9 @@ class EnvelopeDecoder:
         value = messages.values[position]
         try:
             doc = self._values.split(value or b"null")[1]
-            table = self.table_of(f"{doc['source']['schema']}.{doc['source']['table']}")
+            schema, name = _NAME(doc["source"])
+            if self._is_at_home(messages.topic, schema, name):
+                table = self.table_of(f"{schema}.{name}")
             event = event_of(doc)
         except DATA_ERRORS:
             pass

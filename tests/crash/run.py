@@ -194,8 +194,10 @@ class Play:
             assert time.monotonic() < end, f"no sidecar stays: {self.scene.tail()}"
 
 
-def run(kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0) -> tuple[str, list[str]]:
-    """The whole of it: (the last line, what was wrong)."""
+def run(
+    kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf")
+) -> tuple[str, list[str]]:
+    """The whole of it, or as much as `seconds` allow: (the last line, what was wrong)."""
     began = time.monotonic()
     scene = Scene(folder)
     try:
@@ -211,6 +213,8 @@ def run(kills: int, seed: int, folder: Path, *, servers: bool = True, rate: floa
         bus.start()
         play_._kill(first, "sidecar")
         for number, act in enumerate(play(kills - 1, random.Random(seed + 2), servers=servers), 1):
+            if time.monotonic() - began > seconds:
+                break
             if sys.stderr.isatty() or number % 10 == 0:
                 seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {writer.done} transactions"
                 print(f"{time.monotonic() - began:6.0f} s  {tally.kills.total()} kills, {seen}", file=sys.stderr)
@@ -264,10 +268,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--rate", type=float, default=40.0, help="transactions a second")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no act after so long")
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:
-        line, problems = run(asked.kills, asked.seed, asked.folder or Path(fresh), rate=asked.rate)
+        folder = asked.folder or Path(fresh)
+        line, problems = run(asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes)
     for problem in problems:
         print(problem, file=sys.stderr)
     print(line)

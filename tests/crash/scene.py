@@ -31,7 +31,7 @@ from tests.crash.nursery import Nursery
 from tests.crash.proxy import Proxy
 from tests.crash.watch import BusWatch
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 PREFIX = "bank"
 
 

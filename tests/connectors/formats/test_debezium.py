@@ -273,7 +273,9 @@ def test_a_record_that_stands_in_the_topic_of_another_table_is_told_not_passed_o
     keys = [carried_key({"id": n}) for n in range(len(values))] if learnt else None
     found = form.decode(messages([carried(fields, v) for v in values] if learnt else values, keys))
     assert [c.rows.column(0).to_pylist() for c in found.changes] == [[1, 4]]
-    assert [(u.topic, u.partition, u.offset) for u in found.undecodable] == [("p.public.t", 3, n) for n in (101, 102, 103)]
+    assert [(u.topic, u.partition, u.offset) for u in found.undecodable] == [
+        ("p.public.t", 3, n) for n in (101, 102, 103)
+    ]
 
 
 def test_a_dropped_column_is_named_and_an_added_one_ignored() -> None:
