@@ -28,6 +28,7 @@ DATA_ERRORS: Final = (
     ArithmeticError,
     AttributeError,
     CannotDecode,
+    RecursionError,
     pa.ArrowException,
 )
 """What malformed data can make the parser, Arrow and plain indexing raise."""
