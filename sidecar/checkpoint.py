@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.durable import Reached, unwatched
 from connectors.sink import SourceFrontier
 from engine.batch import Batch, Layout
 from engine.batch.codec import decode, encode
@@ -26,7 +27,9 @@ from engine.schema import Schema
 from sidecar.generation import Generation
 from sidecar.reclock import read_positions
 
-FORMAT = 1
+FORMAT = 2
+_WITHOUT_DIGEST = 1
+"""The format whose manifests have no digest."""
 
 
 class CheckpointError(HeadraceError):
@@ -98,7 +101,13 @@ class Manifest:
             "topic_ids": {source: dict(ids) for source, ids in self.topic_ids.items()},
             "stopped": {source: list(stops) for source, stops in self.stopped.items() if stops},
         }
-        return json.dumps(body, indent=1).encode()
+        return json.dumps({"digest": _digest(body), **body}, indent=1).encode()
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Of everything that a manifest says, as JSON has it (where keys are texts)."""
+    text = json.dumps(json.loads(json.dumps(body)), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -107,11 +116,14 @@ def read_manifest(path: Path) -> Manifest | None:
         return None
     try:
         body = json.loads(path.read_bytes())
-        if body["format"] != FORMAT:
+        digest = body.pop("digest", None)
+        if body["format"] not in (FORMAT, _WITHOUT_DIGEST):
             raise CheckpointError(
                 "the state folder was written by another version", file=path, found=body["format"], known=FORMAT,
                 hint=f"run {body.get('program', 'the program')} on it, or start with an empty state folder",
             )  # fmt: skip
+        if body["format"] == FORMAT and digest != _digest(body):
+            raise ValueError("it says something else than was written")
         return Manifest(
             body["epoch"],
             {
@@ -125,7 +137,7 @@ def read_manifest(path: Path) -> Manifest | None:
             {source: dict(ids) for source, ids in body.get("topic_ids", {}).items()},
             {source: list(stops) for source, stops in body.get("stopped", {}).items()},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
                               hint="restore the state folder, or start with an empty one") from error  # fmt: skip
 
@@ -133,8 +145,9 @@ def read_manifest(path: Path) -> Manifest | None:
 class CheckpointStore:
     """Writes checkpoints of one generation. Single writer: the executor that calls `write`, one call at a time."""
 
-    def __init__(self, generation: Generation, program: str) -> None:
+    def __init__(self, generation: Generation, program: str, reached: Reached = unwatched) -> None:
         self._generation = generation
+        self._reached = reached
         self._program = program
         self._known: dict[int, tuple[Batch, BatchFile]] = {}
 
@@ -171,9 +184,10 @@ class CheckpointStore:
             capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
             capture.stopped,
         )  # fmt: skip
-        replace_durably(self._generation.manifest, manifest.json())
+        replace_durably(self._generation.manifest, manifest.json(), self._reached)
         self._known = known
         self._sweep({f.name for fs in files.values() for f in fs})
+        self._reached("checkpoint swept")
         return manifest
 
     def _write_batch(self, batch: Batch) -> BatchFile:
@@ -192,7 +206,9 @@ class CheckpointStore:
                     out.write(buffer)
                 out.flush()
                 os.fsync(out.fileno())
+            self._reached("batch written")
             os.replace(fresh, path)
+            self._reached("batch named")
         return file
 
     def _sweep(self, live: set[str]) -> None:
@@ -251,15 +267,17 @@ def check_tables(manifest: Manifest | None, facts: Mapping[str, Any]) -> None:
             )  # fmt: skip
 
 
-def replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes, reached: Reached = unwatched) -> None:
     """Write, sync, rename, sync the folder: afterwards the file is the new one, before it the old."""
     fresh = path.with_suffix(".new")
     with fresh.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    reached("manifest written")
     os.replace(fresh, path)
     _sync_folder(path.parent)
+    reached("manifest named")
 
 
 def _sync_folder(path: Path) -> None:

@@ -13,6 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.durable import Reached, unwatched
 from engine.errors import HeadraceError
 
 
@@ -63,7 +64,7 @@ def open_generation(state: Path, number: int) -> Generation:
     return Generation(number, state / "generations" / f"{number:06d}")
 
 
-def take_generation(state: Path) -> tuple[Generation, Generation | None]:
+def take_generation(state: Path, reached: Reached = unwatched) -> tuple[Generation, Generation | None]:
     """Make the next generation's folder; gives it and the one before it (its state is to be carried over).
 
     Raises StateError where the folder cannot be made.
@@ -80,24 +81,36 @@ def take_generation(state: Path) -> tuple[Generation, Generation | None]:
                 fresh.batches.mkdir()
             except FileExistsError:
                 continue
+            reached("generation taken")
             return fresh, previous
     except OSError as error:
         raise StateError(f"cannot use the state folder: {error.strerror}", folder=state,
                          hint="make it writable, or name another one under `state:`") from error  # fmt: skip
 
 
-def carry_over(fresh: Generation, previous: Generation | None) -> None:
+def carry_over(fresh: Generation, previous: Generation | None, reached: Reached = unwatched) -> None:
     """Begin `fresh` with what `previous` knows. To be called once every sink is fenced: whatever a sink holds is in the
-    log by then, and nothing that `previous` may still write can reach a sink."""
+    log by then, and nothing that `previous` may still write can reach a sink. Raises StateError."""
+    try:
+        _carry_over(fresh, previous, reached)
+    except OSError as error:
+        raise StateError(f"cannot carry the state over: {error.strerror}", folder=fresh.folder,
+                         hint="free disk space, or make the state folder readable and writable") from error  # fmt: skip
+
+
+def _carry_over(fresh: Generation, previous: Generation | None, reached: Reached) -> None:
     if previous is not None:
         while not _link_batches(fresh, previous):
             continue
+        reached("generation linked")
         if previous.log.exists():
             shutil.copyfile(previous.log, fresh.log)
             _sync(fresh.log)
         _sync(fresh.batches)
+    reached("generation copied")
     fresh.ready.touch()
     _sync(fresh.folder)
+    reached("generation ready")
 
 
 def _link_batches(fresh: Generation, previous: Generation) -> bool:
@@ -105,7 +118,7 @@ def _link_batches(fresh: Generation, previous: Generation) -> bool:
     if not previous.manifest.exists():
         return True
     manifest = previous.manifest.read_bytes()
-    for name in {f["file"] for files in json.loads(manifest)["arrangements"].values() for f in files}:
+    for name in _files_of(manifest, previous.manifest):
         target = fresh.batches / name
         if target.exists():
             continue
@@ -119,6 +132,18 @@ def _link_batches(fresh: Generation, previous: Generation) -> bool:
     fresh.manifest.write_bytes(manifest)
     _sync(fresh.manifest)
     return True
+
+
+def _files_of(manifest: bytes, path: Path) -> set[str]:
+    """The batch files that a manifest names. Raises StateError for a damaged one."""
+    try:
+        found = {f["file"] for files in json.loads(manifest)["arrangements"].values() for f in files}
+        if not all(re.fullmatch(r"[0-9a-f]{40}", name) for name in found):
+            raise ValueError("a name that is no digest")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StateError("the manifest is damaged", file=path,
+                         hint="restore the state folder, or start with an empty one") from error  # fmt: skip
+    return found
 
 
 def _sync(path: Path) -> None:

@@ -2,13 +2,14 @@
 
 Always: a binding is on disk before `settle` returns, which the runtime calls before a sink or a manifest may carry it;
 one epoch is one transaction; after a restart the same transactions get the same epochs, because what the log says about
-epochs beyond the checkpoint is followed to the letter (also the interleaving of several sources). The log is one JSON
-line a run of epochs.
+epochs beyond the checkpoint is followed to the letter (also the interleaving of several sources). The log is one line a run
+of epochs: a checksum and JSON.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -18,12 +19,15 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from connectors.durable import Reached, unwatched
 from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.pending import Slice
 from sidecar.transactions import Mended, Transaction
 
-FORMAT = 1
+FORMAT = 2
+_WITHOUT_CHECKSUM = 1
+"""The format whose lines are bare JSON."""
 
 
 class ReclockError(HeadraceError):
@@ -66,17 +70,30 @@ class Binding:
             "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
             "positions": {t: {str(p): o for p, o in ps.items()} for t, ps in self.positions.items()},
         }
-        return orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
+        return _sealed(orjson.dumps(body))
 
     @classmethod
     def parse(cls, line: bytes) -> Binding:
-        """The binding of a line. Raises ValueError, KeyError or TypeError for a torn one."""
-        body = orjson.loads(line)
-        if body["v"] != FORMAT:
+        """The binding of a line. Raises ValueError, KeyError or TypeError for a torn or altered one."""
+        sealed = not line.startswith(b"{")
+        body = orjson.loads(_unsealed(line) if sealed else line)
+        if body["v"] != (FORMAT if sealed else _WITHOUT_CHECKSUM):
             raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
                                hint="run the version of headrace that wrote it")  # fmt: skip
         stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
         return cls(body["first"], stamps, read_positions(body["positions"]))
+
+
+def _sealed(text: bytes) -> bytes:
+    """A line: eight hexadecimal digits of the text's CRC-32, the text."""
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _unsealed(line: bytes) -> bytes:
+    """The text of a whole line. Raises ValueError where it is not as it was written."""
+    if line != _sealed(line[9:-1]):
+        raise ValueError("the checksum is of another line")
+    return line[9:-1]
 
 
 def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
@@ -90,23 +107,34 @@ class ReclockLog:
     `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits.
     """
 
-    def __init__(self, path: Path, executor: Executor | None = None) -> None:
+    def __init__(self, path: Path, executor: Executor | None = None, reached: Reached = unwatched) -> None:
         self._path = path
+        self._reached = reached
         self._executor = executor
         self._syncing: Future[None] | None = None
         self.bindings: list[Binding] = []
-        good = 0
-        data = path.read_bytes() if path.exists() else b""
+        try:
+            data = path.read_bytes() if path.exists() else b""
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise ReclockError(f"cannot open the reclock log: {error.strerror}", file=path,
+                               hint="make the state folder readable and writable") from error  # fmt: skip
+        good = end = 0
         for line in data.splitlines(keepends=True):
             try:
-                self.bindings.append(Binding.parse(line))
-            except (ValueError, KeyError, TypeError) as error:
+                binding = Binding.parse(line)
+                if binding.first < end:
+                    raise ValueError("these epochs were bound before")
+                self.bindings.append(binding)
+                end = binding.first + len(binding.stamps)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if good + len(line) == len(data):
                     break
+                os.close(self._file)
                 raise ReclockError("the reclock log is damaged", file=path, byte=good,
                                    hint="restore the state folder, or start with an empty one") from error  # fmt: skip
             good += len(line)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         if good != len(data):
             os.ftruncate(self._file, good)
 
@@ -114,12 +142,14 @@ class ReclockLog:
         """Write, and begin to sync. Raises ReclockError when the disk refuses."""
         self.settle()
         data = b"".join(b.line() for b in bindings)
+        self._reached("reclock append")
         try:
             written = os.write(self._file, data)
         except OSError as error:
             raise self._refused(error) from error
         if written != len(data):
             raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
+        self._reached("reclock written")
         if self._executor is None:
             self._sync()
         else:
@@ -136,6 +166,7 @@ class ReclockLog:
             os.fdatasync(self._file)
         except OSError as error:
             raise self._refused(error) from error
+        self._reached("reclock synced")
 
     def _refused(self, error: OSError) -> ReclockError:
         return ReclockError(
@@ -144,21 +175,33 @@ class ReclockLog:
         )  # fmt: skip
 
     def forget(self, before: int) -> None:
-        """Drop bindings whose epochs are all < `before`, by writing the file anew and renaming it."""
+        """Drop bindings whose epochs are all < `before`, by writing the file anew and renaming it.
+
+        Raises ReclockError when the disk refuses; the log then still stands.
+        """
         self.settle()
+        try:
+            self._rewrite(before)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _rewrite(self, before: int) -> None:
         kept = [b for b in ReclockLog._read(self._path) if b.first + len(b.stamps) > before]
         fresh = self._path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.writelines(b.line() for b in kept)
             file.flush()
             os.fsync(file.fileno())
+        self._reached("reclock trimmed")
         os.replace(fresh, self._path)
+        _sync_folder(self._path.parent)
+        self._reached("reclock replaced")
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
 
     @staticmethod
     def _read(path: Path) -> list[Binding]:
-        return [Binding.parse(line) for line in path.read_bytes().splitlines()]
+        return [Binding.parse(line) for line in path.read_bytes().splitlines(keepends=True)]
 
     @property
     def size(self) -> int:
@@ -295,6 +338,14 @@ class Reclock:
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
         self._log.bindings = []
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _from(binding: Binding, frontier: int) -> Binding:

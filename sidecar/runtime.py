@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from connectors.durable import Reached, unwatched
 from connectors.sink import EpochStamp, Frontier, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.dataflow import Dataflow
@@ -55,6 +56,7 @@ class Parts:
     table_facts: Mapping[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    reached: Reached = unwatched
 
 
 @dataclass
@@ -170,6 +172,10 @@ class Runtime:
         }
         changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
         if self.hold and not self._released():
+            # also a sink that is not beyond the log misses these
+            for state in self.parts.views:
+                for sink in state.sinks if state.view.name in changes else ():
+                    self.whole.setdefault(sink, set()).add(state.view.name)
             return
         for group in self.parts.groups:
             self._offer(group, changes, stamps)
@@ -275,6 +281,7 @@ class Runtime:
         for intake in self.parts.intakes:
             if intake.name in manifest.sources:
                 intake.source.commit(manifest.sources[intake.name].positions)
+        self.parts.reached("offsets committed")
         stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
         if self.parts.log_size() > LOG_BYTES and not stopped:
             self.parts.forget(manifest.epoch - LOG_EPOCHS)

@@ -6,6 +6,7 @@ generation before knew, restore, and only then read. Called by the command and b
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.changes import Format
+from connectors.durable import Reached, unwatched
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.spark import SparkFormat
 from connectors.formats.tables import TableSpec
@@ -29,16 +31,10 @@ from engine.dataflow import OVERFLOWED, Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
 from sidecar.assembler import TransactionAssembler
-from sidecar.checkpoint import (
-    CheckpointStore,
-    Manifest,
-    check_tables,
-    load_batches,
-    read_manifest,
-    table_facts,
-)
+from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, load_batches, read_manifest, table_facts
 from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, SourceConfig, kafka_settings
 from sidecar.emit import Group, ViewState
+from sidecar.failpoints import failpoints
 from sidecar.generation import carry_over, sweep_generations, take_generation
 from sidecar.ingest import Intake
 from sidecar.metrics import Metrics
@@ -165,14 +161,15 @@ def make_source(settings: Settings, source: SourceConfig, format_: Format) -> So
     return KafkaSource(kafka, wants=format_.wants, name=source.name, group=f"headrace.{settings.config.name}")
 
 
-def make_sink(settings: Settings, sink: SinkConfig) -> Sink:
-    """One sink, not opened yet."""
+def make_sink(settings: Settings, sink: SinkConfig, reached: Reached = unwatched) -> Sink:
+    """One sink, not opened yet. `reached`: told each durable step."""
     if isinstance(sink, PostgresSinkConfig):
-        return PostgresSink(sink.name, sink.url.get_secret_value(), sink.schema_, program=program())
+        return PostgresSink(sink.name, sink.url.get_secret_value(), sink.schema_, program=program(), reached=reached)
     kafka = kafka_settings(sink.kafka or settings.config.kafka)
     return KafkaSink(
-        sink.name, kafka, sink.topic_prefix, sidecar=settings.config.name, format=sink.format, program=program()
-    )
+        sink.name, kafka, sink.topic_prefix, sidecar=settings.config.name, format=sink.format, program=program(),
+        reached=reached,
+    )  # fmt: skip
 
 
 def tables_of(view: CompiledView) -> tuple[str, ...]:
@@ -252,9 +249,10 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     used = {t for v in compiled for t in tables_of(v)}
     tables = {t: s for t, s in schemas.items() if t in used}
 
-    generation, previous = take_generation(settings.state)
-    groups, states = _open_sinks(settings, compiled, closers)
-    carry_over(generation, previous)
+    reached = failpoints(os.environ)
+    generation, previous = take_generation(settings.state, reached)
+    groups, states = _open_sinks(settings, compiled, closers, reached)
+    carry_over(generation, previous, reached)
     manifest = read_manifest(generation.manifest)
     facts = table_facts(tables)
     check_tables(manifest, facts)
@@ -262,7 +260,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     flow = Dataflow()
     views = _render(compiled, tables, flow)
     epoch = manifest.epoch if manifest else 0
-    store = CheckpointStore(generation, program())
+    store = CheckpointStore(generation, program(), reached)
     if manifest is not None:
         layouts = {name: arranged.layout for name, arranged in flow.registry.arrangements().items()}
         batches, files = load_batches(manifest, generation, layouts)
@@ -271,7 +269,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
         recover_errors(views, manifest, flow)
     executor, syncing = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("checkpoint", "reclock"))
     closers += [executor.shutdown, syncing.shutdown]
-    log = ReclockLog(generation.log, syncing)
+    log = ReclockLog(generation.log, syncing, reached)
     closers.append(log.close)
     reclock = Reclock(log, epoch + 1)
     intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers)
@@ -281,13 +279,14 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     parts = Parts(
         settings.config.name, intakes, reclock, lambda: log.size, log.forget, flow, tables, views, groups, store, metrics,
         executor, {v.name: v.fingerprint for v in compiled}, settings.config.checkpoint.interval_seconds, program(),
-        generation.number, facts,
+        generation.number, facts, reached=reached,
     )  # fmt: skip
     runtime = Runtime(parts, manifest.sources if manifest else {}, epoch)
     for group in groups:
         group.on_written(runtime.written)
     _reconcile(runtime, states, newest)
     sweep_generations(settings.state, KEPT_GENERATIONS)
+    reached("generation swept")
     return Running(runtime, metrics, compiled, closers)
 
 
@@ -304,14 +303,14 @@ def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Dataflo
 
 
 def _open_sinks(
-    settings: Settings, compiled: Sequence[CompiledView], closers: list[Callable[[], None]]
+    settings: Settings, compiled: Sequence[CompiledView], closers: list[Callable[[], None]], reached: Reached
 ) -> tuple[list[Group], dict[str, SinkState]]:
     groups, states = [], {}
     for config in settings.config.sinks:
         views = [sink_view(v) for v in compiled if config.name in v.spec.sinks]
         if not views:
             continue
-        sink = make_sink(settings, config)
+        sink = make_sink(settings, config, reached)
         group = Group(sink, interval=config.interval_ms / 1000)
         closers.append(group.close)
         states[config.name] = sink.open(views)

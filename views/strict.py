@@ -29,6 +29,9 @@ Trail = tuple[Key, ...]
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<scheme>[a-zA-Z_]*):(?P<name>[^}]*)\}")
 _SECRET_FIELD = re.compile(r"password|passwd|secret|token|credential", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(\w+://[^:/@\s]*):[^@\s]+@")
+_KEYWORD_PASSWORD = re.compile(
+    r"\b(\w*(?:password|passwd|secret|token)\w*\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s'&;,]+)", re.IGNORECASE
+)
 _SCALAR_TYPES = {"int_type", "float_type", "bool_type", "int_from_float"}
 
 
@@ -104,6 +107,7 @@ class Document:
             return "***"
         bare = isinstance(raw, str) and not any(p.match(raw) for p in _READ_AS_OTHER)
         text = _URL_PASSWORD.sub(r"\1:***@", str(raw) if bare else json.dumps(raw))
+        text = _KEYWORD_PASSWORD.sub(r"\1***", text)
         return text if len(text) <= 80 else text[:77] + "..."
 
 

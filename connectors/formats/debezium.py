@@ -55,7 +55,7 @@ class DebeziumFormat:
         if not carried:
             for spec in (tables or {}).values():
                 encodings.check(spec)
-        self._envelopes = EnvelopeDecoder(tables, encodings)
+        self._envelopes = EnvelopeDecoder(tables, encodings, prefix=topic_prefix)
         self._shapes = Shapes()
         self.transaction_topic = transaction_topic or f"{topic_prefix}.transaction"
         self.notification_topic = notification_topic

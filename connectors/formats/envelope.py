@@ -19,6 +19,7 @@ from connectors.formats.plans import Plan, declared_plan, learnt_plan
 from connectors.formats.rows import DATA_ERRORS, Run, build, concat, event_of
 from connectors.formats.shapes import Shape, Shapes
 from connectors.formats.tables import CannotDecode, Encodings, TableSpec
+from connectors.formats.topics import table_topic
 from connectors.formats.typed import CHUNK, DOUBTS, Reader, read, reader
 from engine.schema import Schema
 
@@ -26,6 +27,7 @@ BLOCK: Final = 2048
 BLOCK_BYTES: Final = 8 << 20
 """Messages, and their bytes, that are made columns at a time."""
 
+_MOST_PLACES: Final = 4096
 _SCHEMALESS_HINT: Final = "declare the table in headrace.yaml (headrace init writes it), or let messages carry schemas"
 
 _ENVELOPE: Final = frozenset(("op", "source", "after"))
@@ -54,14 +56,23 @@ class _Found:
 class EnvelopeDecoder:
     """Debezium's envelope, with or without schema; with `versions` it is our Spark publisher's.
 
-    tables: those declared, by name; None or empty where the messages' own schemas are to be learnt.
+    tables: those declared, by name; None or empty where the messages' own schemas are to be learnt. prefix: of the topics,
+    by which a record that stands in the topic of another table is known; None where topics tell nothing.
     """
 
-    def __init__(self, tables: Mapping[str, TableSpec] | None, encodings: Encodings, versions: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, TableSpec] | None,
+        encodings: Encodings,
+        versions: bool = False,
+        prefix: str | None = None,
+    ) -> None:
         self._tables = dict(tables or {})
         self._leaves = {leaf: spec for spec in self._tables.values() for leaf in (spec.name, *spec.partitions)}
         self._encodings = encodings
         self._versions = versions
+        self._prefix = prefix
+        self._at_home: set[tuple[str, Any, Any]] = set()
         self._values, self._keys = Shapes(), Shapes()
         self._plans: dict[_Route, Plan | None] = {}
         self._learnt: dict[str, Plan] = {}
@@ -210,6 +221,8 @@ class EnvelopeDecoder:
         if len(names) != 1 or len(of_values) != 1:
             return None
         schema, table = names.pop()
+        if not self._is_at_home(messages.topic, schema, table):
+            return None
         shape = of_values.pop()
         if self._tables:
             return self._plan((schema, table, shape, None))
@@ -219,15 +232,35 @@ class EnvelopeDecoder:
         of_keys = {self._keys.shape(key) for key in keys if key is not None}
         return self._plan((schema, table, shape, of_keys.pop())) if len(of_keys) == 1 and None not in of_keys else None
 
+    def _is_at_home(self, topic: str, schema: Any, table: Any) -> bool:
+        """Whether a topic is that of a table (several tables may share one, as names are sanitised)."""
+        place = (topic, schema, table)
+        if place in self._at_home:
+            return True
+        if self._prefix is not None and not (
+            isinstance(schema, str)
+            and isinstance(table, str)
+            and topic == table_topic(self._prefix, f"{schema}.{table}")
+        ):
+            return False
+        if len(self._at_home) >= _MOST_PLACES:
+            self._at_home.clear()
+        self._at_home.add(place)
+        return True
+
     def _route(self, messages: Messages, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
         """The plan of one message; None where it is nobody's: a table not declared, a logical message."""
-        if doc.get("op") == "m":
+        if doc.get("op") == "m" and not doc["source"].get("table"):
             return None
         if "op" not in doc or "source" not in doc:
             raise CannotDecode(
                 "not a Debezium envelope", "remove transforms such as ExtractNewRecordState from the connector"
             )
         source = doc["source"]
+        if not self._is_at_home(messages.topic, source["schema"], source["table"]):
+            raise CannotDecode(
+                "a record of another table than its topic's", "nothing but the connector may write to this topic"
+            )
         if self._tables:
             return self._plan((source["schema"], source["table"], shape, None))
         name = f"{source['schema']}.{source['table']}"
@@ -266,7 +299,9 @@ class EnvelopeDecoder:
         value = messages.values[position]
         try:
             doc = self._values.split(value or b"null")[1]
-            table = self.table_of(f"{doc['source']['schema']}.{doc['source']['table']}")
+            schema, name = _NAME(doc["source"])
+            if self._is_at_home(messages.topic, schema, name):
+                table = self.table_of(f"{schema}.{name}")
             event = event_of(doc)
         except DATA_ERRORS:
             pass

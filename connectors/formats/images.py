@@ -42,14 +42,31 @@ def numeric_text(text: str) -> str:
         return special
     if not _NUMERIC.fullmatch(text):
         raise CannotDecode("not a decimal string", DECIMAL_HINT)
-    return format(Decimal(text), "f") if "e" in text.lower() else text
+    if "e" not in text.lower():
+        return text
+    number = Decimal(text)
+    check_extent(number.adjusted(), -int(number.as_tuple().exponent))
+    return format(number, "f")
 
 
+def check_extent(digits: int, fraction: int) -> None:
+    """Refuse what no numeric of Postgres holds, before it is written out: an exponent alone can mean a gigabyte of zeros.
+
+    digits, fraction: how many places before and after the point. Raises CannotDecode.
+    """
+    if digits >= MOST_DIGITS or fraction > MOST_FRACTION:
+        raise CannotDecode("a number that no numeric holds", DECIMAL_HINT)
+
+
+MOST_DIGITS: Final = 131_072
+MOST_FRACTION: Final = 16_383
+"""Places before and after the point that Postgres's numeric has."""
 DECIMAL_HINT: Final = "set decimal.handling.mode=string on the connector, or let its messages carry their schema"
 
 
 def unscaled_text(unscaled: int, scale: int) -> str:
     """An integer and its decimal scale → plain decimal text with exactly `scale` fraction digits."""
+    check_extent(-scale, scale)
     if scale <= 0:
         return str(unscaled * 10**-scale)
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
@@ -147,7 +164,9 @@ def interval_text(iso: str) -> str:
         raise CannotDecode("not an ISO interval", "set interval.handling.mode=string on the connector")
     years, months, day, hours, minutes = (int(match[i] or 0) for i in range(1, 6))
     months += 12 * years
-    clock = (hours * 60 + minutes) * 60_000_000 + int(Decimal(match[6] or "0").scaleb(6).to_integral_value())
+    in_seconds = Decimal(match[6] or "0")
+    check_extent(in_seconds.adjusted(), 0)
+    clock = (hours * 60 + minutes) * 60_000_000 + int(in_seconds.scaleb(6).to_integral_value())
     years, months = int(months / 12), months - 12 * int(months / 12)
     parts: list[str] = []
     negative = False

@@ -6,9 +6,10 @@ for the whole run when any value is bad; the envelope decoder narrows it down. P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ DATA_ERRORS: Final = (
     ArithmeticError,
     AttributeError,
     CannotDecode,
+    RecursionError,
     pa.ArrowException,
 )
 """What malformed data can make the parser, Arrow and plain indexing raise."""
@@ -45,6 +47,8 @@ _SNAPSHOT: Final = itemgetter("snapshot")
 _ORDER: Final = itemgetter("total_order")
 _UPSERTS: Final = frozenset(("c", "r", "u"))
 _INSERTS: Final = frozenset(("c", "r"))
+
+_INT: Final = frozenset((int,))
 
 SMALL: Final = 64
 """Up to so many rows, one call that makes all columns of Python values beats a call a column."""
@@ -225,18 +229,27 @@ def _source_lanes(
     count = len(sources)
     try:
         # one call for three lanes, laid out lane by lane
-        made = np.array([*map(_ATTEMPT if versions else _SOURCE, sources)], np.int64).T.copy()
+        found = [*map(_ATTEMPT if versions else _SOURCE, sources)]
+        made = np.array(_integers(chain.from_iterable(found)), np.int64).reshape(count, 3).T.copy()
     except (KeyError, TypeError):
         columns = (
             [_txid(source, block) for source, block in zip(sources, blocks, strict=True)],
             [s["attempt"] if versions else _or(s.get("lsn"), -1) for s in sources],
             [s["ts_us"] if s.get("ts_us") is not None else _or(s.get("ts_ms"), 0) * 1000 for s in sources],
         )
-        made = np.array(columns, np.int64)
+        made = np.array([_integers(column) for column in columns], np.int64)
     transactions, middle, stamps = made
     return (
         (transactions, lanes(count, -1), stamps, middle) if versions else (transactions, middle, stamps, lanes(count))
     )
+
+
+def _integers(values: Iterable[Any]) -> list[int]:
+    """Numbers of a record's own, which numpy would also make of texts, fractions and lists. Raises TypeError."""
+    found = list(values)
+    if not _INT.issuperset(map(type, found)):
+        raise TypeError("not an integer")
+    return found
 
 
 def event_of(doc: Mapping[str, Any]) -> Event | None:
@@ -277,8 +290,8 @@ def _order_lanes(blocks: Sequence[Any], versions: bool) -> tuple[Int64s, Bools]:
     if versions or not any(blocks):
         return lanes(len(blocks), -1), np.zeros(len(blocks), np.bool_)
     if all(blocks):
-        return np.array([*map(_ORDER, blocks)], np.int64), np.ones(len(blocks), np.bool_)
-    orders = np.array([block["total_order"] if block else -1 for block in blocks], np.int64)
+        return np.array(_integers(map(_ORDER, blocks)), np.int64), np.ones(len(blocks), np.bool_)
+    orders = np.array(_integers(block["total_order"] if block else -1 for block in blocks), np.int64)
     return orders, np.array([bool(block) for block in blocks], np.bool_)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from connectors.durable import Reached, unwatched
 from connectors.kafka import records as to_records
 from connectors.kafka import topics, transaction
 from connectors.kafka.client import Reasons, admin, merged
@@ -49,6 +50,7 @@ class KafkaSink:
         program: str = "",
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
+        reached: Reached = unwatched,
     ) -> None:
         self.name = name
         if format != "json":
@@ -58,6 +60,7 @@ class KafkaSink:
         self._settings = merged(self._config, owned, transaction.DEFAULTS, self._error)
         self._prefix, self._partitions, self._replication = topic_prefix, partitions, replication
         self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
+        self._reached = reached
         self._frontier_topic = f"{topic_prefix}frontier"
         self._reasons = Reasons()
         self._views: dict[str, SinkView] = {}
@@ -107,7 +110,9 @@ class KafkaSink:
         return SinkState(self._standing.generation, self._standing.frontier, frozenset(missing), errors)
 
     def _fenced(self) -> Transactions:
-        producer = Transactions({**self._settings, "error_cb": self._reasons}, self._error, self._patience)
+        producer = Transactions(
+            {**self._settings, "error_cb": self._reasons}, self._error, self._patience, self._reached
+        )
         producer.fence()
         return producer
 
@@ -123,6 +128,7 @@ class KafkaSink:
         except (Ambiguous, Aborted) as failure:
             raise self._error(f"the sink cannot be claimed: {failure}", hint="start again") from failure
         self._standing = claimed
+        self._reached("kafka claimed")
 
     def _record(self, standing: Standing) -> tuple[str, bytes, bytes]:
         return self._frontier_topic, self.name.encode(), encode(self.name, standing, self._program)

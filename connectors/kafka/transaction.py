@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from connectors.durable import Reached, unwatched
 from connectors.kafka.client import Raise, client
 from connectors.kafka.readback import is_fenced
 from connectors.kafka.records import Record
@@ -42,7 +43,10 @@ class Aborted(Exception):
 class Transactions:
     """A producer and its transactions. Raises Fenced wherever the broker says that another one has taken over."""
 
-    def __init__(self, settings: Mapping[str, Any], error: Raise, patience: float) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], error: Raise, patience: float, reached: Reached = unwatched
+    ) -> None:
+        self._reached = reached
         self._producer: Any = client(Producer, settings, error)
         self._patience = patience
         self._ends: dict[str, dict[int, int]] = {}
@@ -55,6 +59,7 @@ class Transactions:
         while True:
             try:
                 self._producer.init_transactions(max(deadline - time.monotonic(), 0.1))
+                self._reached("kafka fenced")
                 return
             except KafkaException as failure:
                 if is_fenced(failure.args[0]):
@@ -75,12 +80,14 @@ class Transactions:
         foreseen = self._foreseen(records)
         try:
             self._producer.begin_transaction()
+            self._reached("kafka begun")
             for topic, partition, record in records:
                 self._send(topic, partition, record.key, record.value, record.headers)
             if foreseen is None:
                 self._flush()
             topic, key, value = last(self._ends if foreseen is None else foreseen)
             self._send(topic, 0, key, value, [])
+            self._reached("kafka sent")
             if foreseen:
                 self._flush()
                 self._check_ends(foreseen)
@@ -89,7 +96,9 @@ class Transactions:
             self._next = {}
             self._abort(failure)
         self._next, known = {}, self._next
+        self._reached("kafka flushed")
         self._end()
+        self._reached("kafka committed")
         reached = {(topic, partition): end + 1 for topic, ends in self._ends.items() for partition, end in ends.items()}
         self._next = {**known, **reached}  # a commit leaves one marker in each partition
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import psycopg
 from psycopg import sql
 
+from connectors.durable import Reached, unwatched
 from connectors.postgres import ddl, flush, registry
 from connectors.postgres.ddl import Names
 from connectors.postgres.few import Few, few, fewer
@@ -28,7 +29,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
 class PostgresSink:
     """Writes views as tables of `schema`. `patience`: seconds to try again for when the database is lost or busy.
 
-    `program`: name and version shown in the frontier table. `sleep` and `now` are handed in by wiring and tests.
+    `program`: name and version shown in the frontier table. `sleep`, `now` and `reached` are handed in by wiring and tests.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class PostgresSink:
         program: str = "",
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
+        reached: Reached = unwatched,
     ) -> None:
         self.name = name
         self._target = Target(name, url)
@@ -50,6 +52,7 @@ class PostgresSink:
             )
         self._names = Names(schema)
         self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
+        self._reached = reached
         self._connection: Connection | None = None
         self._pipeline: Pipeline | None = None
         self._errors: dict[str, str] = {}
@@ -81,7 +84,9 @@ class PostgresSink:
                         (self._target.application,),
                     )
                 claim = registry.claim(connection, self.name, self._names, views, self._program)
+                self._reached("postgres claim")
                 connection.commit()
+                self._reached("postgres claimed")
                 return claim
             except psycopg.errors.LockNotAvailable as error:
                 self.close()
@@ -201,15 +206,19 @@ class PostgresSink:
                 return
         small = [step for one in work if isinstance(one, Few) for step in one.steps(self._names)]
         steps = [*small, *marks]
+        self._reached("postgres write")
         _, moved, *touched = pipeline.run([BEGIN, registry.advance(self._names, self._mine, frontier), *steps])
         if moved != 1:
             self._refuse(connection)
         for step, rows in zip(steps, touched, strict=True):
             step.check(self.name, rows)
+        self._reached("postgres moved")
         for one in work:
             if isinstance(one, Net):
                 self._apply(connection, one, frontier.epoch)
+        self._reached("postgres applied")
         connection.commit()
+        self._reached("postgres committed")
 
     def _refuse(self, connection: Connection) -> None:
         """Our fence: no row touched means that another generation, or something else, has changed it."""

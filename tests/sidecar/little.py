@@ -95,7 +95,7 @@ class Little:
             "make_source",
             lambda _s, _c, f: MemorySource(self.log, wants=f.wants, name="shop", batch=self.batch),
         )
-        patch.setattr(wiring, "make_sink", lambda _s, c: MemorySink(c.name, self.store))
+        patch.setattr(wiring, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.store))
         (folder / "views").mkdir(parents=True, exist_ok=True)
         (folder / "views" / "v.yaml").write_text(VIEWS)
         for table in KEYS:
@@ -184,7 +184,8 @@ class Little:
         partition = id_ % 2 if table == CUSTOMERS else 0
         return self.queue(f"{PREFIX}.{table}", value, partition, json.dumps({"id": id_}).encode())
 
-    def start(self) -> None:
+    def configure(self) -> str:
+        """The text of headrace.yaml."""
         tables = [
             {"name": t, "columns": [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]}
             | ({"key": k} if k else {})
@@ -197,7 +198,10 @@ class Little:
             "sinks": [{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}],
             "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
         }  # fmt: skip
-        (self.folder / "headrace.yaml").write_text(json.dumps(body))
+        return json.dumps(body)
+
+    def start(self) -> None:
+        (self.folder / "headrace.yaml").write_text(self.configure())
         self.running = build(understand(load(self.folder / "headrace.yaml", {})))
 
     def turn(self, count: int = 1) -> None:

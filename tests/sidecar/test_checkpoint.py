@@ -72,7 +72,8 @@ def test_topic_ids_are_kept_and_a_manifest_without_them_is_read(tmp_path: Path) 
     assert manifest is not None
     assert manifest.topic_ids == ids
     body = json.loads(state.manifest.read_bytes())
-    del body["topic_ids"]
+    del body["topic_ids"], body["digest"]
+    body["format"] = 1
     state.manifest.write_text(json.dumps(body))
     older = read_manifest(state.manifest)
     assert older is not None
@@ -152,3 +153,22 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stands(tmp_path: Path, mon
         store.write(capture(2, batch(2)))
     monkeypatch.undo()
     assert loaded(state) == [[1]]
+
+
+def test_a_digit_changed_in_the_manifest_is_noticed(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    CheckpointStore(state, "p").write(capture(5, batch(1)))
+    text = state.manifest.read_text()
+    assert '"0": 7' in text, "the position"
+    state.manifest.write_text(text.replace('"0": 7', '"0": 6'))
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_manifest(state.manifest)
+
+
+def test_a_manifest_of_many_partitions_is_read_back(tmp_path: Path) -> None:
+    state = generation(tmp_path)
+    positions = {"t": {p: p for p in range(12)}}
+    CheckpointStore(state, "p").write(replace(capture(5), sources={"shop": SourceFrontier(positions, 1, 1)}))
+    found = read_manifest(state.manifest)
+    assert found is not None
+    assert found.sources["shop"].positions == positions

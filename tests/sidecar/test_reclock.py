@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +30,9 @@ def test_a_binding_is_on_disk_when_it_is_given(tmp_path: Path) -> None:
     log = ReclockLog(tmp_path / "log")
     bound = Reclock(log).bind("a", [transaction(7, 70), transaction(8, 80)], at(5))
     assert [(b.first, len(b.stamps)) for b, _ in bound] == [(1, 2)]
-    line = json.loads((tmp_path / "log").read_bytes())
+    checksum, _, text = (tmp_path / "log").read_bytes().rstrip().partition(b" ")
+    assert int(checksum, 16) == zlib.crc32(text)
+    line = json.loads(text)
     assert line["ids"] == [[7, 70, 1], [8, 80, 1]]
     assert line["positions"] == {"t": {"0": 5}}
 
@@ -130,3 +133,18 @@ def test_a_disk_that_refuses_to_sync_is_named_before_anything_is_settled(
         reclock.bind("a", [transaction(1, 1)], at(1))
         with pytest.raises(ReclockError, match="Input/output error"):
             reclock.settle()
+
+
+def test_a_digit_changed_on_disk_is_noticed_and_a_log_of_the_format_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    reclock = Reclock(ReclockLog(path))
+    for i in range(3):
+        reclock.bind("a", [transaction(i, i)], at(i))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0].replace(b'"0":0', b'"0":4') + lines[1] + lines[2])
+    with pytest.raises(ReclockError, match=r"damaged .*byte=0"):
+        ReclockLog(path)
+    path.write_bytes(lines[0] + lines[1] + lines[1])
+    assert len(ReclockLog(path).bindings) == 2, "what is bound a second time is no binding"
+    path.write_bytes(b"".join(line[9:].replace(b'"v":2', b'"v":1') for line in lines))
+    assert [b.first for b in ReclockLog(path).bindings] == [1, 2, 3]

@@ -1,0 +1,57 @@
+"""Deaths on purpose: `HEADRACE_FAILPOINT=STEP:N` ends the process by SIGKILL when a durable step is reached the Nth time.
+
+Always: read once, by wiring; unset, every part keeps a function that does nothing. `STEPS` is every name that a part may
+tell: a name that is none of them is refused. Called by wiring; used by tests/crash.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Mapping
+
+from connectors.durable import Reached, unwatched
+from engine.errors import HeadraceError
+
+VARIABLE = "HEADRACE_FAILPOINT"
+
+STEPS = (
+    "generation taken", "generation linked", "generation copied", "generation ready", "generation swept",
+    "reclock append", "reclock written", "reclock synced", "reclock trimmed", "reclock replaced",
+    "batch written", "batch named", "manifest written", "manifest named", "checkpoint swept", "offsets committed",
+    "postgres claim", "postgres claimed", "postgres write", "postgres moved", "postgres applied", "postgres committed",
+    "kafka fenced", "kafka claimed", "kafka begun", "kafka sent", "kafka flushed", "kafka committed",
+)  # fmt: skip
+"""In the order in which a run reaches them first; a name ending in a past participle comes after what it names."""
+
+
+class FailpointError(HeadraceError):
+    """The failpoint that the environment names is none."""
+
+    code = "config"
+
+
+def failpoints(environment: Mapping[str, str]) -> Reached:
+    """What parts are to tell of their steps. Raises FailpointError."""
+    wanted = environment.get(VARIABLE, "")
+    if not wanted:
+        return unwatched
+    step, _, count = wanted.partition(":")
+    if step not in STEPS or not (count or "1").isdecimal():
+        raise FailpointError("no such failpoint", variable=VARIABLE, value=wanted, hint="STEP:N, " + ", ".join(STEPS))
+    return _die_at(step, int(count or "1"))
+
+
+def _die_at(step: str, count: int) -> Reached:
+    left, lock = itertools.count(1), threading.Lock()
+
+    def reached(name: str) -> None:
+        if name == step:
+            with lock:
+                last = next(left) == count
+            if last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached

@@ -1,0 +1,284 @@
+"""`python -m tests.crash.run --kills N --seed S`: the bank under kills, cuts and stalls; says in its last line how it went.
+
+Always: the seed decides what is done in which order (not when the machine gets there); exit code 0 only if nothing was lost,
+doubled or torn, both sinks equal the source's SQL at the end, and no sidecar ended for a reason of its own. Called by
+`make crash` and by a test, which runs a short one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sidecar.failpoints import STEPS, VARIABLE
+from tests.crash.bank import Faults, Writer
+from tests.crash.counts import write
+from tests.crash.proxy import Fault, commits, kafka_request
+from tests.crash.scene import PATIENCE, Scene
+from tests.crash.watch import BusWatch, WarehouseWatch
+
+SIGKILL = -9
+UNREACHED = {"reclock trimmed", "reclock replaced"}
+"""Steps that a run of minutes does not come to: the log is trimmed once it has 32 MB."""
+ONCE = {s for s in STEPS if s.startswith("generation") or "claim" in s or s == "kafka fenced"}
+"""Steps that a life comes to once."""
+REACH_SECONDS, START_SECONDS, STILL_SECONDS = 8.0, 60.0, 30.0
+"""How long a step is waited for once a sidecar runs; how long that may take; how long nothing new may be published."""
+SERVERS = ("warehouse", "postgres", "kafka", "connect")
+CUTS = {"to_sink": commits, "to_kafka": kafka_request(0, 22, 24, 26), "to_source": lambda _: True}
+
+
+@dataclass(frozen=True)
+class Act:
+    """One life of a sidecar: how it ends, and what happens to one of its connections after a while.
+
+    `steps`: failpoints, each a life of its own, one right after the other. `early`: killed `seconds` after its start, not
+    after it says that it runs. `server`: killed while it lives.
+    """
+
+    steps: tuple[str, ...] = ()
+    seconds: float = 0.0
+    cut: tuple[str, Fault] | None = None
+    cut_after: float = 0.0
+    early: bool = False
+    server: str = ""
+
+
+NOTHING = Act()
+
+
+def play(kills: int, draw: random.Random, *, servers: bool) -> list[Act]:
+    """What to do, with at least `kills` kills: every step alone, twice in a row and after another, and random moments."""
+    acts: list[Act] = []
+    steps = [s for s in STEPS if s not in UNREACHED]
+    queue: list[tuple[str, ...]] = []
+    while sum(max(1, len(a.steps)) + bool(a.server) for a in acts) < kills:
+        if not queue:
+            alone, twice = [(s,) for s in steps], [(s, s) for s in steps]
+            mixed = [(draw.choice(steps), draw.choice(steps[:5] + steps[16:])) for _ in steps]
+            queue = alone + twice + mixed
+            draw.shuffle(queue)
+        roll = draw.random()
+        cut = (draw.choice(sorted(CUTS)), draw.choice(list(Fault))) if draw.random() < 0.5 else None
+        after = draw.choice((0.0, draw.uniform(0.3, 2.0)))
+        if roll < 0.55:
+            chosen = tuple(f"{s}:{1 if s in ONCE else draw.randint(1, 4)}" for s in queue.pop())
+            acts.append(Act(chosen, cut=cut, cut_after=after))
+        elif roll < 0.94 or not servers:
+            early = draw.random() < 0.3
+            acts.append(Act(seconds=draw.uniform(0.05, 1.0 if early else 2.0), cut=cut, cut_after=after, early=early))
+        else:
+            acts.append(Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(SERVERS)))
+    return acts
+
+
+@dataclass
+class Tally:
+    """What was done and found."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    exits: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+class Play:
+    """A run of acts over a scene."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.tally = scene, Tally()
+        self._excused = 0.0
+
+    def life(self, act: Act) -> None:
+        """One act."""
+        if not act.steps:
+            self._random(act)
+        for step in act.steps:
+            self._until(step, act)
+        for proxy in (self.scene.to_sink, self.scene.to_kafka, self.scene.to_source):
+            proxy.disarm()
+
+    def _arm(self, act: Act) -> None:
+        if act.cut is not None:
+            way, fault = act.cut
+            getattr(self.scene, way).arm(fault, CUTS[way], 0.7)
+            self._excuse()
+
+    def _excuse(self) -> None:
+        """From now on, for a while, a sidecar may end because it reaches nobody."""
+        self._excused = time.monotonic() + 60
+
+    def _start(self, failpoint: str = "") -> int:
+        environment = {VARIABLE: failpoint}
+        self.scene.mark_log()
+        return self.scene.nursery.start(self.scene.config, self.scene.log, environment)
+
+    def _random(self, act: Act) -> None:
+        pid = self._start()
+        self._live(pid, act.seconds, act)
+        if act.server:
+            self._excuse()
+            self.scene.kill_server(act.server, 0.3)
+            self.tally.kills[act.server] += 1
+            self._live(pid, act.seconds)
+        self._kill(pid, "sidecar")
+
+    def _live(self, pid: int, seconds: float, act: Act = NOTHING) -> None:
+        begin, armed = time.monotonic(), False
+        running = begin if act.early or act is NOTHING else 0.0
+        while self.scene.nursery.ended(pid) is None and time.monotonic() < (running or begin + START_SECONDS) + seconds:
+            if not running and self.scene.says_it_runs():
+                running = time.monotonic()
+            if not armed and time.monotonic() >= begin + act.cut_after:
+                armed = True
+                self._arm(act)
+            time.sleep(0.01)
+
+    def _kill(self, pid: int, what: str) -> None:
+        code = self.scene.nursery.ended(pid)
+        if code is None:
+            self.scene.nursery.kill(pid)
+            self.tally.kills[what] += 1
+        elif code == SIGKILL:
+            self.tally.kills[what] += 1
+        else:
+            self._ended(code)
+
+    def _ended(self, code: int) -> None:
+        excused = time.monotonic() < self._excused and code == 5
+        self.tally.exits[f"{code}{'' if excused else ' by itself'}"] += 1
+        if not excused:
+            self.tally.problems.append(f"a sidecar ended with {code}: {self.scene.tail(1500)}")
+
+    def _until(self, step: str, act: Act) -> None:
+        pid = self._start(step)
+        self._live(pid, REACH_SECONDS, act)
+        code = self.scene.nursery.ended(pid)
+        if code == SIGKILL:
+            self.tally.kills[f"at {step.partition(':')[0]}"] += 1
+        else:
+            self._kill(pid, "sidecar, not at its step")
+            self.tally.exits[f"did not come to {step}"] += 1
+
+    def calm(self, moved: Callable[[], bool]) -> None:
+        """A life without faults until `moved`."""
+        pid, end = self._start(), time.monotonic() + PATIENCE
+        while not moved():
+            self.scene.mend_connector()
+            code = self.scene.nursery.ended(pid)
+            if code is not None:
+                self._ended(code)
+                pid = self._start()
+            assert time.monotonic() < end, f"nothing is published any more: {self.scene.tail()}"
+            time.sleep(0.05)
+        self._kill(pid, "sidecar")
+
+    def last(self) -> int:
+        """A sidecar without faults, caught up: its process id."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            pid = self._start()
+            while self.scene.nursery.ended(pid) is None:
+                self.scene.mend_connector()
+                if self.scene.ready():
+                    return pid
+                assert time.monotonic() < end, f"the last sidecar does not become ready: {self.scene.tail()}"
+                time.sleep(0.1)
+            self._ended(self.scene.nursery.ended(pid) or 0)
+            assert time.monotonic() < end, f"no sidecar stays: {self.scene.tail()}"
+
+
+def run(
+    kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf")
+) -> tuple[str, list[str]]:
+    """The whole of it, or as much as `seconds` allow: (the last line, what was wrong)."""
+    began = time.monotonic()
+    scene = Scene(folder)
+    try:
+        scene.start(seed)
+        play_ = Play(scene)
+        tally = play_.tally
+        writer = Writer(scene.source_url, seed + 1, rate)
+        writer.start()
+        warehouse = WarehouseWatch(scene.sink_url)
+        warehouse.start()
+        first = play_.last()
+        bus = BusWatch(scene.stack.kafka.bootstrap, "views.")
+        bus.start()
+        play_._kill(first, "sidecar")
+        for number, act in enumerate(play(kills - 1, random.Random(seed + 2), servers=servers), 1):
+            if time.monotonic() - began > seconds:
+                break
+            if sys.stderr.isatty() or number % 10 == 0:
+                seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {writer.done} transactions"
+                print(f"{time.monotonic() - began:6.0f} s  {tally.kills.total()} kills, {seen}", file=sys.stderr)
+            play_.life(act)
+            if warehouse.still_for > STILL_SECONDS:
+                before = warehouse.frontiers
+                play_.calm(lambda before=before: warehouse.frontiers > before)  # type: ignore[misc]
+        writer.stop()
+        pid = play_.last()
+        verdict = scene.compare(bus)
+        warehouse.stop()
+        code = scene.nursery.stop(pid, 60)
+        problems = [*tally.problems, *verdict.differences, *warehouse.faults.told[:5], *bus.faults.told[:5]]
+        if code != 0:
+            problems.append(f"SIGTERM ended the last sidecar with {code}: {scene.tail(1500)}")
+        if "Traceback" in scene.log.read_text():
+            problems.append("a bare exception: see the log")
+        faults = [warehouse.faults, bus.faults]
+        return _line(tally, seed, writer, warehouse, bus, faults, problems, scene, time.monotonic() - began), problems
+    finally:
+        scene.close()
+
+
+def _line(
+    tally: Tally, seed: int, writer: Writer, warehouse: WarehouseWatch, bus: BusWatch, faults: list[Faults],
+    problems: list[str], scene: Scene, seconds: float,
+) -> str:  # fmt: skip
+    met = Counter(
+        {f.name.lower(): sum(p.met[f] for p in (scene.to_sink, scene.to_kafka, scene.to_source)) for f in Fault}
+    )
+    facts: dict[str, int] = {
+        "kills": tally.kills.total(),
+        "at_steps": sum(n for k, n in tally.kills.items() if k.startswith("at ")),
+        "steps": sum(1 for k in tally.kills if k.startswith("at ")),
+        "servers": sum(tally.kills[s] for s in SERVERS),
+        "cuts": met["request"] + met["reply"], "stalls": met["stall"],
+        "transactions": writer.done, "frontiers": warehouse.frontiers + bus.frontiers,
+        "lost": sum(f.lost for f in faults), "doubled": sum(f.doubled for f in faults),
+        "torn": sum(f.torn for f in faults), "problems": len(problems), "seconds": round(seconds),
+    }  # fmt: skip
+    write(
+        "crash", {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)}
+    )
+    state = "failed" if problems or facts["lost"] or facts["doubled"] or facts["torn"] else "ok"
+    return f"crash: {state} seed={seed} " + " ".join(f"{k}={v}" for k, v in facts.items())
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.run", description=__doc__)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--rate", type=float, default=40.0, help="transactions a second")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no act after so long")
+    parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:
+        folder = asked.folder or Path(fresh)
+        line, problems = run(asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(line)
+    sys.exit(0 if line.startswith("crash: ok") else 1)
+
+
+if __name__ == "__main__":
+    main()

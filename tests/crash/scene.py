@@ -1,0 +1,198 @@
+"""Where the bank plays: the embedded stack, a Postgres of its own for the sink, and a fault proxy on each of three ways.
+
+The ways: sidecar → sink Postgres, sidecar → Kafka (a listener of the broker that advertises the proxy), Connect → source
+Postgres. Always: what is started here ends with the scene. Single user: `run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from connectors.debezium.connect import register, registered
+from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
+from sidecar.config import load
+from sidecar.demo.compare import Verdict, json_row, read_sink, with_views
+from sidecar.demo.oracle import answers, snapshot
+from sidecar.devstack import ports
+from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.devstack.stack import Stack
+from sidecar.wiring import understand
+from tests.conftest import FAST
+from tests.crash.bank import TABLES, create, tables_yaml, views_yaml
+from tests.crash.nursery import Nursery
+from tests.crash.proxy import Proxy
+from tests.crash.watch import BusWatch
+
+PATIENCE = 300.0
+PREFIX = "bank"
+
+
+class Scene:
+    """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "sidecar.log"
+        self.config = folder / "headrace.yaml"
+        kept = ports.kept(folder / "ports.json", ("postgres", "kafka", "controller", "connect", "proxied"))
+        self.to_kafka = Proxy(kept["proxied"])
+        client, proxied = (f"{ports.HOST}:{p}" for p in (kept["kafka"], kept["proxied"]))
+        self.stack = Stack(folder, postgres=FAST, kafka={
+            "listeners": f"PLAINTEXT://{client},CONTROLLER://{ports.HOST}:{kept['controller']},PROXIED://{proxied}",
+            "advertised.listeners": f"PLAINTEXT://{client},PROXIED://{ports.HOST}:{self.to_kafka.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+        })  # fmt: skip
+        self.warehouse = EmbeddedPostgres(folder / "warehouse", settings=FAST)
+        self.nursery = Nursery()
+        self._logged = 0
+        self.http = f"{ports.HOST}:{ports.pick(1)[0]}"
+
+    def start(self, seed: int) -> None:
+        """Servers, databases, connector, configuration."""
+        self.stack.start()
+        self.warehouse.start()
+        self.to_source = Proxy(self.stack.postgres_address[1])
+        self.source_url = self.stack.postgres.url("bank")
+        self.sink_url = self.warehouse.url("warehouse")
+        self.to_sink = Proxy(self.port_of(self.sink_url))
+        for server, name in ((self.stack.postgres, "bank"), (self.warehouse, "warehouse")):
+            with psycopg.connect(server.url(), autocommit=True) as admin:
+                admin.execute(f'create database "{name}"')
+        with psycopg.connect(self.source_url, autocommit=True) as db:
+            create(db, random.Random(seed))
+            for statement in HEARTBEAT_DDL:
+                db.execute(statement)
+        self._connect()
+        self._configure()
+
+    @staticmethod
+    def port_of(url: str) -> int:
+        return int(str(psycopg.conninfo.conninfo_to_dict(url)["port"]))
+
+    def _connect(self) -> None:
+        facts = psycopg.conninfo.conninfo_to_dict(self.source_url)
+        connection = Connection(
+            ports.HOST, self.to_source.port, str(facts["user"]), "bank", str(facts.get("password", ""))
+        )
+        quick = {"retriable.restart.connector.wait.ms": "300", "errors.max.retries": "-1"}
+        config = connector_config(
+            PREFIX, connection, TABLES, tuning=Tuning(poll_ms=10, heartbeat_ms=300), overrides=quick
+        )
+        register(self.stack.connect.url, PREFIX, config)
+
+    def _configure(self) -> None:
+        views = self.folder / "views"
+        views.mkdir(exist_ok=True)
+        (views / "bank.yaml").write_text(views_yaml())
+        sink_url = self.sink_url.replace(f":{self.to_sink.target}/", f":{self.to_sink.port}/")
+        body: dict[str, Any] = {
+            "version": 1, "name": "bank",
+            "kafka": {"bootstrap.servers": f"{ports.HOST}:{self.to_kafka.port}", "reconnect.backoff.max.ms": 500},
+            "sources": [{"name": "bank", "type": "debezium", "topic_prefix": PREFIX, "tables": tables_yaml()}],
+            "sinks": [
+                {"name": "warehouse", "type": "postgres", "url": sink_url, "schema": "headrace"},
+                {"name": "bus", "type": "kafka", "topic_prefix": "views."},
+            ],
+            "http": self.http, "checkpoint": {"interval_seconds": 0.25},
+        }  # fmt: skip
+        self.config.write_text(json.dumps(body))
+        self.views = understand(load(self.config, {})).compile()
+
+    def mark_log(self) -> None:
+        """What the log says from now on is of the next sidecar."""
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
+
+    def says_it_runs(self) -> bool:
+        """Whether the newest sidecar has said so in the log."""
+        with self.log.open("rb") as log:
+            log.seek(self._logged)
+            return b"event=running" in log.read()
+
+    def ready(self) -> bool:
+        """Whether the sidecar says that it has caught up."""
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.http}/readyz", timeout=2):
+            return True
+        return False
+
+    def mend_connector(self) -> None:
+        """Restart the connector's task where it has failed, as an operator would."""
+        with contextlib.suppress(Exception):
+            if registered(self.stack.connect.url).get(PREFIX, ("", {}))[0] == "FAILED":
+                self.stack.connect.request("POST", f"/connectors/{PREFIX}/restart?includeTasks=true&onlyFailed=true")
+
+    def kill_server(self, name: str, pause: float) -> None:
+        """SIGKILL a server, wait, and start it again."""
+        part: Any = self.warehouse if name == "warehouse" else getattr(self.stack, name)
+        part.child.kill()
+        time.sleep(pause)
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                part.start()
+                return
+            except Exception:
+                # a killed postmaster's children hold its memory for a moment
+                assert time.monotonic() < end, f"{name} does not start again"
+                time.sleep(0.3)
+
+    def compare(self, bus: BusWatch) -> Verdict:
+        """Both sinks against Postgres, once they have passed the source's last commit; nothing is written any more."""
+        verdict = Verdict()
+        with snapshot(self.source_url, f"final_{random.randrange(10**9)}") as (lsn, db):
+            found = answers(db, lsn, with_views(self.views), {})
+        end = time.monotonic() + PATIENCE
+        while True:
+            with psycopg.connect(self.sink_url) as sink:
+                epoch, lsns, rows = read_sink(sink, "headrace", "warehouse", self.views)
+            if lsns.get("bank", 0) >= lsn and bus.lsn >= lsn:
+                break
+            self.mend_connector()
+            assert time.monotonic() < end, (
+                f"the sinks stand at {lsns} (epoch {epoch}) and {bus.lsn}, the source is at {lsn}: {self.tail()}"
+            )
+            time.sleep(0.1)
+        verdict.compare_all("the end, in the Postgres sink", self.views, rows, found)
+        bus.stop()
+        verdict.compare_all("the end, in the Kafka sink", self.views, self._bus_rows(bus), found)
+        return verdict
+
+    def _bus_rows(self, bus: BusWatch) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for view in self.views:
+            found: dict[Any, int] = {}
+            for body in bus.rows[view.name].values():
+                row, count = (body, 1) if view.key is not None else (body["row"], body["count"])
+                text = json_row(view.schema.columns, row)
+                found[text] = found.get(text, 0) + count
+            out[view.name] = type(self)._counter(found)
+        return out
+
+    @staticmethod
+    def _counter(found: dict[Any, int]) -> Any:
+        from collections import Counter
+
+        return Counter(found)
+
+    def tail(self, size: int = 3000) -> str:
+        """The end of the sidecars' log."""
+        return self.log.read_text()[-size:] if self.log.exists() else ""
+
+    def close(self) -> None:
+        """End everything."""
+        with contextlib.suppress(Exception):
+            self.nursery.close()
+        for name in ("to_sink", "to_kafka", "to_source"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        self.warehouse.stop()
+        self.stack.stop()

@@ -1,0 +1,58 @@
+"""25 kills of a run of the bank: nothing lost, doubled or torn; and the checks themselves notice what is wrong."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sidecar.failpoints import STEPS
+from tests.crash import counts
+from tests.crash.bank import ACCOUNTS, TOTAL, Faults, Sums
+from tests.crash.run import ONCE, UNREACHED, play, run
+
+
+@pytest.mark.servers
+@pytest.mark.timeout(900)
+def test_25_kills_lose_double_and_tear_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "PROOFS", tmp_path / "proof")
+    line, problems = run(25, 20, tmp_path / "scene", servers=False, seconds=60.0)
+    assert problems == []
+    assert line.startswith("crash: ok"), line
+
+
+def sums(**changes: object) -> Sums:
+    """What a whole state with five transfers gives."""
+    whole: dict[str, object] = {
+        "accounts": TOTAL, "moves": 10, "total": (TOTAL, 10, ACCOUNTS), "wealth": TOTAL, "entries": (5, 5),
+    }  # fmt: skip
+    return Sums(**{**whole, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "counted"),
+    [
+        (sums(), (0, 0, 0)), (sums(entries=(4, 5), moves=8, total=(TOTAL, 8, ACCOUNTS)), (1, 0, 0)),
+        (sums(entries=(6, 5), moves=12, total=(TOTAL, 12, ACCOUNTS)), (0, 1, 0)), (sums(accounts=TOTAL - 7), (0, 0, 1)),
+        (sums(moves=9), (0, 0, 1)), (sums(wealth=0), (0, 0, 1)), (sums(total=(TOTAL, 8, ACCOUNTS)), (0, 0, 1)),
+    ],
+)  # fmt: skip
+def test_what_is_lost_doubled_or_torn_is_counted(found: Sums, counted: tuple[int, int, int]) -> None:
+    faults = Faults()
+    faults.check("here", found)
+    assert (faults.lost, faults.doubled, faults.torn) == counted
+    assert bool(faults.told) == any(counted)
+
+
+def test_a_long_play_comes_to_every_step_alone_twice_in_a_row_and_after_another() -> None:
+    acts = play(1000, random.Random(1), servers=True)
+    steps = [tuple(s.partition(":")[0] for s in a.steps) for a in acts if a.steps]
+    wanted = set(STEPS) - UNREACHED
+    assert {s[0] for s in steps if len(s) == 1} == wanted
+    assert {s[0] for s in steps if len(s) == 2 and s[0] == s[1]} == wanted
+    assert {s[0] for s in steps if len(s) == 2 and s[0] != s[1]}
+    assert all(s.endswith(":1") for a in acts for s in a.steps if s.partition(":")[0] in ONCE)
+    assert {a.server for a in acts} == {"", "warehouse", "postgres", "kafka", "connect"}
+    assert {a.cut[0] for a in acts if a.cut} == {"to_sink", "to_kafka", "to_source"}
+    assert play(50, random.Random(3), servers=True) == play(50, random.Random(3), servers=True)

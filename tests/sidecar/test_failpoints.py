@@ -1,0 +1,43 @@
+"""A failpoint ends the process exactly where it says, costs nothing when off, and cannot be misspelt."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from connectors.durable import unwatched
+from sidecar.failpoints import STEPS, VARIABLE, FailpointError, failpoints
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_unset_it_is_the_function_that_does_nothing() -> None:
+    assert failpoints({}) is unwatched
+    assert failpoints({VARIABLE: ""}) is unwatched
+
+
+def test_the_process_dies_the_nth_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    deaths: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *told: deaths.append(told))
+    reached = failpoints({VARIABLE: "batch named:2"})
+    for step in ("batch named", "kafka sent"):
+        reached(step)
+    assert deaths == []
+    reached("batch named")
+    reached("batch named")
+    assert deaths == [(os.getpid(), signal.SIGKILL)]
+
+
+@pytest.mark.parametrize("value", ["no such step", "batch named:x", "batch named:-1", ":1"])
+def test_a_failpoint_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(FailpointError, match="no such failpoint"):
+        failpoints({VARIABLE: value})
+
+
+def test_every_step_that_parts_tell_is_known_and_told_somewhere() -> None:
+    text = "".join(p.read_text() for folder in ("sidecar", "connectors") for p in (ROOT / folder).rglob("*.py"))
+    assert set(re.findall(r'reached\("([a-z ]+)"\)', text)) == set(STEPS)
