@@ -251,10 +251,14 @@ class MemorySink:
         self._generation = -1
         self._views: dict[str, SinkView] = {}
 
-    def open(self, views: Sequence[SinkView]) -> SinkState:
+    def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`."""
         store = self.store
-        store.generation += 1
+        if held is not None and store.generation > held:
+            raise Fenced(
+                "another generation writes to this sink", sink=self.name, generation=held, now=store.generation
+            )
+        store.generation = max(store.generation, held or 0) + 1
         self._generation = store.generation
         self._views = {view.name: view for view in views}
         for gone in set(store.views) - set(self._views):

@@ -47,7 +47,9 @@ def unreachable(target: Target, error: psycopg.Error) -> SinkAway:
     text = target.clean(error)
     hint = "start it, or correct the sink's url; nothing is lost meanwhile"
     if "certificate" in text:
-        hint = "give the root that signed the server's certificate as sslrootcert, and the host by the certificate's name"
+        hint = (
+            "give the root that signed the server's certificate as sslrootcert, and the host by the certificate's name"
+        )
     elif "read-only" in text or isinstance(error, errors.ReadOnlySqlTransaction):
         hint = "name every server in the sink's url: the one that takes writes is found"
     return SinkAway(f"the database cannot be reached: {text}", hint=hint, sink=target.sink, database=target.place)

@@ -40,8 +40,9 @@ class Few:
                 yield Step(statement, tail, sum(self.take_counts), table.view.name)
             if self.puts:
                 tail = (_array(_fingerprints(self.puts)), _array(map(str, self.put_counts)))
-                statement, params = statements.put_copies(names, table, None), (*_columns(self.puts), *tail)
-                yield Step(statement, params, sum(self.put_counts), table.view.name, comes=True)
+                copies = statements.put_copies(names, table, None)
+                filled = (*_columns(self.puts), *tail)
+                yield Step(copies, filled, sum(self.put_counts), table.view.name, comes=True)
             return
         for nulls, keys in self._null_patterns():
             params = [c for c, null in zip(_columns(keys), nulls, strict=True) if not null]

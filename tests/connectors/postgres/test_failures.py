@@ -115,7 +115,7 @@ def test_a_lock_that_is_never_let_go_is_named(
     opened(sink)
     with psycopg.connect(database) as user:
         user.execute("LOCK TABLE headrace.orders_by_customer")
-        with pytest.raises(SinkAway, match="somebody else's locks are in the way.*pg_locks"):
+        with pytest.raises(SinkAway, match=r"somebody else's locks are in the way.*pg_locks"):
             sink.write({ORDERS.name: changes(ORDERS, (ONE, 2, -1))}, frontier(2))
 
 
@@ -130,7 +130,7 @@ def test_a_permission_that_is_lost_is_named_and_given_back_it_goes_on(
         opened(sink)
         admin.execute("ALTER TABLE headrace.orders_by_customer OWNER TO postgres")
         some = {ORDERS.name: changes(ORDERS, (TWO, 2, 1))}
-        with pytest.raises(SinkError, match="may not: permission denied for table orders_by_customer.*docs/sinks.md"):
+        with pytest.raises(SinkError, match=r"may not: permission denied for table orders_by_customer.*docs/sinks.md"):
             sink.write(some, frontier(2))
         admin.execute(f"ALTER TABLE headrace.orders_by_customer OWNER TO {writer}")
         sink.write(some, frontier(2))
@@ -267,7 +267,7 @@ def test_a_database_that_only_reads_is_away(sink: PostgresSink, admin: psycopg.C
     admin.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(str(name))))
     assert sink._connection is not None
     sink._connection.close()
-    with pytest.raises(SinkAway, match="cannot be reached.*read-only"):
+    with pytest.raises(SinkAway, match=r"cannot be reached.*read-only"):
         sink.write({}, frontier(2))
     admin.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(sql.Identifier(str(name))))
     sink.write({}, frontier(2))
