@@ -84,6 +84,9 @@ class SourceConfig(StrictModel):
     type: Literal["debezium", "spark"]
     topic_prefix: str = Field(min_length=1, description="Debezium's topic.prefix; Spark's --topic-prefix")
     tables: list[TableConfig] | None = Field(default=None, description="subscribed tables; `headrace init` writes them")
+    database: SecretStr | None = Field(
+        default=None, description="libpq URL of the source's database, which `headrace audit` asks; `run` never does"
+    )
     connect: str | None = Field(
         default=None, description="Kafka Connect's REST address; `run` then checks the connector"
     )
