@@ -223,10 +223,12 @@ class MemoryStore:
     """What a database would hold: the content of each view, the frontier, and who may write.
 
     `errors`: of the views in error, the message and the epoch of their rows (None: never written). `history`: a copy of
-    every view's content after each write, for checkers of whole transactions.
+    every view's content after each write, for checkers of whole transactions. `writes`: how many there were, by which a
+    sink finds out that the store went back.
     """
 
     generation: int = 0
+    writes: int = 0
     frontier: Frontier | None = None
     views: dict[str, SinkView] = field(default_factory=dict)
     rows: dict[str, Counter[Row]] = field(default_factory=dict)
@@ -249,13 +251,18 @@ class MemorySink:
         self.fail_next: str | None = None
         self.writes = 0
         self._generation = -1
+        self._stands_at = 0
         self._views: dict[str, SinkView] = {}
 
-    def open(self, views: Sequence[SinkView]) -> SinkState:
+    def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`."""
         store = self.store
-        store.generation += 1
-        self._generation = store.generation
+        if held is not None and store.generation > held:
+            raise Fenced(
+                "another generation writes to this sink", sink=self.name, generation=held, now=store.generation
+            )
+        store.generation = max(store.generation, held or 0) + 1
+        self._generation, self._stands_at = store.generation, store.writes
         self._views = {view.name: view for view in views}
         for gone in set(store.views) - set(self._views):
             del store.views[gone], store.rows[gone]
@@ -293,12 +300,16 @@ class MemorySink:
         self.store.frontier = frontier
         self.store.errors = marked
         self.writes += 1
+        self.store.writes += 1
+        self._stands_at = self.store.writes
         if self.store.keep_history:
             self.store.history.append((frontier, {n: Counter(c) for n, c in self.store.rows.items()}))
         if failure == "after":
             self._check_owner()  # what a real sink does after a lost answer: its frontier is there, so it is confirmed
 
     def _check_owner(self) -> None:
+        if self._generation >= self.store.generation and self._stands_at != self.store.writes:
+            raise SinkError("the frontier was changed by something else than this sink", sink=self.name)
         if self._generation != self.store.generation:
             raise Fenced(
                 "another generation writes to this sink", sink=self.name, generation=self._generation,

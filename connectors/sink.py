@@ -26,6 +26,10 @@ class SinkError(HeadraceError):
     code = "sink"
 
 
+class SinkAway(SinkError):
+    """A sink does not answer, or cannot take a write now: what it holds is what was written, perhaps one write more."""
+
+
 class Fenced(SinkError):
     """Another generation of the sidecar owns this sink now: this one must stop."""
 
@@ -43,10 +47,15 @@ class SourceFrontier:
 
 @dataclass(frozen=True)
 class Frontier:
-    """What a sink reflects: every epoch ≤ `epoch`, and so these `sources` by name."""
+    """What a sink reflects: every epoch ≤ `epoch`, and so these `sources` by name.
+
+    `incarnation`: a greater one than before says that the sink itself had gone back (a restore, a failover that lost
+    commits) and was compared and mended: frontiers advance within one incarnation.
+    """
 
     epoch: int
     sources: Mapping[str, SourceFrontier] = field(default_factory=dict)
+    incarnation: int = 1
 
 
 @dataclass(frozen=True)
@@ -109,8 +118,12 @@ class Sink(Protocol):
 
     name: str
 
-    def open(self, views: Sequence[SinkView]) -> SinkState:
-        """Create what is missing, fence every earlier generation, and say where the sink stands."""
+    def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
+        """Create what is missing, fence every earlier generation, and say where the sink stands.
+
+        `held`: the generation that this very run had already, where it comes back to a sink that it lost. Raises Fenced
+        where a later one has come since. A generation is never below one that was held.
+        """
 
     def write(
         self,

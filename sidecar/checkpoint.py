@@ -51,7 +51,8 @@ class Capture:
     """Everything a checkpoint holds, as of one moment between steps: every epoch ≤ `epoch` is in.
 
     `topic_ids`: source → topic → the id of the topic that the positions are of. `stopped`: source → its tables that
-    stand still; the positions of their topics are those from which they must be read again.
+    stand still; the positions of their topics are those from which they must be read again. `sinks`: the epoch that each
+    sink is known to hold.
     """
 
     epoch: int
@@ -61,6 +62,7 @@ class Capture:
     tables: Mapping[str, Any] = field(default_factory=dict)
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     stopped: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    sinks: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Manifest:
     program: str
     topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     stopped: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    sinks: Mapping[str, int] = field(default_factory=dict)
 
     def json(self) -> bytes:
         """The file's bytes."""
@@ -100,6 +103,7 @@ class Manifest:
             "tables": dict(self.tables),
             "topic_ids": {source: dict(ids) for source, ids in self.topic_ids.items()},
             "stopped": {source: list(stops) for source, stops in self.stopped.items() if stops},
+            "sinks": dict(self.sinks),
         }
         return json.dumps({"digest": _digest(body), **body}, indent=1).encode()
 
@@ -136,6 +140,7 @@ def read_manifest(path: Path) -> Manifest | None:
             body["program"],
             {source: dict(ids) for source, ids in body.get("topic_ids", {}).items()},
             {source: list(stops) for source, stops in body.get("stopped", {}).items()},
+            dict(body.get("sinks", {})),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
@@ -182,7 +187,7 @@ class CheckpointStore:
             _sync_folder(self._generation.batches)
         manifest = Manifest(
             capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
-            capture.stopped,
+            capture.stopped, capture.sinks,
         )  # fmt: skip
         replace_durably(self._generation.manifest, manifest.json(), self._reached)
         self._known = known

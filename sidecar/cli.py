@@ -159,6 +159,25 @@ def replay(
 
 
 @app.command()
+def audit(
+    views: Annotated[list[str] | None, typer.Argument(help="Views; all of the sink unless given.")] = None,
+    config: ConfigPath = DEFAULT,
+    sink: Annotated[str | None, typer.Option(help="A postgres sink; the first unless given.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="libpq URL of the source, if not the configuration's `database:`.")
+    ] = None,
+    every: Annotated[float | None, typer.Option(help="Seconds between rounds; one round unless given.")] = None,
+    http: Annotated[str | None, typer.Option(help="Address that serves /metrics meanwhile, with --every.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the views in a Postgres sink with what the source itself answers; leaves with 9 on a mismatch."""
+    with reported(as_json=as_json):
+        from sidecar.console.audit import run_audit
+
+        run_audit(load(config), views or (), sink, from_, every, http, as_json=as_json)
+
+
+@app.command()
 def schema(kind: Annotated[str, typer.Argument(help="config or views.")] = "config") -> None:
     """Print the JSON Schema of headrace.yaml (config) or of view files (views), for editors."""
     from sidecar.config import schema as config_schema

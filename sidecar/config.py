@@ -84,6 +84,9 @@ class SourceConfig(StrictModel):
     type: Literal["debezium", "spark"]
     topic_prefix: str = Field(min_length=1, description="Debezium's topic.prefix; Spark's --topic-prefix")
     tables: list[TableConfig] | None = Field(default=None, description="subscribed tables; `headrace init` writes them")
+    database: SecretStr | None = Field(
+        default=None, description="libpq URL of the source's database, which `headrace audit` asks; `run` never does"
+    )
     connect: str | None = Field(
         default=None, description="Kafka Connect's REST address; `run` then checks the connector"
     )
@@ -137,6 +140,9 @@ class PostgresSinkConfig(StrictModel):
     type: Literal["postgres"]
     url: SecretStr = Field(description="libpq URL; TLS by sslmode=… in it")
     interval_ms: int = Field(default=0, ge=0, description="at most one write in so many milliseconds")
+    detach_seconds: float = Field(
+        default=60.0, gt=0, description="how long it may hold the sources up before the others go on without it"
+    )
     schema_: str = Field(default="headrace", alias="schema", pattern=NAME, description="schema of the tables")
 
     @field_validator("url")
@@ -159,6 +165,9 @@ class KafkaSinkConfig(StrictModel):
         ge=0,
         description="at most one transaction in so many milliseconds; each costs the broker a commit a topic",
     )
+    detach_seconds: float = Field(
+        default=60.0, gt=0, description="how long it may hold the sources up before the others go on without it"
+    )
     kafka: dict[str, str | int | float | bool] | None = Field(
         default=None, description="librdkafka keys of this sink; those of `kafka` unless given"
     )
@@ -173,6 +182,16 @@ class CheckpointConfig(StrictModel):
     interval_seconds: float = Field(default=10.0, gt=0, description="at most this long between two checkpoints")
 
 
+class MemoryConfig(StrictModel):
+    """How much memory the sidecar should use."""
+
+    budget_mib: int | None = Field(
+        default=None,
+        ge=64,
+        description="resident memory, mapped files apart, above which nothing is read while sinks or checkpoints catch up",
+    )
+
+
 class Config(StrictModel):
     """`headrace.yaml`."""
 
@@ -185,6 +204,7 @@ class Config(StrictModel):
     views: str = Field(default="./views", description="folder (or one file) of views")
     http: str | None = Field(default="127.0.0.1:8088", description="address of /healthz, /readyz, /metrics, /status")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
 
     @field_validator("kafka")
     @classmethod

@@ -2,7 +2,7 @@
 
 Always: a sink is offered every epoch once and in order; what it already holds is left out; a view with live errors leaves
 its groups, marked, and comes back whole when mended (DECISIONS.md 18). A group writes on a thread of its own, so that a
-slow sink delays no other; the runtime waits once a group's backlog passes its bound.
+sink in trouble stops no other; the runtime waits once a group's backlog passes its bound, and for a while only.
 """
 
 from __future__ import annotations
@@ -10,19 +10,31 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
-from connectors.sink import EpochStamp, Frontier, Sink, SinkView, ViewChanges
+from connectors.sink import (
+    EpochStamp,
+    Fenced,
+    Frontier,
+    Sink,
+    SinkAway,
+    SinkError,
+    SinkState,
+    SinkView,
+    ViewChanges,
+)
 from engine.batch.updates import Updates
 from engine.dataflow import Output
+from sidecar.backlog import Backlog, after
 
 Written = Callable[[str, Frontier, Mapping[int, EpochStamp], float], None]
 
 MAX_BACKLOG_BYTES = 64 << 20
 """Bytes that may wait for one sink before the intake is slowed."""
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
+"""How long a detached sink is left alone before it is opened again: doubled each time until a write succeeds."""
 
 
 @dataclass
@@ -74,47 +86,37 @@ class ViewState:
 
 
 @dataclass
-class _Backlog:
-    changes: dict[str, list[ViewChanges]] = field(default_factory=dict)
-    stamps: dict[int, EpochStamp] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
-    frontier: Frontier | None = None
-    bytes: int = 0
+class Trouble:
+    """Why a sink is detached, `since` when (wall seconds), how often it was opened again. Written under the group's lock.
 
-    def add(
-        self,
-        changes: Mapping[str, ViewChanges],
-        frontier: Frontier,
-        stamps: Mapping[int, EpochStamp],
-        errors: Mapping[str, str],
-    ) -> None:
-        for name, change in changes.items():
-            if change.whole:
-                self.changes[name] = [change]
-            else:
-                self.changes.setdefault(name, []).append(change)
-            self.bytes += change.rows.nbytes
-        self.stamps.update(stamps)
-        self.errors.update(errors)
-        self.frontier = frontier
+    `lost`: nothing is kept for it; else `attempted` is the write whose end is not known. `back`: it is open again.
+    """
 
-    def merged(self) -> dict[str, ViewChanges]:
-        return {name: _merge(parts) for name, parts in self.changes.items()}
+    error: SinkError
+    since: float
+    lost: bool = False
+    attempted: Backlog | None = None
+    tries: int = 0
+    next_try: float = 0.0
+    back: bool = False
 
 
-def _merge(parts: Sequence[ViewChanges]) -> ViewChanges:
-    if len(parts) == 1:
-        return parts[0]
-    return ViewChanges(
-        pa.concat_batches([p.rows for p in parts]),
-        np.concatenate([p.epochs for p in parts]),
-        np.concatenate([p.diffs for p in parts]),
-        whole=parts[0].whole,
-    )
+@dataclass(frozen=True)
+class Returned:
+    """A sink that was detached is open again; `lost`: all of its views must be given whole."""
+
+    state: SinkState
+    lost: bool
 
 
 class Group:
-    """The views of one sink: one frontier, written by one thread, at most once in `interval` seconds."""
+    """The views of one sink: one frontier, written by one thread, at most once in `interval` seconds.
+
+    A sink that refuses a write, does not answer, or holds the intake up for more than `limit` seconds is *detached*: the
+    loop goes on without it, and it is opened again now and then (DECISIONS.md 18). What waited for it is kept up to
+    MAX_BACKLOG_BYTES; once that is lost, or the sink may hold other rows than were written, all of its views are
+    given whole when it is back.
+    """
 
     def __init__(
         self,
@@ -122,31 +124,56 @@ class Group:
         *,
         threaded: bool = True,
         interval: float = 0.0,
+        limit: float = 60.0,
         clock: Callable[[], float] = time.perf_counter,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.sink = sink
         self.name = sink.name
         self.epoch = 0
+        self.trouble: Trouble | None = None
         self._written: Written = lambda *_: None
-        self._clock = clock
-        self._interval = interval
-        self._backlog = _Backlog()
+        self._clock, self._wall = clock, wall
+        self._interval, self._limit = interval, limit
+        self._backlog = Backlog()
         self._told: dict[str, str] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._closing = False
         self._writing = False
+        self._views: Sequence[SinkView] | None = None
+        self._generation = 0
+        self._incarnation = 1
+        self._returned: Returned | None = None
+        self._again: Trouble | None = None
         self._thread = threading.Thread(target=self._run, name=f"sink-{self.name}", daemon=True) if threaded else None
 
     def on_written(self, written: Written) -> None:
         """Call `written(sink, frontier, stamps, seconds)` after each durable write, on the writing thread."""
         self._written = written
 
-    def start(self, epoch: int) -> None:
+    def open(self, views: Sequence[SinkView]) -> SinkState:
+        """Open the sink, which must answer. Raises SinkError. A sink opened otherwise is never opened again by us."""
+        state = self.sink.open(views)
+        self._views, self._generation = views, state.generation
+        return state
+
+    def start(self, epoch: int, incarnation: int = 1) -> None:
         """Begin; the sink already holds every epoch ≤ `epoch`."""
-        self.epoch = epoch
+        self.epoch, self._incarnation = epoch, incarnation
         if self._thread:
             self._thread.start()
+
+    @property
+    def attached(self) -> bool:
+        """Whether the sink takes part."""
+        return self.trouble is None
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of rows that wait to be written."""
+        attempted = self.trouble.attempted if self.trouble is not None else None
+        return self._backlog.bytes + (attempted.bytes if attempted is not None else 0)
 
     def offer(
         self,
@@ -155,40 +182,86 @@ class Group:
         stamps: Mapping[int, EpochStamp],
         errors: Mapping[str, str] | None = None,
     ) -> None:
-        """Hand over what changed up to `frontier`; blocks while the backlog is over its bound. Raises the sink's error.
+        """Hand over what changed up to `frontier`; blocks while the backlog is over its bound, `limit` seconds at most.
 
         `errors`: the state of every view at `frontier`, its error or ""; what the sink was told already is left out.
         """
-        fresh = {n: c for n, c in ((n, _after(c, self.epoch)) for n, c in changes.items()) if c is not None}
+        frontier = replace(frontier, incarnation=self._incarnation)
         with self._changed:
-            self._changed.wait_for(lambda: self._backlog.bytes < MAX_BACKLOG_BYTES or self._failure is not None)
-            self._raise()
+            if not self._room():
+                return
+            fresh = {n: c for n, c in ((n, after(c, self.epoch)) for n, c in changes.items()) if c is not None}
             marks = {} if frontier.epoch < self.epoch else self._untold(errors or {})
             if frontier.epoch <= self.epoch and not fresh and not marks:
                 return
             self._told.update(marks)
             self._backlog.add(fresh, frontier, stamps, marks)
             self._changed.notify_all()
-        if self._thread is None:
+        if self._thread is None and self.trouble is None:
             self._write_once()
             self._raise()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the sink is detached and nothing is kept for it."""
+        return self.trouble is not None and self.trouble.lost
+
+    def _room(self) -> bool:
+        """Wait for room; a sink that makes none in time is detached. Whether something may be offered."""
+        full = not self._changed.wait_for(
+            lambda: self._backlog.bytes < MAX_BACKLOG_BYTES or self._failure is not None or self.trouble is not None,
+            self._limit,
+        )
+        self._raise()
+        if full:
+            slow = SinkAway(
+                "the sink is slower than its sources", sink=self.name, seconds=self._limit,
+                hint="it goes on by itself once its write is done; make it faster, or raise detach_seconds",
+            )  # fmt: skip
+            self._detach(slow, lost=True)
+        if self.trouble is not None and self.backlog_bytes >= MAX_BACKLOG_BYTES:
+            self._let_go()
+        return not self.lost
 
     def _untold(self, errors: Mapping[str, str]) -> dict[str, str]:
         return {name: error for name, error in errors.items() if self._told.get(name) != error}
 
-    def check(self) -> None:
-        """Raise what the writing thread met."""
+    def check(self) -> Returned | None:
+        """Raise what stops the sidecar; tells once that the sink is back, and then waits for `resume`."""
         with self._changed:
+            self._raise()
+            due = self._thread is None and self._due()
+        if due:
+            self._reopen()
+        with self._changed:
+            self._raise()
+            found, self._returned = self._returned, None
+            return found
+
+    def resume(self) -> None:
+        """Take part again: what the sink lacks is offered from now on."""
+        with self._changed:
+            self.trouble = None
+            self._told = {}
+            self._changed.notify_all()
+            waits = self._backlog.frontier is not None
+        if self._thread is None and waits:
+            self._write_once()
             self._raise()
 
     def drain(self, timeout: float) -> bool:
-        """Wait until everything offered is written; whether it is."""
+        """Wait until everything offered is written; whether it is. A detached sink is not waited for."""
         with self._changed:
             done = self._changed.wait_for(
-                lambda: (self._backlog.frontier is None and not self._writing) or self._failure is not None, timeout
+                lambda: (
+                    (self._backlog.frontier is None and not self._writing)
+                    or self._failure is not None
+                    or self.trouble is not None
+                ),
+                timeout,
             )
             self._raise()
-            return done
+            return done and self.trouble is None
 
     def close(self) -> None:
         """Stop the thread after the write in flight, then the sink."""
@@ -203,44 +276,111 @@ class Group:
         if self._failure is not None:
             raise self._failure
 
+    def _due(self) -> bool:
+        """Whether the sink is to be opened again now."""
+        trouble = self.trouble
+        return trouble is not None and not trouble.back and not self._writing and self._clock() >= trouble.next_try
+
     def _run(self) -> None:
         written = float("-inf")
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._backlog.frontier is not None or self._closing)
+                self._changed.wait_for(self._has_work, None if self.trouble is None else RETRY_SECONDS)
                 pause = written + self._interval - self._clock()
-                if pause > 0:
+                if pause > 0 and self.trouble is None:
                     self._changed.wait_for(lambda: self._closing, pause)
-                if self._closing:
+                if self._closing or self._failure is not None:
                     return
-            written = self._clock()
-            try:
+                due, ready = self._due(), self.trouble is None and self._backlog.frontier is not None
+            if due:
+                self._reopen()
+            elif ready:
+                written = self._clock()
                 self._write_once()
-            except BaseException as failure:
-                with self._changed:
-                    self._failure = failure
-                    self._changed.notify_all()
-                return
+
+    def _has_work(self) -> bool:
+        return self._closing or self._due() or (self.trouble is None and self._backlog.frontier is not None)
 
     def _write_once(self) -> None:
         with self._changed:
-            backlog, self._backlog = self._backlog, _Backlog()
+            backlog, self._backlog = self._backlog, Backlog()
             self._writing = True
         assert backlog.frontier is not None, "a write needs a frontier"
         started = self._clock()
-        self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)
+        try:
+            self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)
+        except BaseException as failure:  # whatever it is, the loop must hear of it
+            self._failed(failure, backlog)
+            return
         self._written(self.name, backlog.frontier, backlog.stamps, self._clock() - started)
         with self._changed:
             self.epoch = max(self.epoch, backlog.frontier.epoch)
             self._writing = False
+            self._again = None
+            if self.trouble is not None:  # slow, and now done: nothing need be opened again
+                self.trouble.back = True
+                self._returned = Returned(SinkState(self._generation, backlog.frontier, frozenset()), lost=True)
             self._changed.notify_all()
 
+    def _failed(self, failure: BaseException, backlog: Backlog) -> None:
+        with self._changed:
+            self._writing = False
+            if self._views is None or not isinstance(failure, SinkError) or isinstance(failure, Fenced):
+                self._failure = failure
+            else:
+                self._detach(failure, lost=not isinstance(failure, SinkAway) or self.lost, attempted=backlog)
+            self._changed.notify_all()
 
-def _after(changes: ViewChanges, epoch: int) -> ViewChanges | None:
-    """The changes of epochs > `epoch`: what the sink does not hold yet. Whole contents pass."""
-    if changes.whole or not len(changes.epochs) or changes.epochs[0] > epoch:
-        return changes
-    keep = np.flatnonzero(changes.epochs > epoch)
-    if not len(keep):
-        return None
-    return ViewChanges(changes.rows.take(pa.array(keep)), changes.epochs[keep], changes.diffs[keep])
+    def _detach(self, error: SinkError, *, lost: bool, attempted: Backlog | None = None) -> None:
+        """The loop goes on without the sink. With the lock held."""
+        again = self._again or Trouble(error, self._wall())
+        self.trouble = self._again = replace(again, error=error, lost=lost, back=False, attempted=attempted)
+        self._plan_try()
+        if lost:
+            self._let_go()
+        self._changed.notify_all()
+
+    def _let_go(self) -> None:
+        """What waited is lost to the sink: it will be given its views whole."""
+        assert self.trouble is not None, "only of a detached sink"
+        self.trouble.lost, self.trouble.attempted, self._backlog = True, None, Backlog()
+
+    def _plan_try(self) -> None:
+        assert self.trouble is not None, "only of a detached sink"
+        self.trouble.next_try = self._clock() + min(RETRY_SECONDS * 2**self.trouble.tries, LONGEST_RETRY_SECONDS)
+        self.trouble.tries = min(self.trouble.tries + 1, 16)
+
+    def _reopen(self) -> None:
+        """Try to open a detached sink; what it lacks then is left to the loop."""
+        trouble, views = self.trouble, self._views
+        assert trouble is not None, "only a detached sink is opened again"
+        assert views is not None, "only a sink that the group opened is detached"
+        try:
+            state = self.sink.open(views, self._generation)
+        except BaseException as failure:  # whatever it is, the loop must hear of it
+            with self._changed:
+                if isinstance(failure, SinkError) and not isinstance(failure, Fenced):
+                    trouble.error = failure
+                    self._plan_try()
+                else:
+                    self._failure = failure
+                self._changed.notify_all()
+            return
+        with self._changed:
+            self._generation = state.generation
+            self._stand_at(state.frontier, trouble)
+            trouble.back = True
+            self._returned = Returned(state, trouble.lost)
+            self._changed.notify_all()
+
+    def _stand_at(self, frontier: Frontier | None, trouble: Trouble) -> None:
+        """Where the sink stands now decides what of the backlog it lacks, if that can be told."""
+        at, attempted = 0 if frontier is None else frontier.epoch, trouble.attempted
+        if at < self.epoch:
+            self._incarnation = max(self._incarnation, frontier.incarnation if frontier else 0) + 1
+        if at == self.epoch and attempted is not None:
+            self._backlog = attempted.before(self._backlog)
+        elif at != self.epoch and (attempted is None or attempted.frontier is None or at != attempted.frontier.epoch):
+            self._let_go()
+        trouble.attempted = None
+        self.epoch = at

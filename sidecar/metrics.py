@@ -59,6 +59,14 @@ class Metrics:
             "headrace_sink_write_seconds", "One write of a sink", ["sink"], buckets=BUCKETS, registry=r
         )
         self.sink_epoch = Gauge("headrace_sink_epoch", "The epoch a sink reflects", ["sink"], registry=r)
+        self.sink_detached = Gauge("headrace_sink_detached", "1 while a sink is detached", ["sink"], registry=r)
+        self.sink_detachments = Counter("headrace_sink_detachments", "Times a sink was detached", ["sink"], registry=r)
+        self.sink_backlog = Gauge("headrace_sink_backlog_bytes", "Rows that wait for a sink", ["sink"], registry=r)
+        self.waiting = Gauge(
+            "headrace_waiting_seconds", "Since when the oldest incomplete transaction waits", ["source"], registry=r
+        )
+        self.budget = Gauge("headrace_memory_budget_bytes", "What the configuration allows, 0 for no bound", registry=r)
+        self.paused = Counter("headrace_intake_paused_seconds", "Time that memory held the intake up", registry=r)
         self.step_seconds = Histogram("headrace_step_seconds", "One step of the engine", buckets=BUCKETS, registry=r)
         self.lag = Gauge("headrace_consumer_lag", "Messages not read yet", ["source", "topic", "partition"], registry=r)
         self.checkpoints = Counter("headrace_checkpoints", "Checkpoints completed", registry=r)

@@ -1,8 +1,8 @@
 """The one loop: poll, reclock, step, emit, checkpoint, commit, compact.
 
 Always: an epoch is bound durably before any sink or manifest carries it; a manifest carries an epoch only once every sink
-holds it; offsets are committed only after their manifest. Time, waiting and the executor are handed in. Wiring makes the
-parts; the local host calls `run`.
+that takes part holds it; offsets are committed only after their manifest. Time, waiting and the executor are handed in.
+Wiring makes the parts; the local host calls `run`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.durable import Reached, unwatched
-from connectors.sink import EpochStamp, Frontier, SourceFrontier, ViewChanges
+from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.dataflow import Dataflow
 from engine.schema import Schema
+from sidecar.budget import Memory
 from sidecar.checkpoint import Capture, CheckpointStore, Manifest, ViewRecord
 from sidecar.emit import Group, ViewState
 from sidecar.ingest import Intake, upserts
@@ -57,6 +58,7 @@ class Parts:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     reached: Reached = unwatched
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass
@@ -107,17 +109,35 @@ class Runtime:
 
     def turn(self, timeout: float) -> bool:
         """One turn of the loop, waiting at most `timeout` seconds a source for messages; whether an epoch was bound."""
-        arrived = self.poll(timeout)
+        arrived = not self._wait_for_room(timeout) and self.poll(timeout)
         bound = self.bind()
         if bound:
             self.step(bound)
         for group in self.parts.groups:
-            group.check()
+            self._attend(group)
         self.checkpoint()
         if not arrived:
             self._caught_up = self._caught_up or (self.epoch > 0 and not self._behind())
             self.parts.flow.exert(FUEL)
         return bool(bound)
+
+    @property
+    def memory(self) -> Memory:
+        """What is used of the budget."""
+        return self.parts.memory
+
+    def _wait_for_room(self, timeout: float) -> bool:
+        """Read nothing this turn: memory is over its budget, and a sink or a checkpoint holds some that it will give back."""
+        if not self.memory.look(self.parts.clock()):
+            return False
+        writing = [g for g in self.attached if g.epoch < self.epoch]
+        if not writing and self._writing is None:
+            return False
+        started = self.parts.clock()
+        if writing:
+            writing[0].drain(timeout)
+        self.parts.metrics.paused.inc(max(0.0, self.parts.clock() - started))
+        return True
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrived from every source."""
@@ -186,8 +206,29 @@ class Runtime:
             if self.whole.get(group.name) and not self.hold and self.epoch >= max(group.epoch, 1):
                 self._offer(group, {}, {})
 
+    def _attend(self, group: Group) -> None:
+        """Hear of a sink's failure that stops us, and take one in again that was detached and is back."""
+        back = group.check()
+        if back is not None:
+            self.reconcile(group, back.state, everything=back.lost)
+            group.resume()
+            self.refresh()
+
+    def reconcile(self, group: Group, state: SinkState, *, everything: bool) -> None:
+        """Decide which views a sink that was opened must be given whole: those it lacks, or all."""
+        mine = {v.view.name for v in self.parts.views if group.name in v.sinks}
+        mended = state.errors.keys() & {v.view.name for v in self.parts.views if not v.errors}
+        self.whole[group.name] = mine if everything else mine & (state.missing | mended)
+
+    @property
+    def attached(self) -> list[Group]:
+        """The groups whose sinks take part."""
+        return [g for g in self.parts.groups if g.attached]
+
     def _offer(self, group: Group, changes: Mapping[str, ViewChanges], stamps: Mapping[int, EpochStamp]) -> None:
         """Hand a group its views' changes; those that it must have whole only so, and only at an epoch not before its own."""
+        if group.lost:
+            return
         mine = {v.view.name: v for v in self.parts.views if group.name in v.sinks}
         whole = self.whole.setdefault(group.name, set())
         out = {n: changes[n] for n in mine if n in changes and n not in whole}
@@ -253,10 +294,10 @@ class Runtime:
                 self._pending_capture = self._capture()
             self._last_checkpoint = parts.clock()
         capture = self._pending_capture
-        if capture is not None and all(g.epoch >= capture.epoch for g in parts.groups):
+        if capture is not None and all(g.epoch >= capture.epoch for g in self.attached):
             self._pending_capture = None
             self._writing = parts.executor.submit(self._write, capture)
-        written = min((g.epoch for g in parts.groups), default=self.epoch)
+        written = min((g.epoch for g in self.attached), default=self.epoch)
         for epoch in [e for e in self._walks if e < written - 10_000 or len(self._walks) > 4096]:
             if epoch <= written:
                 del self._walks[epoch]
@@ -267,7 +308,8 @@ class Runtime:
         views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
         ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
         stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in self.parts.intakes}
-        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids, stopped)
+        sinks = {g.name: g.epoch for g in self.parts.groups}
+        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids, stopped, sinks)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()
@@ -315,7 +357,7 @@ class Runtime:
             self._finish(writing.result(timeout))
 
     def _behind(self) -> bool:
-        behind = any(g.epoch < self.epoch for g in self.parts.groups) or self.waiting() is not None
+        behind = any(g.epoch < self.epoch for g in self.attached) or self.waiting() is not None
         return behind or any(i.lag() for i in self.parts.intakes)
 
     def waiting(self) -> tuple[str, Waiting] | None:
@@ -331,6 +373,8 @@ class Runtime:
         """Whether every sink has caught up with its sources once."""
         if self._caught_up:
             stopped = [f"{i.name}: {s.text}" for i in self.parts.intakes for s in i.assembler.stops]
-            return True, "".join(f"\nstopped {text}" for text in stopped)
+            detached = [f"{g.name}: {g.trouble.error}" for g in self.parts.groups if g.trouble is not None]
+            told = [f"\nstopped {text}" for text in stopped] + [f"\ndetached {text}" for text in detached]
+            return True, "".join(told)
         waiting = self.waiting()
         return False, f"{waiting[0]} waits for {waiting[1]}" if waiting else "catching up"

@@ -25,12 +25,13 @@ from connectors.formats.wire import declared_precision
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
 from connectors.postgres.sink import PostgresSink
-from connectors.sink import Frontier, Sink, SinkState, SinkView
+from connectors.sink import Sink, SinkState, SinkView
 from connectors.source import Source, check_topic_ids
-from engine.dataflow import OVERFLOWED, Dataflow
+from engine.dataflow import Dataflow
 from engine.schema import Schema
 from sidecar import VERSION
 from sidecar.assembler import TransactionAssembler
+from sidecar.budget import Memory
 from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, load_batches, read_manifest, table_facts
 from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, SourceConfig, kafka_settings
 from sidecar.emit import Group, ViewState
@@ -40,6 +41,7 @@ from sidecar.ingest import Intake
 from sidecar.metrics import Metrics
 from sidecar.preflight import check_connectors, encodings_of
 from sidecar.reclock import Reclock, ReclockLog
+from sidecar.recovery import reconcile, recover_errors
 from sidecar.runtime import Parts, Runtime
 from sidecar.stops import Stop
 from sidecar.transactions import Assembler
@@ -172,6 +174,12 @@ def make_sink(settings: Settings, sink: SinkConfig, reached: Reached = unwatched
     )  # fmt: skip
 
 
+def make_memory(settings: Settings) -> Memory:
+    """The budget."""
+    mib = settings.config.memory.budget_mib
+    return Memory(None if mib is None else mib << 20)
+
+
 def tables_of(view: CompiledView) -> tuple[str, ...]:
     """The tables that a view's own SQL reads, by name; those of views it reads are theirs."""
     return tuple(sorted({node.table for node in walk(view.plan) if isinstance(node, Scan)}))
@@ -279,27 +287,15 @@ def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running
     parts = Parts(
         settings.config.name, intakes, reclock, lambda: log.size, log.forget, flow, tables, views, groups, store, metrics,
         executor, {v.name: v.fingerprint for v in compiled}, settings.config.checkpoint.interval_seconds, program(),
-        generation.number, facts, reached=reached,
+        generation.number, facts, memory=make_memory(settings), reached=reached,
     )  # fmt: skip
     runtime = Runtime(parts, manifest.sources if manifest else {}, epoch)
     for group in groups:
         group.on_written(runtime.written)
-    _reconcile(runtime, states, newest)
+    reconcile(runtime, states, manifest.sinks if manifest else {}, newest)
     sweep_generations(settings.state, KEPT_GENERATIONS)
     reached("generation swept")
     return Running(runtime, metrics, compiled, closers)
-
-
-def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Dataflow) -> None:
-    """The errors alive in each view: as the checkpoint knows them, or counted where its state is not all from there."""
-    for state in views:
-        record = manifest.views.get(state.view.name)
-        same = record is not None and record.fingerprint == state.view.fingerprint
-        resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
-        if record is not None and same and resumed and OVERFLOWED not in record.errors:
-            state.errors.update(record.errors)
-        else:
-            state.recount(manifest.epoch)
 
 
 def _open_sinks(
@@ -311,9 +307,9 @@ def _open_sinks(
         if not views:
             continue
         sink = make_sink(settings, config, reached)
-        group = Group(sink, interval=config.interval_ms / 1000)
+        group = Group(sink, interval=config.interval_ms / 1000, limit=config.detach_seconds)
         closers.append(group.close)
-        states[config.name] = sink.open(views)
+        states[config.name] = group.open(views)
         groups.append(group)
     return groups, states
 
@@ -372,28 +368,3 @@ def _unread(settings: Settings, source: SourceConfig, intake: Intake, tables: Se
 
 def _declared(settings: Settings) -> set[str]:
     return {t.name for s in settings.config.sources for t in s.tables or ()}
-
-
-def _reconcile(runtime: Runtime, states: Mapping[str, SinkState], newest: int) -> None:
-    """Decide which views a sink must be given whole, and what to hold back until a lost state is read again."""
-    start = runtime.epoch
-    for group in runtime.parts.groups:
-        state = states[group.name]
-        mine = {v.view.name for v in runtime.parts.views if group.name in v.sinks}
-        at = state.frontier.epoch if state.frontier else 0
-        if at > newest:
-            _adopt(runtime, state.frontier)
-        fresh = {v.view.name for v in runtime.parts.views if not v.errors}
-        lacking = state.missing | (state.errors.keys() & fresh)
-        runtime.whole[group.name] = mine if at > newest or at < start else set(lacking & mine)
-        group.start(at)
-    runtime.refresh()
-
-
-def _adopt(runtime: Runtime, frontier: Frontier | None) -> None:
-    """A sink is beyond the local log (DECISIONS.md 16): epochs go on after its own, and nothing is written before its
-    offsets are passed again."""
-    assert frontier is not None, "a sink beyond the log has a frontier"
-    runtime.parts.reclock.skip_to(frontier.epoch + 1)
-    for name, source in frontier.sources.items():
-        runtime.hold[name] = source.positions

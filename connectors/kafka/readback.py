@@ -90,6 +90,10 @@ class Readback:
                     found[key] = keep(value)
         return found
 
+    def went_back(self, topic: str, partitions: int, ends: Mapping[int, int]) -> bool:
+        """Whether the topic ends before what was committed to it: it was made anew, or its log was cut."""
+        return any(self._bounds(topic, p, committed=False)[1] < ends.get(p, 0) for p in range(partitions))
+
     def any_record(self, topic: str, partitions: int) -> bool:
         """Whether the topic holds a committed record."""
         for partition in range(partitions):

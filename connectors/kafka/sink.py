@@ -22,8 +22,18 @@ from connectors.kafka.client import Reasons, admin, merged
 from connectors.kafka.readback import Readback
 from connectors.kafka.records import Counts, Record
 from connectors.kafka.standing import Ends, InError, Standing, decode, encode
-from connectors.kafka.transaction import Aborted, Ambiguous, Transactions
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
+from connectors.kafka.transaction import Aborted, Ambiguous, TooLarge, Transactions
+from connectors.sink import (
+    EpochStamp,
+    Fenced,
+    Frontier,
+    SinkAway,
+    SinkError,
+    SinkState,
+    SinkView,
+    ViewChanges,
+    last_epoch,
+)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
@@ -76,7 +86,7 @@ class KafkaSink:
     def _topic(self, view: str) -> str:
         return f"{self._prefix}{view}"
 
-    def open(self, views: Sequence[SinkView]) -> SinkState:
+    def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`. Also refuses a topic that holds records not written by this sink, or is not compacted."""
         self.close()
         names = [self._topic(v.name) for v in views]
@@ -92,11 +102,15 @@ class KafkaSink:
             self._sizes = topics.ensure(
                 self._admin, wanted, partitions, self._replication, self._error, self._patience
             )  # fmt: skip
+            if held is not None:
+                self._check_owner(self._read_standing(committed=False), held)
             self._producer = self._fenced()
             before = self._read_standing() or Standing()
-            missing = self._missing(before)
+            if held is not None:
+                self._check_owner(before, held)
+            before, missing = self._missing(before)
             self._load_counts(before, missing)
-            self._claim(before)
+            self._claim(before, held or 0)
         except KafkaException as failure:
             self._admin.poll(
                 0
@@ -116,12 +130,13 @@ class KafkaSink:
         producer.fence()
         return producer
 
-    def _claim(self, before: Standing) -> None:
+    def _claim(self, before: Standing, held: int) -> None:
         """Take the next generation, durably, so that an older instance finds out even before our first write."""
         ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
         retired = {topic: None for topic in before.views if topic not in ours}
         errors = {topic: error for topic, error in before.errors.items() if topic in ours}
-        claimed = before.moved(generation=before.generation + 1, views={**retired, **ours}, errors=errors)
+        generation = max(before.generation, held) + 1
+        claimed = before.moved(generation=generation, views={**retired, **ours}, errors=errors)
         assert self._producer is not None
         try:
             self._producer.commit([], lambda _: self._record(claimed))
@@ -141,10 +156,14 @@ class KafkaSink:
         assert self._admin is not None
         return Readback(self._config, self._admin, self._error, self._patience)
 
-    def _missing(self, before: Standing) -> set[str]:
-        missing = set()
+    def _missing(self, before: Standing) -> tuple[Standing, set[str]]:
+        """The views to be given whole; the standing forgets what it says of a topic that was cut or made anew."""
+        missing, ends = set(), dict(before.ends)
         for view in self._views.values():
             topic = self._topic(view.name)
+            if topic in ends and self._reader().went_back(topic, self._sizes[topic], ends[topic]):
+                missing.add(view.name)
+                del ends[topic]
             if topic not in before.views and self._reader().any_record(topic, self._sizes[topic]):
                 raise self._error(
                     "the topic holds records that this sink did not write",
@@ -152,7 +171,7 @@ class KafkaSink:
                 )  # fmt: skip
             if before.views.get(topic) != view.fingerprint:
                 missing.add(view.name)
-        return missing
+        return replace(before, ends=ends), missing
 
     def _load_counts(self, before: Standing, missing: set[str]) -> None:
         """How often each row of the keyless views is there, as their topics say; the rest are given whole."""
@@ -258,14 +277,20 @@ class KafkaSink:
                 return
             except Fenced as failure:
                 raise Fenced(failure.what, hint=failure.hint, sink=self.name) from failure
+            except TooLarge as failure:
+                raise self._error(
+                    "a row is larger than a message may be",
+                    hint="raise max.message.bytes of the topic and message.max.bytes of the sink's `kafka:`",
+                    topic=failure.topic, bytes=failure.bytes, epoch=after.frontier.epoch if after.frontier else None,
+                ) from failure  # fmt: skip
             except Aborted as failure:
                 reason: Exception = failure
             except Ambiguous as failure:
                 reason = failure
                 self._drop()
             if self._now() > deadline:
-                raise self._error(
-                    f"the broker does not take the write: {reason}", hint="is Kafka in order?"
+                raise SinkAway(
+                    f"the broker does not take the write: {reason}", hint="is Kafka in order?", sink=self.name
                 ) from reason
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -275,27 +300,30 @@ class KafkaSink:
 
         An instance that took over has written its generation first: it is looked for before we fence anybody.
         """
-        self._check_owner(self._read_standing(committed=False))
+        self._check_owner(self._read_standing(committed=False), self._standing.generation)
         producer = self._fenced()
         found = self._read_standing()
-        self._check_owner(found)
+        self._check_owner(found, self._standing.generation)
         if found is None or found.writes not in (self._standing.writes, self._standing.writes + 1):
-            raise self._error("the frontier topic was changed by something else than this sink", hint="restart")
+            raise self._error(
+                "the frontier topic was changed by something else than this sink: it went back, or is gone",
+                hint="the views are compared and mended by themselves", topic=self._frontier_topic,
+            )  # fmt: skip
         self._standing = found
         return producer
 
-    def _check_owner(self, found: Standing | None) -> None:
-        if found is not None and found.generation > self._standing.generation:
+    def _check_owner(self, found: Standing | None, held: int) -> None:
+        if found is not None and found.generation > held:
             raise Fenced(
-                "another generation writes to this sink", sink=self.name, generation=self._standing.generation,
-                now=found.generation,
-            )  # fmt: skip
+                "another generation writes to this sink", sink=self.name, generation=held, now=found.generation
+            )
 
-    def _unreachable(self, failure: KafkaException) -> SinkError:
+    def _unreachable(self, failure: KafkaException) -> SinkAway:
         reason = self._reasons.describe() or f": {failure.args[0].str()}"
-        return self._error(
+        return SinkAway(
             f"Kafka does not take it{reason}",
             hint="start Kafka, or correct bootstrap.servers and the security settings; nothing is lost meanwhile",
+            sink=self.name,
             brokers=self._config.get("bootstrap.servers", ""),
         )
 

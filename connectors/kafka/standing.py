@@ -59,6 +59,7 @@ def encode(sink: str, standing: Standing, program: str) -> bytes:
             "views": dict(standing.views),
             "errors": {topic: {"error": e.error, "epoch": e.epoch} for topic, e in sorted(standing.errors.items())},
             "generation": standing.generation,
+            "incarnation": 1 if at is None else at.incarnation,
             "writes": standing.writes,
             "program": program,
         }
@@ -73,7 +74,7 @@ def decode(record: Mapping[str, Any]) -> Standing:
             name: SourceFrontier(_numbers(s["positions"]), s["lsn"], s["commit_us"])
             for name, s in record["sources"].items()
         }
-        frontier = Frontier(record["epoch"], sources)
+        frontier = Frontier(record["epoch"], sources, record.get("incarnation", 1))
     errors = {topic: InError(e["error"], e["epoch"]) for topic, e in record.get("errors", {}).items()}
     return Standing(record["generation"], record["writes"], frontier, _numbers(record["ends"]), record["views"], errors)
 

@@ -40,6 +40,14 @@ class Aborted(Exception):
     """The transaction was aborted and may be tried again."""
 
 
+class TooLarge(Aborted):
+    """A message is larger than the client or the broker takes; nothing was committed. `topic`, `bytes`: of it."""
+
+    def __init__(self, topic: str, size: int) -> None:
+        super().__init__(f"{size} bytes")
+        self.topic, self.bytes = topic, size
+
+
 class Transactions:
     """A producer and its transactions. Raises Fenced wherever the broker says that another one has taken over."""
 
@@ -51,6 +59,7 @@ class Transactions:
         self._patience = patience
         self._ends: dict[str, dict[int, int]] = {}
         self._failed: KafkaError | None = None
+        self._large: tuple[str, int] | None = None
         self._next: dict[tuple[str, int], int] = {}
 
     def fence(self) -> None:
@@ -71,12 +80,12 @@ class Transactions:
         self, records: Sequence[tuple[str, int, Record]], last: Callable[[Ends], tuple[str, bytes, bytes]]
     ) -> None:  # fmt: skip
         """Send `records` (topic, partition or -1 for the key's own, record), then what `last` makes of where they
-        ended (topic, key, value), and commit. Raises Fenced, Aborted, Ambiguous.
+        ended (topic, key, value), and commit. Raises Fenced, Aborted (TooLarge), Ambiguous.
 
         Where our last transaction ended is known, and nobody else writes: so where this one ends is told beforehand,
         and the last record goes out with the others. Where it ended elsewhere it is aborted, and repeated the slow way.
         """
-        self._ends, self._failed = {}, None
+        self._ends, self._failed, self._large = {}, None, None
         foreseen = self._foreseen(records)
         try:
             self._producer.begin_transaction()
@@ -128,13 +137,21 @@ class Transactions:
                 return
             except BufferError:
                 self._producer.poll(0.05)
+            except KafkaException as failure:
+                self._note_large(failure.args[0], topic, key, value)
+                raise
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
+            self._note_large(error, message.topic(), message.key(), message.value())
             self._failed = self._failed or error
             return
         ends = self._ends.setdefault(message.topic(), {})
         ends[message.partition()] = max(ends.get(message.partition(), 0), message.offset() + 1)
+
+    def _note_large(self, error: KafkaError, topic: str, key: bytes | None, value: bytes | None) -> None:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._large = self._large or (topic, len(key or b"") + len(value or b""))
 
     def _flush(self) -> None:
         left = self._producer.flush(self._patience)
@@ -153,6 +170,8 @@ class Transactions:
             if is_fenced(second.args[0]):
                 raise Fenced("another generation writes to this sink") from second
             raise Ambiguous(second.args[0].str()) from second
+        if self._large is not None:
+            raise TooLarge(*self._large) from failure
         raise Aborted(str(failure)) from failure
 
     def _end(self) -> None:

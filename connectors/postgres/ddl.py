@@ -32,8 +32,10 @@ CREATE TABLE IF NOT EXISTS {frontier} (
     generation bigint NOT NULL DEFAULT 0,
     writes bigint NOT NULL DEFAULT 0,
     program text NOT NULL DEFAULT '',
-    updated_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    incarnation bigint NOT NULL DEFAULT 1
 ) WITH (fillfactor = 50);
+ALTER TABLE {frontier} ADD COLUMN IF NOT EXISTS incarnation bigint NOT NULL DEFAULT 1;
 CREATE TABLE IF NOT EXISTS {view} (
     name text PRIMARY KEY,
     sink text NOT NULL,
@@ -137,6 +139,16 @@ class Table:
     def several_images(self) -> tuple[str, ...]:
         """Names of the key's columns whose equal values may look different (1.0 and 1.00)."""
         return tuple(self.columns[i].name for i in self.view.key or () if self.columns[i].type.kind in _MULTI_IMAGE)
+
+    @cached_property
+    def replaced(self) -> tuple[str, ...]:
+        """Names of the columns that a row of a key that is there already gets anew; none: such a row is left alone."""
+        return tuple(c.name for c in self.columns if c.name not in self.key or c.name in self.several_images)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether each row put touches one row of the table."""
+        return bool(self.replaced)
 
     def by_text(self, i: int) -> bool:
         """Whether column `i` is sent as text and cast: arrays of arrays do not unnest, nor bit(3) without its 3."""

@@ -40,13 +40,16 @@ class Few:
                 yield Step(statement, tail, sum(self.take_counts), table.view.name)
             if self.puts:
                 tail = (_array(_fingerprints(self.puts)), _array(map(str, self.put_counts)))
-                yield Step(statements.put_copies(names, table, None), (*_columns(self.puts), *tail))
+                copies = statements.put_copies(names, table, None)
+                filled = (*_columns(self.puts), *tail)
+                yield Step(copies, filled, sum(self.put_counts), table.view.name, comes=True)
             return
         for nulls, keys in self._null_patterns():
             params = [c for c, null in zip(_columns(keys), nulls, strict=True) if not null]
             yield Step(statements.take_keys(names, table, nulls, None), params, len(keys), table.view.name)
         if self.puts:
-            yield Step(statements.put_rows(names, table, None), _columns(self.puts))
+            rows = len(self.puts) if table.replaces else None
+            yield Step(statements.put_rows(names, table, None), _columns(self.puts), rows, table.view.name, comes=True)
 
     def _null_patterns(self) -> list[tuple[tuple[bool, ...], list[Texts]]]:
         """The keys of the takes by which of their columns are null, as `=` finds no null."""

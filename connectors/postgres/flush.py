@@ -16,7 +16,7 @@ from connectors import image
 from connectors.postgres import ddl, statements
 from connectors.postgres.ddl import COPY_NUMBER, ROW, Names, Table
 from connectors.postgres.net import Net
-from connectors.postgres.pipeline import changed_by_another
+from connectors.postgres.pipeline import changed_by_another, kept_out
 from connectors.postgres.session import Connection
 from engine.batch.updates import Int64s
 
@@ -33,6 +33,11 @@ def apply(connection: Connection, sink: str, names: Names, net: Net) -> None:
         if touched != rows:
             raise changed_by_another(sink, table.view.name, touched, rows)
 
+    def put(statement: bytes, rows: int | None) -> None:
+        touched = connection.execute(statement).rowcount
+        if rows is not None and touched != rows:
+            raise kept_out(sink, table.view.name, touched, rows)
+
     connection.execute(ddl.stage(names, table))
     for positions, counts in ((net.takes, -net.take_counts), (net.puts, net.put_counts)):
         _copy(connection, _stage_columns(table), sql.Identifier(table.stage), net, positions, counts)
@@ -40,18 +45,22 @@ def apply(connection: Connection, sink: str, names: Names, net: Net) -> None:
     if table.view.key is None:
         if len(net.takes):
             take(statements.take_copies(names, table, table.stage), int(net.take_counts.sum()))
-        connection.execute(statements.put_copies(names, table, table.stage))
+        put(statements.put_copies(names, table, table.stage), int(net.put_counts.sum()))
         return
     for nulls, positions in net.null_patterns:
         take(statements.take_keys(names, table, nulls, table.stage), len(positions))
     if len(net.puts):
-        connection.execute(statements.put_rows(names, table, table.stage))
+        put(statements.put_rows(names, table, table.stage), len(net.puts) if table.replaces else None)
 
 
-def replace(connection: Connection, names: Names, net: Net) -> None:
+def replace(connection: Connection, sink: str, names: Names, net: Net) -> None:
     """Make the table hold exactly the puts. A reader with an older snapshot keeps what it saw: nothing is truncated."""
     target = names.of(net.table.view.name)
     _fill(connection, names, net, target)
+    there = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(target)).fetchone()
+    rows = int(net.put_counts.sum())
+    if there is None or there[0] != rows:
+        raise kept_out(sink, net.table.view.name, there[0] if there else 0, rows)
     if len(net) > FEW:  # a plan kept from when the table was small is made anew
         connection.execute(sql.SQL("ANALYZE {}").format(target))
 

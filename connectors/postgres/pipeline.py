@@ -20,24 +20,36 @@ from connectors.sink import SinkError
 
 @dataclass(frozen=True)
 class Step:
-    """A statement with `$1` … for its parameters, which are sent as text. `rows`: how many rows of `view` it must touch."""
+    """A statement with `$1` … for its parameters, which are sent as text. `rows`: how many rows of `view` it must touch;
+    `comes`: by putting them in."""
 
     statement: bytes
     params: Sequence[bytes | None] = ()
     rows: int | None = None
     view: str = ""
+    comes: bool = False
 
     def check(self, sink: str, touched: int) -> None:
         """Raises SinkError when the statement touched another number of rows than it must."""
         if self.rows is not None and touched != self.rows:
-            raise changed_by_another(sink, self.view, touched, self.rows)
+            raise (kept_out if self.comes else changed_by_another)(sink, self.view, touched, self.rows)
 
 
 def changed_by_another(sink: str, view: str, touched: int, rows: int) -> SinkError:
     """The table of a view does not hold what was written to it."""
     return SinkError(
         f"the table holds {touched} of {rows} rows that must go: somebody else changed it",
-        hint="delete the view's row from the sink's table `view` and restart: the view is then filled anew",
+        hint="the view is compared and mended by itself; let nobody but the sink write to its tables",
+        sink=sink,
+        view=view,
+    )
+
+
+def kept_out(sink: str, view: str, touched: int, rows: int) -> SinkError:
+    """The table of a view did not take what was written to it."""
+    return SinkError(
+        f"the table took {touched} of {rows} rows: a trigger or a rule on it drops the others",
+        hint="the table is the sink's: take the trigger or the rule away",
         sink=sink,
         view=view,
     )

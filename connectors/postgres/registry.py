@@ -37,21 +37,31 @@ class Claim:
     errors: Mapping[str, str]
 
 
-def claim(connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str) -> Claim:
-    """Make what is missing, take the next generation, and say where the sink stands, in the caller's transaction."""
+def claim(
+    connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str, held: int | None = None
+) -> Claim:
+    """Make what is missing, take the next generation, and say where the sink stands, in the caller's transaction.
+
+    `held`: see `Sink.open`.
+    """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"headrace {names.schema}",))
     _make_schema(connection, names)
     connection.execute(names.fill("INSERT INTO {frontier} (sink) VALUES (%s) ON CONFLICT DO NOTHING"), (sink,))
+    before = connection.execute(
+        names.fill("SELECT generation FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
+    ).fetchone()
+    if held is not None and before is not None and before[0] > held:
+        raise Fenced("another generation writes to this sink", sink=sink, generation=held, now=before[0])
     row = connection.execute(
         names.fill(
-            "UPDATE {frontier} SET generation = generation + 1, program = %s WHERE sink = %s "
-            "RETURNING generation, writes, epoch, sources"
+            "UPDATE {frontier} SET generation = greatest(generation, %s) + 1, program = %s WHERE sink = %s "
+            "RETURNING generation, writes, epoch, sources, incarnation"
         ),
-        (program, sink),
+        (held or 0, program, sink),
     ).fetchone()
     if row is None:
         raise SinkError("the frontier row was taken away", hint="restart", sink=sink)
-    frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]))
+    frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]), row[4])
     tables = {view.name: _table(connection, view) for view in views}
     missing, remake = _settle_tables(connection, sink, names, tables)
     marked = connection.execute(
@@ -67,8 +77,9 @@ def _make_schema(connection: Connection, names: Names) -> None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(names.schema)))
     ours = connection.execute(
         "SELECT to_regprocedure(%s) IS NOT NULL AND EXISTS "
-        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'error_epoch')",
-        (_wait_signature(connection, names), names.of("view").as_string(connection)),
+        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'error_epoch') AND EXISTS "
+        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'incarnation')",
+        (_wait_signature(connection, names), *(names.of(n).as_string(connection) for n in ("view", "frontier"))),
     ).fetchone()
     if ours is None or not ours[0]:
         connection.execute(names.fill(ddl.TABLES))
@@ -122,6 +133,9 @@ def _settle_tables(
             missing.add(name)
             if shape != table.shape:
                 remake.add(name)
+        elif _altered(connection, names, table):
+            missing.add(name)
+            remake.add(name)
     return missing, remake
 
 
@@ -131,6 +145,22 @@ def _exists(connection: Connection, names: Names, name: str) -> bool:
         (name, names.schema),
     ).fetchone()
     return row is not None and bool(row[0])
+
+
+def _altered(connection: Connection, names: Names, table: Table) -> bool:
+    """Whether somebody else took columns or the key away, or changed a type. Columns and indexes added are theirs."""
+    target = names.of(table.view.name).as_string(connection)
+    columns = connection.execute(
+        "SELECT attname::text, atttypid = to_regtype(w.type), attnotnull FROM pg_attribute "
+        "JOIN unnest(%s::text[], %s::text[]) AS w(name, type) ON w.name = attname "
+        "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        ([c.name for c in table.columns], list(table.types), target),
+    ).fetchall()
+    keyed = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s::regclass AND indisunique AND indisvalid)", (target,)
+    ).fetchone()
+    kept = len(columns) == len(table.columns) and all(same is not False for _, same, _ in columns)
+    return not kept or keyed is None or not keyed[0]
 
 
 def make(connection: Connection, sink: str, names: Names, table: Table) -> None:
@@ -160,13 +190,14 @@ def advance(names: Names, mine: tuple[str, int, int], frontier: Frontier) -> Ste
     """The update that moves the frontier and holds its row: the fence is its condition, so it must touch one row."""
     sink, generation, writes = mine
     at = (b"%d" % frontier.epoch, _encode(frontier), sink.encode(), b"%d" % generation, b"%d" % writes)
-    return Step(_advance(names), at)
+    return Step(_advance(names), (*at, b"%d" % frontier.incarnation))
 
 
 @cache
 def _advance(names: Names) -> bytes:
     return names.fill(
-        "UPDATE {frontier} SET epoch = $1, sources = $2::jsonb, writes = writes + 1, updated_at = clock_timestamp() "
+        "UPDATE {frontier} SET epoch = $1, sources = $2::jsonb, writes = writes + 1, incarnation = $6, "
+        "updated_at = clock_timestamp() "
         "WHERE sink = $3 AND generation = $4 AND writes = $5"
     ).as_bytes(None)
 
@@ -201,12 +232,12 @@ def written(connection: Connection, names: Names, mine: tuple[str, int, int]) ->
     finally:
         if connection.info.transaction_status != psycopg.pq.TransactionStatus.UNKNOWN:
             connection.rollback()
-    if row is not None and row[0] != generation:
+    if row is not None and row[0] > generation:
         raise Fenced("another generation writes to this sink", sink=sink, generation=generation, now=row[0])
-    if row is None or row[1] not in (writes, writes + 1):
+    if row is None or row[0] < generation or row[1] not in (writes, writes + 1):
         raise SinkError(
-            "the frontier row was changed by something else than this sink",
-            hint="was the database restored? restart: the views are then compared and mended", sink=sink,
+            "the frontier row was changed by something else than this sink: it went back, or is gone",
+            hint="was the database restored? the views are compared and mended by themselves", sink=sink,
         )  # fmt: skip
     return bool(row[1] == writes + 1)
 

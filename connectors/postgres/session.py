@@ -1,4 +1,4 @@
-"""One connection to the target database, and what its failures mean: lost, to be repeated, or refused.
+"""One connection to the target database: where it goes, and how its session is set.
 
 Always: no message carries the URL's secrets, and a connection is found dead within half a minute. Called by the sink.
 """
@@ -20,14 +20,8 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
+    "target_session_attrs": "read-write",  # of several hosts the primary, also after a failover
 }
-
-REPEATABLE = (
-    psycopg.errors.SerializationFailure,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.LockNotAvailable,
-)
-"""Postgres rolled the transaction back and asks for it to be tried again."""
 
 _SESSION = (
     "SET datestyle = 'ISO, YMD'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; "
@@ -69,40 +63,8 @@ class Target:
         connection.autocommit = False
         return connection
 
-    def unreachable(self, error: psycopg.Error) -> SinkError:
-        """The database does not answer, or is not the one that the url's TLS settings ask for."""
-        text = self._clean(error)
-        hint = "start it, or correct the sink's url; nothing is lost meanwhile"
-        if "certificate" in text:
-            hint = "give the root that signed the server's certificate as sslrootcert, and the host by the certificate's name"
-        return SinkError(
-            f"the database cannot be reached: {text}",
-            hint=hint,
-            sink=self.sink,
-            database=self.place,
-        )
-
-    def refused(self, error: psycopg.Error, **where: object) -> SinkError:
-        """The database said no; row values, which stand in the message's detail, are left out."""
-        primary = error.diag.message_primary or self._clean(error)
-        hint = error.diag.message_hint or ""
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            hint = "grant the sink's role what docs/sinks.md lists"
-        return SinkError(
-            f"the database refused: {primary}", hint=hint, sink=self.sink, database=self.place,
-            sqlstate=error.sqlstate, **where,
-        )  # fmt: skip
-
-    def _clean(self, error: psycopg.Error) -> str:
+    def clean(self, error: psycopg.Error) -> str:
+        """The error's text on one line, without the password."""
         text = " ".join(str(error).split())
         secret = self._params.get("password")
         return text.replace(str(secret), "***") if secret else text
-
-
-def lost(error: psycopg.Error, connection: Connection | None) -> bool:
-    """Whether the session is gone, so that what it was doing may or may not be done."""
-    if connection is None or connection.closed or connection.broken:
-        return True
-    return isinstance(
-        error, (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.CannotConnectNow)
-    )

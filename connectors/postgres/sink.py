@@ -14,12 +14,12 @@ import psycopg
 from psycopg import sql
 
 from connectors.durable import Reached, unwatched
-from connectors.postgres import ddl, flush, registry
+from connectors.postgres import ddl, failures, flush, registry
 from connectors.postgres.ddl import Names
 from connectors.postgres.few import Few, few, fewer
 from connectors.postgres.net import Net, net
 from connectors.postgres.pipeline import BEGIN, Pipeline, Step
-from connectors.postgres.session import REPEATABLE, Connection, Target, lost
+from connectors.postgres.session import Connection, Target
 from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
 
 _LOCK_TIMEOUT = "5s"
@@ -61,19 +61,22 @@ class PostgresSink:
         self._epoch: int | None = None
         self._remake: set[str] = set()
 
-    def open(self, views: Sequence[SinkView]) -> SinkState:
+    def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`. Also refuses a table of a view's name that is not ours (SinkError)."""
         for view in views:
             ddl.check_name(self.name, view)
         self.close()
-        claim = self._claimed(views)
+        claim = self._claimed(views, held)
         self._claim, self._writes, self._remake = claim, claim.writes, set(claim.remake)
         self._epoch = None if claim.frontier is None else claim.frontier.epoch
         self._errors = dict(claim.errors)
         return SinkState(claim.generation, claim.frontier, claim.missing, claim.errors)
 
-    def _claimed(self, views: Sequence[SinkView]) -> registry.Claim:
-        """Claim the sink; a predecessor that hangs inside a transaction holds the row and is ended, then once more."""
+    def _claimed(self, views: Sequence[SinkView], held: int | None) -> registry.Claim:
+        """Claim the sink; a predecessor that hangs inside a transaction holds the row and is ended, then once more.
+
+        Who comes back (`held`) ends nobody: it may be a successor that holds the row.
+        """
         for again in (False, True):
             try:
                 connection, _ = self._connect()
@@ -83,21 +86,24 @@ class PostgresSink:
                         "WHERE application_name = %s AND usename = current_user AND pid <> pg_backend_pid()",
                         (self._target.application,),
                     )
-                claim = registry.claim(connection, self.name, self._names, views, self._program)
+                claim = registry.claim(connection, self.name, self._names, views, self._program, held)
                 self._reached("postgres claim")
                 connection.commit()
                 self._reached("postgres claimed")
                 return claim
             except psycopg.errors.LockNotAvailable as error:
                 self.close()
-                if again:
-                    raise self._target.refused(error) from error
+                if again or held is not None:
+                    raise failures.refused(self._target, error) from error
+            except failures.REPEATABLE as error:
+                self.close()
+                raise failures.refused(self._target, error) from error
             except psycopg.OperationalError as error:
                 self.close()
-                raise self._target.unreachable(error) from error
+                raise failures.unreachable(self._target, error) from error
             except psycopg.Error as error:
                 self.close()
-                raise self._target.refused(error) from error
+                raise failures.refused(self._target, error) from error
             except SinkError:
                 self.close()
                 raise
@@ -126,20 +132,20 @@ class PostgresSink:
             try:
                 self._attempt(work, frontier, marks)
                 break
-            except REPEATABLE as error:
+            except failures.REPEATABLE as error:
                 self._rollback()
                 if self._now() > deadline:
-                    raise self._target.refused(error) from error
+                    raise failures.refused(self._target, error) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if not lost(error, self._connection):
+                if not failures.lost(error, self._connection):
                     self._rollback()
-                    raise self._target.refused(error) from error
+                    raise failures.refused(self._target, error) from error
                 self._drop()
                 if self._now() > deadline:
-                    raise self._target.unreachable(error) from error
+                    raise failures.unreachable(self._target, error) from error
             except psycopg.Error as error:
                 self._rollback()
-                raise self._target.refused(error) from error
+                raise failures.refused(self._target, error) from error
             except BaseException:
                 self._drop()  # whatever was sent is rolled back with its session
                 raise
@@ -234,7 +240,7 @@ class PostgresSink:
         if work.table.view.name in self._remake:
             connection.execute(sql.SQL("DROP TABLE {}").format(self._names.of(work.table.view.name)))
             registry.make(connection, self.name, self._names, work.table)
-        flush.replace(connection, self._names, work)
+        flush.replace(connection, self.name, self._names, work)
         registry.filled(connection, self._names, work.table, epoch)
 
     def _rollback(self) -> None:

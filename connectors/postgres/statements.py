@@ -89,7 +89,7 @@ def put_rows(names: Names, table: Table, stage: str | None, only_changed: bool =
     every = range(len(table.columns))
     columns = [sql.Identifier(c.name) for c in table.columns]
     conflict = sql.SQL(", ").join(map(sql.Identifier, table.key)) if table.key else sql.SQL("(true)")
-    changed = [c.name for c in table.columns if c.name not in table.key or c.name in table.several_images]
+    changed = table.replaced
     if changed:
         action: sql.Composable = sql.SQL("UPDATE SET {}").format(
             sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed)

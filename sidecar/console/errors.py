@@ -42,6 +42,7 @@ EXIT_CODES: dict[str, int] = {
     "continuity": 8,
     "recording": 8,
     "overflow": 8,
+    "audit": 9,
 }
 """Exit code by the kind of error; 0 is success, 2 a wrong command line, 130 Ctrl-C."""
 

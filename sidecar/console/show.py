@@ -60,7 +60,17 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
         (a["name"], a["rows"], bytes_text(a["bytes"]), a["readers"], ", ".join(a["views"]))
         for a in status["arrangements"]
     )
-    sinks = ((s["name"], s["epoch"], s["behind"]) for s in status["sinks"])
+    sinks = (
+        (
+            s["name"],
+            s.get("state", ""),
+            s["epoch"],
+            s["behind"],
+            bytes_text(s.get("backlog_bytes", 0)),
+            s.get("error") or "",
+        )
+        for s in status["sinks"]
+    )
     unread = [(s["name"], u["what"], u["why"]) for s in status["sources"] for u in s.get("unread", ())]
     tables = [
         table(f"{status['name']}: epoch {status['epoch']}, generation {status['generation']}",
@@ -68,7 +78,7 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
         table("Views", ("view", "state", "epoch", "sinks", "error"), views),
         table("Arrangements (one copy, however many views read it)",
               ("arrangement", "updates", "memory", "readers", "views"), arrangements),
-        table("Sinks", ("sink", "epoch", "epochs behind"), sinks),
+        table("Sinks", ("sink", "state", "epoch", "epochs behind", "waits", "why"), sinks),
     ]  # fmt: skip
     stopped = [
         (s["name"], t["table"], f"{t['missing']} events", t["error"])

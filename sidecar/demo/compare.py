@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
-import psycopg
 from confluent_kafka import Consumer, TopicPartition
-from psycopg import sql
 
 from connectors.kafka.standing import Standing, decode
 from engine.schema import Column, Kind
-from sidecar.demo.oracle import Answer, Row
+from sidecar.oracle import Answer, Row, normal, read_sink, with_views
 from views.compile import CompiledView
+
+__all__ = ["Mirror", "Verdict", "json_row", "normal", "read_sink", "with_views"]
 
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
 
@@ -152,48 +152,6 @@ def _text(column: Column, value: object) -> str | None:
     return text
 
 
-def normal(columns: Sequence[Column], rows: Counter[Row]) -> Counter[Row]:
-    """Postgres's texts with floats in one spelling."""
-    at = [i for i, c in enumerate(columns) if c.type.kind in _FLOATS]
-    if not at:
-        return rows
-    out: Counter[Row] = Counter()
-    for row, count in rows.items():
-        cells = list(row)
-        for i in at:
-            cells[i] = None if cells[i] is None else repr(float(cells[i] or 0))
-        out[tuple(cells)] += count
-    return out
-
-
-def read_sink(
-    db: psycopg.Connection, schema: str, sink: str, views: Sequence[CompiledView]
-) -> tuple[int, dict[str, int], dict[str, Counter[Row]]]:
-    """The Postgres sink in one snapshot: its epoch, each source's LSN, each view's rows."""
-    with db.transaction():
-        db.execute("set transaction isolation level repeatable read, read only")
-        found = db.execute(
-            sql.SQL("select epoch, sources from {} where sink = %s").format(sql.Identifier(schema, "frontier")), (sink,)
-        ).fetchone()
-        epoch = 0 if found is None or found[0] is None else int(found[0])
-        lsns = {} if found is None else {n: _lsn(s["lsn"]) for n, s in found[1].items()}
-        rows = {v.name: _sink_rows(db, schema, v) for v in views}
-    return epoch, lsns, rows
-
-
-def _lsn(text: str | int) -> int:
-    if isinstance(text, int):
-        return text
-    high, low = text.split("/")
-    return (int(high, 16) << 32) + int(low, 16)
-
-
-def _sink_rows(db: psycopg.Connection, schema: str, view: CompiledView) -> Counter[Row]:
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(c.name)) for c in view.schema.columns)
-    query = sql.SQL("select {} from {}").format(texts, sql.Identifier(schema, view.name))
-    return normal(view.schema.columns, Counter(db.execute(query).fetchall()))
-
-
 @dataclass
 class Verdict:
     """What was compared and what differed."""
@@ -224,22 +182,3 @@ class Verdict:
 
 def _short(rows: list[tuple[Row, int]]) -> str:
     return "[" + ", ".join(str(tuple((c or "NULL")[:40] for c in row)) for row, _ in rows[:3]) + "]"
-
-
-def with_views(views: Sequence[CompiledView]) -> dict[str, str]:
-    """Each view's SQL, with the views that it reads put in front as CTEs, so that Postgres can answer it alone."""
-    by_name = {v.name: v for v in views}
-    out: dict[str, str] = {}
-    for view in views:
-        needed: dict[str, str] = {}
-
-        def gather(name: str, needed: dict[str, str] = needed) -> None:
-            for read in by_name[name].reads:
-                gather(read)
-                needed.setdefault(read, by_name[read].spec.sql)
-
-        gather(view.name)
-        ctes = ", ".join(f'"{n}" as ({text})' for n, text in needed.items())
-        body = view.spec.sql.strip().rstrip(";")
-        out[view.name] = f"with {ctes} select * from ({body}) as the_view" if needed else body  # noqa: S608 (the views' own)
-    return out

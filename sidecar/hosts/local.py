@@ -16,7 +16,9 @@ from engine.errors import HeadraceError
 from engine.kernels import warm
 from sidecar import stopped
 from sidecar.config import Settings
+from sidecar.emit import Group
 from sidecar.health import Door
+from sidecar.hosts.notices import Notices
 from sidecar.metrics import memory
 from sidecar.preflight import unchecked
 from sidecar.runtime import Runtime
@@ -43,7 +45,14 @@ def _serve(settings: Settings, *, as_json: bool) -> None:
     stopped.forget(settings.state)
     runtime = running.runtime
     board = Board(running)
-    runtime.on_turn(board.write)
+    notices = Notices(runtime)
+
+    def watch() -> None:
+        board.write()
+        for fact in notices.look():
+            _say(as_json, **fact)
+
+    runtime.on_turn(watch)
     door = _open_door(settings, running, board)
     stop_on_signals(runtime)
     gc.freeze()
@@ -119,7 +128,7 @@ def status(running: Running) -> Mapping[str, Any]:
         "transactions": runtime.transactions,
         "ready": runtime.ready[0],
         "uptime_seconds": round(parts.wall() - runtime.started, 1),
-        "memory": memory(),
+        "memory": {**memory(), "budget": parts.memory.budget, "over_budget": parts.memory.over},
         "sources": [_source(runtime, i) for i in range(len(parts.intakes))],
         "views": [
             {
@@ -142,7 +151,21 @@ def status(running: Running) -> Mapping[str, Any]:
             }
             for name, arranged in sorted(parts.flow.registry.arrangements().items())
         ],
-        "sinks": [{"name": g.name, "epoch": g.epoch, "behind": runtime.epoch - g.epoch} for g in parts.groups],
+        "sinks": [_sink(runtime, g) for g in parts.groups],
+    }
+
+
+def _sink(runtime: Runtime, group: Group) -> dict[str, Any]:
+    trouble = group.trouble
+    return {
+        "name": group.name,
+        "epoch": group.epoch,
+        "behind": runtime.epoch - group.epoch,
+        "state": "attached" if trouble is None else "detached",
+        "error": None if trouble is None else str(trouble.error),
+        "since": None if trouble is None else round(trouble.since, 3),
+        "tries": 0 if trouble is None else trouble.tries,
+        "backlog_bytes": group.backlog_bytes,
     }
 
 
@@ -175,6 +198,7 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         ],
         "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.skipped],
         "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
+        "waiting_since_us": None if waiting is None or waiting.since_us < 0 else waiting.since_us,
     }
 
 

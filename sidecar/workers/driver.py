@@ -17,10 +17,10 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates, Upserts
 from engine.batch.wire import Message, received, sent
-from engine.dataflow.output import canonical
 from engine.dataflow.exchange import ShardFailed
 from engine.dataflow.intake import Intake
 from engine.dataflow.nodes import OVERFLOWED, overflowed
+from engine.dataflow.output import canonical
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.operators.expressions.columns import MESSAGE

@@ -221,6 +221,20 @@ class SinkContract:
         assert harness.content(ORDERS) == texts(ORDERS, (1, None, None), (2, None, None))
         assert harness.make().open([ORDERS]).frontier == frontier(2)
 
+    def test_who_comes_back_gives_way_to_a_successor(self, harness: SinkHarness) -> None:
+        old, new = harness.make(), harness.make()
+        held = old.open([ORDERS, LINES]).generation
+        old.write({ORDERS.name: whole(ORDERS, 1, (1, None, None)), LINES.name: whole(LINES, 1)}, frontier(1))
+        back = old.open([ORDERS, LINES], held)
+        assert (back.generation, back.frontier, back.missing) == (held + 1, frontier(1), frozenset())
+        new.open([ORDERS, LINES])
+        with pytest.raises(Fenced):
+            old.open([ORDERS, LINES], back.generation)
+        new.write({ORDERS.name: changes(ORDERS, ((2, None, None), 2, 1))}, frontier(2))
+        with pytest.raises((Fenced, SinkError)):
+            old.write({ORDERS.name: changes(ORDERS, ((3, None, None), 2, 1))}, frontier(2))
+        assert harness.content(ORDERS) == texts(ORDERS, (1, None, None), (2, None, None))
+
     def test_a_lost_answer_is_settled_and_nothing_doubles(self, harness: SinkHarness) -> None:
         sink = harness.make()
         sink.open([LINES])

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,12 +47,10 @@ class Two(Little):
         patch.setattr(wiring, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.stores[c.name]))
         (folder / "views" / "v.yaml").write_text(VIEWS.replace("sinks: [s]", "sinks: [s, t]"))
 
-    def configure(self) -> str:
-        text = super().configure()
-        one = '{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}'
-        assert one in text
-        other = one.replace('"s"', '"t"')
-        return text.replace(one, f"{one}, {other}")
+    def configure(self) -> dict[str, Any]:
+        body = super().configure()
+        [one] = body["sinks"]
+        return body | {"sinks": [one, one | {"name": "t"}]}
 
     def wrong(self) -> list[str]:
         """Where a sink ever held something else than SQL answers at its frontier since the histories were emptied."""

@@ -184,24 +184,23 @@ class Little:
         partition = id_ % 2 if table == CUSTOMERS else 0
         return self.queue(f"{PREFIX}.{table}", value, partition, json.dumps({"id": id_}).encode())
 
-    def configure(self) -> str:
-        """The text of headrace.yaml."""
+    def configure(self) -> dict[str, Any]:
+        """What headrace.yaml says."""
         tables = [
             {"name": t, "columns": [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]}
             | ({"key": k} if k else {})
             for t, k in KEYS.items()
         ]
         skip = [{"topic": t, "partition": p, "offset": o} for t, p, o in self.skip]
-        body = {
+        return {
             "version": 1, "name": "little", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
             "sources": [{"name": "shop", "type": "debezium", "topic_prefix": PREFIX, "tables": tables, "skip": skip}],
             "sinks": [{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}],
             "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
         }  # fmt: skip
-        return json.dumps(body)
 
     def start(self) -> None:
-        (self.folder / "headrace.yaml").write_text(self.configure())
+        (self.folder / "headrace.yaml").write_text(json.dumps(self.configure()))
         self.running = build(understand(load(self.folder / "headrace.yaml", {})))
 
     def turn(self, count: int = 1) -> None:

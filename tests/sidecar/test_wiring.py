@@ -15,7 +15,7 @@ from engine.operators.expressions.ir import Call, ColumnRef, Literal
 from engine.schema import INTEGER, Column, Schema
 from sidecar.checkpoint import BatchFile, Manifest, ViewRecord
 from sidecar.emit import ViewState
-from sidecar.wiring import recover_errors
+from sidecar.recovery import recover_errors
 
 ONE = Schema.of([Column("a", INTEGER)])
 ZERO = "division by zero"

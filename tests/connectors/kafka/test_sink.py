@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from decimal import Decimal as D
 from typing import Any
@@ -208,3 +209,46 @@ def test_where_a_write_ends_is_foreseen_and_a_wrong_guess_is_made_good(
     sink.write({LINES.name: changes(LINES, (("c", 1), 4, -1))}, frontier(4))
     assert asked[3:] == [True]
     assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1), ("b", 1), ("x", 0))
+
+
+@pytest.mark.parametrize("limited", ["client", "topic"])
+def test_a_row_larger_than_a_message_may_be_is_named_and_the_sink_stays_of_use(
+    harness: KafkaHarness, kafka: str, limited: str
+) -> None:
+    sink = harness.make()
+    if limited == "client":
+        sink._settings["message.max.bytes"] = "2000"
+    topic = NewTopic(f"{harness.prefix}{LINES.name}", 1, 1, config={"cleanup.policy": "compact", **(
+        {"max.message.bytes": "2000"} if limited == "topic" else {})})  # fmt: skip
+    client = AdminClient({"bootstrap.servers": kafka})
+    client.create_topics([topic])[topic.topic].result()
+    sink._settings["compression.type"] = "none"
+    sink.open([LINES, ORDERS])
+    sink.write({LINES.name: whole(LINES, 1, ("a", 1)), ORDERS.name: whole(ORDERS, 1)}, frontier(1))
+    start = time.monotonic()
+    with pytest.raises(SinkError, match=r"a row is larger than a message may be.*raise max.message.bytes") as told:
+        sink.write({LINES.name: changes(LINES, (("x" * 3000, 1), 2, 1))}, frontier(2))
+    assert told.value.where["topic"] == topic.topic
+    assert int(str(told.value.where["bytes"])) > 3000
+    assert "xxx" not in str(told.value)
+    assert time.monotonic() - start < 10, "it is not tried again and again"
+    sink.write({LINES.name: changes(LINES, (("b", 1), 2, 1))}, frontier(2))
+    assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1))
+
+
+def test_a_topic_that_was_made_anew_is_filled_anew(harness: KafkaHarness, kafka: str) -> None:
+    sink = harness.make()
+    held = sink.open([LINES, ORDERS]).generation
+    rows = [(i, None, None) for i in range(20)]
+    sink.write({LINES.name: whole(LINES, 1, ("a", 1)), ORDERS.name: whole(ORDERS, 1, *rows)}, frontier(1))
+    topic = f"{harness.prefix}{ORDERS.name}"
+    client = AdminClient({"bootstrap.servers": kafka})
+    client.delete_topics([topic])[topic].result()
+    end = time.monotonic() + 10
+    while topic in client.list_topics(timeout=5).topics and time.monotonic() < end:
+        time.sleep(0.1)
+    state = sink.open([LINES, ORDERS], held)
+    assert state.missing == {ORDERS.name}
+    sink.write({ORDERS.name: whole(ORDERS, 2, *rows[:3])}, frontier(2))
+    assert harness.content(ORDERS) == texts(ORDERS, *rows[:3])
+    assert harness.content(LINES) == texts(LINES, ("a", 1))

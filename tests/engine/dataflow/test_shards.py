@@ -16,8 +16,8 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import INSERT, RETRACT, Updates, Upserts
 from engine.dataflow import OVERFLOWED, Dataflow
-from engine.dataflow.output import canonical
 from engine.dataflow.exchange import Shard, ShardFailed
+from engine.dataflow.output import canonical
 from engine.errors import InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import Schema

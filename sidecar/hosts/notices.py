@@ -1,0 +1,71 @@
+"""What an operator is told while the sidecar runs, once when it begins and once when it ends: a sink is detached, a
+transaction is stalled, memory is over its budget.
+
+Always: it only tells, and looks between two turns of the loop; the same facts stand in `status` and `/metrics`. Called by
+the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sidecar.runtime import Runtime
+
+STALL_SECONDS = 30.0
+"""A transaction that waits longer for its events is stalled: with Debezium they follow within seconds."""
+
+Facts = Mapping[str, Any]
+
+
+class Notices:
+    """Compares what holds now with what held before. `look` gives the events to print, as facts by name."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._sinks: dict[str, str] = {}
+        self._stalled: dict[str, str] = {}
+        self._over = False
+
+    def look(self) -> list[Facts]:
+        """What began or ended since the last look; sets the gauges of the same facts."""
+        return [*self._of_sinks(), *self._of_sources(), *self._of_memory()]
+
+    def _of_sinks(self) -> Iterable[Facts]:
+        metrics = self._runtime.parts.metrics
+        for group in self._runtime.parts.groups:
+            trouble = group.trouble
+            metrics.sink_detached.labels(group.name).set(trouble is not None)
+            metrics.sink_backlog.labels(group.name).set(group.backlog_bytes)
+            before = self._sinks.get(group.name, "")
+            now = "" if trouble is None else str(trouble.error)
+            if now and not before:
+                metrics.sink_detachments.labels(group.name).inc()
+                yield {"event": "detached", "sink": group.name, "epoch": group.epoch, "error": now}
+            elif before and not now:
+                yield {"event": "attached", "sink": group.name, "epoch": group.epoch}
+            self._sinks[group.name] = now
+
+    def _of_sources(self) -> Iterable[Facts]:
+        parts = self._runtime.parts
+        for intake in parts.intakes:
+            waiting = intake.assembler.waiting()
+            seconds = 0.0 if waiting is None or waiting.since_us < 0 else parts.wall() - waiting.since_us / 1e6
+            parts.metrics.waiting.labels(intake.name).set(max(0.0, seconds))
+            stalled = waiting is not None and waiting.kind != "snapshot" and seconds > STALL_SECONDS
+            now = f"{waiting.kind} {waiting.id}" if waiting is not None and stalled else ""
+            before = self._stalled.get(intake.name, "")
+            if now and now != before and waiting is not None:
+                lacks = ", ".join(f"{n} of {table}" for table, n in sorted(waiting.missing.items()))
+                yield {"event": "stalled", "source": intake.name, "waits": now, "lacks": lacks, "seconds": round(seconds),
+                       "hint": "its events are not in their topics: look at retention and at the connector"}  # fmt: skip
+            elif before and not now:
+                yield {"event": "resumed", "source": intake.name, "waited": before}
+            self._stalled[intake.name] = now
+
+    def _of_memory(self) -> Iterable[Facts]:
+        memory = self._runtime.memory
+        self._runtime.parts.metrics.budget.set(memory.budget or 0)
+        if memory.over != self._over:
+            self._over = memory.over
+            yield {"event": "memory", "over": memory.over, "bytes": memory.used, "budget": memory.budget}

@@ -1,0 +1,53 @@
+"""What a start makes of what it finds: the errors alive in each view, and what each sink holds against what we know.
+
+Always: a sink that is behind the checkpoint, or holds what nobody here knows, is given its views whole; one that went
+back since begins a new incarnation (DECISIONS.md 16). Called by wiring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from connectors.sink import Frontier, SinkState
+from engine.dataflow import OVERFLOWED, Dataflow
+from sidecar.checkpoint import Manifest
+from sidecar.emit import ViewState
+from sidecar.runtime import Runtime
+
+
+def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Dataflow) -> None:
+    """The errors alive in each view: as the checkpoint knows them, or counted where its state is not all from there."""
+    for state in views:
+        record = manifest.views.get(state.view.name)
+        same = record is not None and record.fingerprint == state.view.fingerprint
+        resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
+        if record is not None and same and resumed and OVERFLOWED not in record.errors:
+            state.errors.update(record.errors)
+        else:
+            state.recount(manifest.epoch)
+
+
+def reconcile(runtime: Runtime, states: Mapping[str, SinkState], held: Mapping[str, int], newest: int) -> None:
+    """Decide which views a sink must be given whole, and what to hold back until a lost state is read again.
+
+    `held`: the epochs that the sinks held at the checkpoint: one that is before its own went back since.
+    """
+    start = runtime.epoch
+    for group in runtime.parts.groups:
+        state = states[group.name]
+        at = state.frontier.epoch if state.frontier else 0
+        if at > newest:
+            _adopt(runtime, state.frontier)
+        runtime.reconcile(group, state, everything=at > newest or at < start)
+        incarnation = state.frontier.incarnation if state.frontier else 1
+        group.start(at, incarnation + (state.frontier is not None and at < held.get(group.name, 0)))
+    runtime.refresh()
+
+
+def _adopt(runtime: Runtime, frontier: Frontier | None) -> None:
+    """A sink is beyond the local log (DECISIONS.md 16): epochs go on after its own, and nothing is written before its
+    offsets are passed again."""
+    assert frontier is not None, "a sink beyond the log has a frontier"
+    runtime.parts.reclock.skip_to(frontier.epoch + 1)
+    for name, source in frontier.sources.items():
+        runtime.hold[name] = source.positions

@@ -1,0 +1,129 @@
+"""The memory budget, and what an operator is told: over small sidecars in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from connectors.memory import MemorySink
+from connectors.sink import EpochStamp, Frontier, ViewChanges
+from sidecar import wiring
+from sidecar.budget import Memory
+from sidecar.hosts.local import status
+from sidecar.hosts.notices import Notices
+from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little
+from tests.sidecar.test_detach import AWAY, Two, begun, go_on
+
+
+class Gated(MemorySink):
+    """Writes only while `gate` is open."""
+
+    gate = threading.Event()
+
+    def write(
+        self,
+        changes: Mapping[str, ViewChanges],
+        frontier: Frontier,
+        stamps: Mapping[int, EpochStamp] | None = None,
+        errors: Mapping[str, str] | None = None,
+    ) -> None:
+        assert self.gate.wait(20)
+        super().write(changes, frontier, stamps, errors)
+
+
+def test_over_the_budget_nothing_is_read_while_a_sink_has_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Little(tmp_path, monkeypatch, every_turn=False)
+    monkeypatch.setattr(wiring, "make_sink", lambda _s, c: Gated(c.name, shop.store))
+    Gated.gate.set()
+    shop.snapshot({CUSTOMERS: [(1, 5)], ORDERS: [], VISITS: []})
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    assert shop.running is not None
+    runtime = shop.running.runtime
+    used = [100]
+    runtime.parts.memory = Memory(budget=50, measure=lambda: used[0])
+    shop.transact((ORDERS, "c", (1, 1)))
+    shop.show_all()
+    Gated.gate.clear()
+    runtime.turn(0.0)
+    epoch = runtime.epoch
+    assert epoch == 2, "nothing waits: what is held for good does not stop the intake"
+    shop.transact((ORDERS, "c", (2, 1)))
+    shop.show_all()
+    for _ in range(3):
+        runtime.turn(0.01)
+    assert runtime.epoch == epoch, "the sink has work: nothing is read"
+    used[0] = 20
+    runtime.memory._asked = float("-inf")
+    runtime.turn(0.0)
+    assert runtime.epoch == epoch + 1
+    used[0] = 100
+    Gated.gate.set()
+    shop.turn(2)
+    shop.transact((ORDERS, "c", (3, 1)))
+    shop.show_all()
+    shop.turn(2)
+    assert runtime.epoch == epoch + 2
+    assert shop.rows("orders").total() == 3
+    events = Notices(runtime).look()
+    assert [e["over"] for e in events if e["event"] == "memory"] == [True]
+    shop.end()
+
+
+def test_a_detached_sink_is_told_once_and_so_is_its_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Two(tmp_path, monkeypatch)
+    begun(shop)
+    assert shop.running is not None
+    notices = Notices(shop.running.runtime)
+    assert notices.look() == []
+    shop.sick.error = AWAY
+    go_on(shop)
+    [told] = notices.look()
+    assert (told["event"], told["sink"], told["error"]) == ("detached", "t", str(AWAY))
+    assert notices.look() == []
+    found = {s["name"]: s for s in status(shop.running)["sinks"]}
+    assert (found["s"]["state"], found["t"]["state"], found["t"]["error"]) == ("attached", "detached", str(AWAY))
+    text = shop.running.metrics.render().decode()
+    assert 'headrace_sink_detached{sink="t"} 1.0' in text
+    assert 'headrace_sink_detachments_total{sink="t"} 1.0' in text
+    shop.sick.error = None
+    shop.turn(2)
+    assert [e["event"] for e in notices.look()] == ["attached"]
+    assert 'headrace_sink_detached{sink="t"} 0.0' in shop.running.metrics.render().decode()
+    shop.end()
+
+
+def test_a_stalled_transaction_is_named_with_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Little(tmp_path, monkeypatch)
+    shop.snapshot({CUSTOMERS: [(1, 5)], ORDERS: [], VISITS: []})
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    assert shop.running is not None
+    notices = Notices(shop.running.runtime)
+    shop.transact((ORDERS, "c", (1, 1)), (ORDERS, "c", (2, 1)), (VISITS, "c", (1, 1)))
+    shop.show(f"shop.{VISITS}")
+    shop.show(f"shop.{ORDERS}")
+    shop.show("shop.transaction")
+    shop.turn(2)
+    [told] = notices.look()
+    assert (told["event"], told["waits"], told["lacks"]) == ("stalled", f"transaction {shop.txid}", f"1 of {ORDERS}")
+    assert int(str(told["seconds"])) > 30
+    assert notices.look() == []
+    source = status(shop.running)["sources"][0]
+    assert source["waiting_since_us"] == 2000
+    assert f"lacks {{'{ORDERS}': 1}}" in source["waiting"]
+    shop.show_all()
+    shop.turn(2)
+    assert [e["event"] for e in notices.look()] == ["resumed"]
+    shop.end()
+
+
+def test_no_budget_is_never_over() -> None:
+    memory = Memory(measure=lambda: 1 << 60)
+    assert not memory.look(0.0)
+    assert memory.used == 1 << 60
