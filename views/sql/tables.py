@@ -1,35 +1,31 @@
 """The FROM clause bound: tables, views, CTEs and subqueries joined in the order written, with their names in sight.
 
-Always: an inner join has no keys yet and its whole ON condition as residual; the rules find keys and order. A left join
+Always: an inner join has no keys yet and its whole ON condition as residual; the rules find keys and order. An outer join
 has its keys at once (`outer`).
 What a join condition may see is as in Postgres: the tables of its own comma-separated item. Called by `select`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Expr
+from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
-from views.plan import Import, Join, Plan, Scan
+from views.plan import Import, Join, Plan, Project, Scan, identity
 from views.scalar import conjunction
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.environment import Environment
-from views.sql.outer import left_join
+from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
 from views.strict import nearest
 
 BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
 """How a subquery is bound; handed in, since queries hold FROM clauses and these hold queries."""
-
-OUTER = "RIGHT and FULL JOIN are not supported yet"
-
 
 class Tables:
     """Binds FROM clauses of one view."""
@@ -57,52 +53,72 @@ class Tables:
     def join(self, left: Plan, names: Scope, join: exp.Expr) -> tuple[Plan, Scope]:
         """One `left JOIN …`."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-        if side not in ("", "LEFT") or (kind == "OUTER" and not side):
-            words = rf"\b{side}\s+(outer\s+)?join\b" if side else r"\bouter\b"
-            self.source.refuse_words(join, words, OUTER, "write a LEFT JOIN, with a UNION ALL for the rows that miss")
+        if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
+            self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
-        scope = names.beside(right_names.nullable() if side else right_names)
+        both = names.beside(right_names)
         using = [name_of(n) for n in join.args.get("using") or ()]
         if method == "NATURAL":
             using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
         if using or method == "NATURAL":
-            condition = self.shared(join, names, right_names, using)
-            joined = self.joined(join, left, right, condition)
-            return joined, scope.merged(using, names.width)
+            shared = [self.shared(join, names, right_names, name) for name in using]
+            condition = conjunction([self.equal(join, both, pair) for pair in shared])
+            plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
+            return self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
         on = join.args.get("on")
         if on is None and kind != "CROSS":
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
-        residual = None if on is None else Binder(self.source, scope, "JOIN conditions").boolean(on, "JOIN/ON")
-        return self.joined(join, left, right, residual), scope
+        residual = None if on is None else Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")
+        return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
 
-    def joined(self, join: exp.Expr, left: Plan, right: Plan, condition: Expr | None) -> Plan:
-        """The join's plan, inner or left."""
-        if not join.args.get("side"):
-            return Join(left, right, residual=condition, at=start_of(join.this) or 0)
+    def joined(self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None) -> Plan:
+        """The join's plan, inner or outer."""
+        at = start_of(join.this) or 0
+        if not side:
+            return Join(left, right, residual=condition, at=at)
+        if side == "RIGHT":
+            return right_join(left, right, condition, at)
+        return outer_join(left, right, condition, full=side == "FULL", at=at)
 
-        def refuse(reason: str, hint: str) -> NoReturn:
-            self.source.refuse(join.this, reason, hint)
+    def equal(self, join: exp.Expr, both: Scope, pair: tuple[int, int]) -> Expr:
+        """That the columns at two places are equal."""
+        binder = Binder(self.source, both, "USING")
+        refs = [binder.reference(p) for p in pair]
+        return binder.typed(join.this, lambda: coerce.called("=", refs))
 
-        return left_join(left, right, condition, refuse)
+    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]]) -> tuple[Plan, Scope]:
+        """After USING: each of its names once, for a column of a side or for one behind the row that holds either's."""
+        own, names = identity(plan.schema)
+        made: list[Expr] = []
+        places: dict[str, int] = {}
+        for name, pair in shared.items():
+            refs = [own[p] for p in pair]
+            both, common = coerce.unified(refs)
+            fitting = [p for p, e in zip(pair, refs, strict=True) if e.type.kind is common.kind]
+            wanted = {"LEFT": pair[:1], "RIGHT": pair[1:], "FULL": ()}.get(side, pair)
+            found = [p for p in wanted if p in fitting]
+            if found:
+                places[name] = found[0]
+                continue
+            places[name] = len(own) + len(made)
+            made.append(Coalesce(both, common) if side == "FULL" else both[side == "RIGHT"])
+        if made:
+            plan = Project(plan, (*own, *made), (*names, *(n for n, p in places.items() if p >= len(own))))
+            scope = scope.widened(plan.schema.columns[len(own) :])
+        return plan, scope.merged(places)
 
-    def shared(self, join: exp.Expr, left: Scope, right: Scope, using: list[str]) -> Expr | None:
-        """The condition of USING (…): equality of the columns of one name."""
-        both = left.beside(right)
-        parts: list[Expr] = []
-        for name in using:
-            sides = (left.find(name), right.find(name))
-            for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
-                if len(places) != 1:
-                    problem = "does not exist" if not places else "is ambiguous"
-                    reason = f'column "{name}" of USING {problem} on the {word} side'
-                    self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
-            binder = Binder(self.source, both, "USING")
-            refs = [binder.reference(sides[0][0]), binder.reference(left.width + sides[1][0])]
-            parts.append(binder.typed(join.this, lambda refs=refs: coerce.called("=", refs)))  # type: ignore[misc]
-        return conjunction(parts)
+    def shared(self, join: exp.Expr, left: Scope, right: Scope, name: str) -> tuple[int, int]:
+        """Where a name of USING stands in the row of both sides."""
+        sides = (left.find(name), right.find(name))
+        for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
+            if len(places) != 1:
+                problem = "does not exist" if not places else "is ambiguous"
+                reason = f'column "{name}" of USING {problem} on the {word} side'
+                self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
+        return sides[0][0], left.width + sides[1][0]
 
     def item(self, node: exp.Expr) -> tuple[Plan, Scope]:
         """One table, view, CTE, subquery or parenthesised join."""
@@ -184,6 +200,12 @@ class Tables:
         for relation in right.relations:
             if relation.alias in taken:
                 self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
+
+
+def _seen(left: Scope, right: Scope, side: str) -> Scope:
+    """The names after a join: those of a side that may be missing may be NULL."""
+    kept = left.nullable() if side in ("RIGHT", "FULL") else left
+    return kept.beside(right.nullable() if side in ("LEFT", "FULL") else right)
 
 
 def _at(plan: Plan) -> int:
