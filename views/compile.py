@@ -22,7 +22,7 @@ from views.plan import Join, LeftJoin, Plan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import Source, name_of, parse
-from views.sql.select import bind_view
+from views.sql.queries import bind_view
 from views.strict import nearest
 
 

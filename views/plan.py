@@ -266,6 +266,26 @@ def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
     return replace(plan, input=inputs[0])
 
 
+def expressions(plan: Plan) -> tuple[Expr, ...]:
+    """The expressions of the node itself, over its inputs' rows (aggregates apart: they read columns)."""
+    if isinstance(plan, Project):
+        return plan.exprs
+    if isinstance(plan, Filter):
+        return (plan.predicate,)
+    return (plan.residual,) if isinstance(plan, Join | LeftJoin) and plan.residual is not None else ()
+
+
+def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
+    """The node with `change` applied to each of its `expressions`."""
+    if isinstance(plan, Project):
+        return replace(plan, exprs=tuple(change(e) for e in plan.exprs))
+    if isinstance(plan, Filter):
+        return replace(plan, predicate=change(plan.predicate))
+    if isinstance(plan, Join | LeftJoin) and plan.residual is not None:
+        return replace(plan, residual=change(plan.residual))
+    return plan
+
+
 def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
     """`change` applied to every node, inputs first."""
     return change(with_children(plan, [transform(p, change) for p in children(plan)]))

@@ -51,7 +51,7 @@ _WIDENING = {
 _COMMON = (NUMERIC, TIMESTAMPTZ, TIMESTAMP)
 """What values of two lanes are compared as, the first of which one side is."""
 
-_ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
+ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
 _STRINGS = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR}
 
 
@@ -240,7 +240,7 @@ def _is_whole_pattern(pattern: Expr) -> bool:
 
 def _constant_fails(expr: Expr) -> bool:
     """Whether an expression without columns fails: it is tried."""
-    errors = evaluate(expr, _ONE_ROW).errors
+    errors = evaluate(expr, ONE_ROW).errors
     return errors is not None and errors.null_count < len(errors)
 
 

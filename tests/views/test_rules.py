@@ -18,7 +18,7 @@ from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import parse
-from views.sql.select import bind_view
+from views.sql.queries import bind_view
 
 MODULES = [m.name for m in pkgutil.walk_packages(views.__path__, "views.")]
 

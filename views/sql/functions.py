@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import Call, Case, Coalesce, Expr, Literal
 from engine.schema import INTEGER, TEXT, DataType, Kind
+from views.scalar import columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
@@ -103,6 +104,8 @@ def _aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None) -> Expr:
         condition = None if where is None else binder.boolean(where, "FILTER")
     finally:
         binder.inside_aggregate = False
+    if arg is not None and reaches_out(arg) and not columns(arg):
+        binder.source.refuse(node, f"{name} of a column of the query around is not supported", "aggregate it there")
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
     distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
     found = coerce.aggregated(name, arg, distinct, condition)

@@ -15,6 +15,7 @@ from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Ex
 from views.plan import Plan, Project, Reduce
 from views.scalar import fallible, rewrite
 from views.sql.binder import PLACEHOLDER, Binder
+from views.sql.subqueries import Subqueries
 
 
 class Grouping:
@@ -39,8 +40,8 @@ class Grouping:
                 if position in read and position not in grouped:
                     self.keys.append(ColumnRef(position, self.binder.scope.column(position).type))
 
-    def reduce(self, plan: Plan) -> Reduce:
-        """The reduce over a projection of keys and arguments."""
+    def reduce(self, plan: Plan, queries: Subqueries) -> Reduce:
+        """The reduce over a projection of keys and arguments, with the answers of the subqueries in these."""
         exprs: list[Expr] = list(self.keys)
 
         def placed(expr: Expr) -> ColumnRef:
@@ -61,7 +62,9 @@ class Grouping:
                 )
             )
         names = (*(self._name(e, i) for i, e in enumerate(self.keys)), *(a.function for a in bound))
-        below = Project(plan, tuple(exprs), tuple(self._name(e, i) for i, e in enumerate(exprs)))
+        spelled = tuple(self._name(e, i) for i, e in enumerate(exprs))
+        plan, exprs = queries.attached(plan, exprs)
+        below = Project(plan, tuple(exprs), spelled)
         return Reduce(below, tuple(range(len(self.keys))), tuple(bound), names, self.determined)
 
     def outside(self, expr: Expr, node: exp.Expr) -> Expr:

@@ -33,6 +33,5 @@ WINDOWS = frozenset(
     }
 )  # fmt: skip
 
-SUBQUERY = "a subquery in an expression is not supported yet"
-SUBQUERY_HINT = "write it as a join with a subquery or CTE in FROM"
+SUBQUERY = "use it in WHERE, or join with it in FROM"
 VOLATILE_HINT = "a view is a function of its tables: compare with a column, or filter when reading the view"

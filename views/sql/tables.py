@@ -22,6 +22,7 @@ from views.sql.environment import Environment
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
+from views.sql.values import values
 from views.strict import nearest
 
 BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
@@ -127,7 +128,8 @@ class Tables:
         if isinstance(node, exp.Lateral):
             self.source.refuse_words(node, r"\blateral\b", "LATERAL is not supported", "write a join with ON")
         if isinstance(node, exp.Values):
-            self.source.refuse_words(node, r"\bvalues\b", "VALUES is not supported in FROM", "put the rows in a table")
+            plan = values(self.source, self.env, node, settle=True)
+            return plan, self.aliased(node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
         self.source.only(node, {"this", "db", "alias", "joins"})
