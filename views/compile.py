@@ -100,7 +100,9 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
     digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
-    return CompiledView(source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads, _warnings(source, plan))
+    return CompiledView(
+        source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads, _warnings(source, plan)
+    )
 
 
 def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
@@ -150,7 +152,9 @@ def _warnings(source: Source, plan: Plan) -> tuple[str, ...]:
                 continue
             line, _ = source.spec.place(node.at)
             where = "" if line is None else f"line {line}: "
-            found[f"{where}a join without an equality looks at every pair of rows: a change costs the whole other side"] = None
+            found[
+                f"{where}a join without an equality looks at every pair of rows: a change costs the whole other side"
+            ] = None
     return tuple(found)
 
 

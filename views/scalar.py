@@ -207,7 +207,8 @@ def outer_place(expr: Expr) -> tuple[int, int] | None:
     if not (isinstance(expr, Call) and expr.function == OUTER):
         return None
     depth, position = (a.value for a in expr.args if isinstance(a, Literal))
-    assert isinstance(depth, int) and isinstance(position, int)
+    assert isinstance(depth, int)
+    assert isinstance(position, int)
     return depth, position
 
 

@@ -24,6 +24,9 @@ from views.strict import nearest
 PLACEHOLDER = "$aggregate"
 """The function of a call that stands for an aggregate until `select` has its column of the reduce."""
 
+GROUPING = "$grouping"
+"""The function of a call that stands for a grouping() until the groups are known; its argument is which."""
+
 Handler = Callable[["Binder", exp.Expr], Expr]
 
 _HANDLERS: dict[type[exp.Expr], tuple[Handler, frozenset[str] | None]] = {}
@@ -47,7 +50,8 @@ class Binder:
     """Binds the expressions of one clause over the row of `scope`.
 
     `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are; None
-    refuses them. `places` tells which node a column reference came from, by the reference's id; `read_outside`: positions read outside aggregates.
+    refuses them. `groupings`: the arguments of each grouping(). `places` tells which node a column reference came from,
+    by the reference's id; `read_outside`: positions read outside aggregates.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Binder:
         self.aggregates = aggregates
         self.queries = queries
         self.inside_aggregate = False
+        self.groupings: list[tuple[Expr, ...]] = []
         self.read_outside: set[int] = set()
         self.places: dict[int, tuple[Expr, exp.Expr]] = {}
 

@@ -168,8 +168,9 @@ def _pulled(plan: Plan) -> _Pulled | None:
         count = width
         made = Repeat(Project(inner, *identity(inner.schema, [*range(width), *below.extra, count])))
         return _Pulled(made, _numbered(exprs, width))
-    made = replace(plan, input=inner)
-    return _Pulled(replace(made, key=(*plan.key, *below.extra)) if isinstance(made, Top) else made, below.pairs)
+    if isinstance(plan, Top):
+        return _Pulled(replace(plan, input=inner, key=(*plan.key, *below.extra)), below.pairs)
+    return _Pulled(replace(plan, input=inner), below.pairs)
 
 
 def _numbered(exprs: Sequence[Expr], first: int) -> tuple[tuple[Expr, int], ...]:

@@ -141,7 +141,10 @@ class _Pusher:
         condition = self.same(start)
         for one, two in zip(keys, plan.right_key, strict=True):
             there = start + self.width + two
-            pair = (ColumnRef(one, left.schema.columns[one].type), ColumnRef(there, right.schema.columns[self.width + two].type))
+            pair = (
+                ColumnRef(one, left.schema.columns[one].type),
+                ColumnRef(there, right.schema.columns[self.width + two].type),
+            )
             condition.append(coerce.called("=", pair))
         if residual is not None:
             # The right side's columns stand behind its own copy of the domain's.
@@ -177,7 +180,9 @@ class _Pusher:
         aggregates = tuple(
             replace(
                 a,
-                arg=None if a.arg is None else rewrite(a.arg, lambda e: shift[e.index] if isinstance(e, ColumnRef) else None),
+                arg=None
+                if a.arg is None
+                else rewrite(a.arg, lambda e: shift[e.index] if isinstance(e, ColumnRef) else None),
                 filter=None
                 if a.filter is None
                 else rewrite(a.filter, lambda e: shift[e.index] if isinstance(e, ColumnRef) else None),

@@ -11,7 +11,7 @@ from engine.operators.expressions.ir import Call, Case, Coalesce, Expr, Literal
 from engine.schema import INTEGER, TEXT, DataType, Kind
 from views.scalar import columns, reaches_out
 from views.sql import coerce
-from views.sql.binder import PLACEHOLDER, Binder, binds, unsupported
+from views.sql.binder import GROUPING, PLACEHOLDER, Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
@@ -76,12 +76,23 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         binder.source.refuse(node, f"aggregate {name} is not supported yet")
     if name in WINDOWS:
         binder.source.refuse(node, f"window function {name} is not supported yet")
+    if name == "grouping":
+        return _grouping(binder, node)
     if name == "coalesce":
         bound, target = coerce.unified([binder.bind(a) for a in args])
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     return coerce.called(name, [binder.bind(a) for a in args])
+
+
+def _grouping(binder: Binder, node: exp.Expr) -> Expr:
+    if binder.aggregates is None or binder.inside_aggregate:
+        binder.source.refuse(node, f"grouping() is not allowed in {binder.clause}")
+    args = tuple(binder.settled(a) for a in node.expressions)
+    if args not in binder.groupings:
+        binder.groupings.append(args)
+    return Call(GROUPING, (Literal(binder.groupings.index(args), INTEGER),), INTEGER)
 
 
 def _aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None) -> Expr:

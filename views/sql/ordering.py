@@ -68,7 +68,7 @@ def _count(source: Source, node: exp.Expr, clause: str) -> int | None:
     binder = Binder(source, Scope((), ()), clause)
     expr = binder.typed(node, lambda: coerce.assigned(binder.bind(node), BIGINT, clause))
     found = evaluate(expr, ONE_ROW)
-    if columns(expr) or found.errors is not None and found.errors.null_count < 1:
+    if columns(expr) or (found.errors is not None and found.errors.null_count < 1):
         source.refuse(node, f"{clause} must be a constant", "write a number")
     value = found.values[0].as_py()
     if value is not None and not 0 <= value <= MOST_ROWS // 2:
@@ -86,7 +86,9 @@ def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | No
     return int(text) - 1
 
 
-def orders_of(source: Source, clause: exp.Expr | None, place: Callable[[exp.Expr], tuple[int, DataType]]) -> list[Order]:
+def orders_of(
+    source: Source, clause: exp.Expr | None, place: Callable[[exp.Expr], tuple[int, DataType]]
+) -> list[Order]:
     """The orders of an ORDER BY; `place` tells the column of an expression. Raises ViewError."""
     found: list[Order] = []
     if clause is None:

@@ -58,6 +58,10 @@ class Scope:
         visible = (*self.visible, *((n, p + by) for n, p in right.visible))
         return replace(self, relations=(*self.relations, *moved), visible=visible)
 
+    def within(self, outer: Scope | None) -> Scope:
+        """This scope inside the query whose names are `outer`."""
+        return replace(self, outer=outer)
+
     def nullable(self) -> Scope:
         """This scope where any column may be NULL: on the right of a left join."""
         relations = (replace(r, columns=tuple(replace(c, nullable=True) for c in r.columns)) for r in self.relations)

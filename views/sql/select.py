@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
+from engine.operators.expressions.ir import Aggregate, Expr
 from engine.operators.top import Order
 from engine.schema import Column, DataType
 from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
@@ -17,7 +17,7 @@ from views.scalar import conjuncts
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.environment import Environment
-from views.sql.grouping import Grouping
+from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
 from views.sql.ordering import CLAUSES, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
@@ -80,7 +80,7 @@ class Select:
         orders, firsts = self.ordered(binder, distinct, ordered)
         group = query.args.get("group")
         if group is not None or collected or having is not None:
-            grouping = Grouping(binder, collected, self.group_nodes(group))
+            grouping = Grouping(binder, collected, self.grouped(group))
             plan = grouping.reduce(plan, self.queries)
             nodes = [i.node for i in self.items]
             nodes += [query] * (len(self.exprs) - len(nodes))
@@ -180,6 +180,7 @@ class Select:
         return found
 
     def star_of(self, node: exp.Expr) -> list[Item]:
+        """The columns of `t.*`."""
         alias = name_of(node.args["table"])
         relation = self.scope.relation(alias)
         if relation is None:
@@ -187,30 +188,23 @@ class Select:
         return [Item(node, c.name, relation.offset + i) for i, c in enumerate(relation.columns)]
 
     def item(self, binder: Binder, item: Item) -> Expr:
+        """One column of the SELECT list over the FROM row."""
         if item.star is None:
             return binder.bind(item.node)
         return binder.reference(item.star, item.node)
 
-    def group_nodes(self, group: exp.Expr | None) -> list[tuple[exp.Expr, Expr]]:
-        """The GROUP BY items with their expressions: ordinals and output names looked up in the SELECT list."""
-        if group is None:
-            return []
-        self.source.only(group, {"expressions"})
+    def grouped(self, group: exp.Expr | None) -> Sets:
+        """The grouping sets: ordinals and output names looked up in the SELECT list."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries)
-        found: list[tuple[exp.Expr, Expr]] = []
-        for node in group.expressions:
-            if isinstance(node, exp.Cube | exp.Rollup | exp.GroupingSets):
-                clause = {exp.Cube: "cube", exp.Rollup: "rollup"}.get(type(node), "grouping_sets")
-                self.source.refuse_clause(node, clause)
-            if isinstance(node, exp.Tuple):
-                self.source.refuse(node, "a row in GROUP BY is not supported", "list the columns without parentheses")
-            item = self.meant(node)
-            if item is None:
-                found.append((node, binder.settled(node)))
-            else:
-                found.append((node, coerce.settled(self.item(binder, item))))
-            comparable(self.source, node, Column("", found[-1][1].type), "GROUP BY")
-        return found
+
+        def bind(node: exp.Expr) -> Expr:
+            inner = node.this if isinstance(node, exp.Paren) else node
+            item = self.meant(inner)
+            expr = binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))
+            comparable(self.source, node, Column("", expr.type), "GROUP BY")
+            return expr
+
+        return grouping_sets(self.source, group, bind)
 
     def meant(self, node: exp.Expr) -> Item | None:
         """The SELECT item that an ordinal or an output name in GROUP BY means; an input column's name goes first."""

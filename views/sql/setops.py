@@ -36,9 +36,7 @@ def set_operation(source: Source, query: exp.Expr, sides: Sequence[Plan], *, set
     return _counted(left, right, word, every=every)
 
 
-def aligned(
-    source: Source, word: str, nodes: Sequence[exp.Expr], sides: Sequence[Plan], *, settle: bool
-) -> list[Plan]:
+def aligned(source: Source, word: str, nodes: Sequence[exp.Expr], sides: Sequence[Plan], *, settle: bool) -> list[Plan]:
     """The sides with columns of the same types, under the names of the first. Raises ViewError."""
     width = len(sides[0].schema.columns)
     for node, side in zip(nodes, sides, strict=True):

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
-from views.keys import is_unique, unique_sets
+from views.keys import is_unique
 from views.plan import Distinct, Filter, Join, Plan, Project, Reduce, Semijoin, Top, identity, keyed
 from views.scalar import children, conjunction, equality, may_be_null, rebuild, shifted
 from views.sql import coerce
@@ -35,6 +35,7 @@ ONE_VALUE = "$one value(bigint,any)"
 """The engine's function that gives its second argument, and fails where the first is above one."""
 
 BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
+"""How a subquery is bound; handed in, since queries hold FROM clauses and expressions, and these hold queries."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,7 @@ class Subqueries:
         for part in below:
             plan, value = self._attached(plan, part, done)
             parts.append(value)
-        if all(a is b for a, b in zip(parts, below, strict=True)):
-            made = expr
-        else:
-            made = rebuild(expr, parts)
+        made = expr if all(a is b for a, b in zip(parts, below, strict=True)) else rebuild(expr, parts)
         if isinstance(made, Call) and made.function == PLACE:
             plan, made = self._beside(plan, made)
             done[expr] = made
@@ -373,7 +371,8 @@ def member_of(binder: Binder, node: exp.Expr, query: exp.Expr, word: str, *, eve
 
 def _compared(binder: Binder, node: exp.Expr, call: Expr, word: str) -> Expr:
     """The call with its operands brought to the types by which the comparison meets the subquery's columns."""
-    assert isinstance(call, Call) and isinstance(binder.queries, Subqueries)
+    assert isinstance(call, Call)
+    assert isinstance(binder.queries, Subqueries)
     sub, operands, _ = binder.queries.parts(call)
     settled: list[Expr] = []
     for operand, column in zip(operands, sub.plan.schema.columns, strict=True):

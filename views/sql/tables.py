@@ -7,26 +7,28 @@ What a join condition may see is as in Postgres: the tables of its own comma-sep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
 from views.plan import Import, Join, Plan, Project, Scan, identity
-from views.scalar import conjunction
+from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
 from views.sql.binder import Binder
+from views.sql.correlate import link, parameters
+from views.sql.domain import CannotPush
 from views.sql.environment import Environment
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
+from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.values import values
 from views.strict import nearest
 
-BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
-"""How a subquery is bound; handed in, since queries hold FROM clauses and these hold queries."""
 
 class Tables:
     """Binds FROM clauses of one view."""
@@ -41,10 +43,18 @@ class Tables:
         groups = [self.item(first)]
         for join in joins:
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
-            if not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side")):
+            plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
+            if plain and isinstance(join.this, exp.Lateral):
+                # It sees all that stands before it.
+                groups = [self.join(*self.together(first, groups), join)]
+            elif plain:
                 groups.append(self.item(join.this))
             else:
                 groups[-1] = self.join(*groups[-1], join)
+        return self.together(first, groups)
+
+    def together(self, first: exp.Expr, groups: list[tuple[Plan, Scope]]) -> tuple[Plan, Scope]:
+        """The comma-separated items of FROM as one."""
         plan, scope = groups[0]
         for right, names in groups[1:]:
             self.check_aliases(first, scope, names)
@@ -58,6 +68,8 @@ class Tables:
             self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
+        if isinstance(join.this, exp.Lateral):
+            return self.lateral(left, names, join, side)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
         both = names.beside(right_names)
@@ -72,8 +84,44 @@ class Tables:
         on = join.args.get("on")
         if on is None and kind != "CROSS":
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
-        residual = None if on is None else Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")
+        residual = None
+        if on is not None:
+            queries = None if side else Subqueries(self.source, self.env, self.bind_query)
+            binder = Binder(self.source, both.within(self.env.outer), "the condition of an outer join", queries=queries)
+            residual = binder.boolean(on, "JOIN/ON")
+            if queries is not None and holds_subquery(residual):
+                plan = self.joined(join, side, left, right, None)
+                own, spelled = identity(plan.schema)
+                return Project(queries.kept(plan, conjuncts(residual)), own, spelled), both
         return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
+
+    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope]:
+        """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""
+        node = join.this
+        self.source.only(node, {"this", "alias"})
+        self.source.only(join, {"this", "on", "kind", "side"})
+        if not isinstance(node.this, exp.Subquery):
+            self.refused(node)
+        if side in ("RIGHT", "FULL"):
+            self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
+        plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
+        scope = self.aliased(node, "", plan.schema.columns, plan)
+        self.check_aliases(node, names, scope)
+        both = names.beside(scope)
+        on = join.args.get("on")
+        condition = [] if on is None else [Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")]
+        row = identity(left.schema)[0]
+        try:
+            linked = link(left, plan, {place: row[place] for place, _ in parameters(plan)}, whole=True)
+        except CannotPush as error:
+            self.source.refuse(node, f"a {error} in LATERAL that reads columns before it is not supported")
+        width = len(row)
+        places = {**{i: i for i in range(width)}, **{width + i: width + linked.first + i for i in range(linked.width)}}
+        parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in linked.pairs]
+        joined = self.joined(
+            join, side, left, linked.plan, conjunction([*parts, *(moved(c, places) for c in condition)])
+        )
+        return Project(joined, *identity(joined.schema, list(places.values()))), _seen(names, scope, side)
 
     def joined(self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None) -> Plan:
         """The join's plan, inner or outer."""
@@ -126,18 +174,23 @@ class Tables:
         if isinstance(node, exp.Subquery):
             return self.subquery(node)
         if isinstance(node, exp.Lateral):
-            self.source.refuse_words(node, r"\blateral\b", "LATERAL is not supported", "write a join with ON")
+            # There is nothing before it.
+            return self.subquery(node.this) if isinstance(node.this, exp.Subquery) else self.refused(node)
         if isinstance(node, exp.Values):
             plan = values(self.source, self.env, node, settle=True)
             return plan, self.aliased(node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
+            self.refused(node)
         self.source.only(node, {"this", "db", "alias", "joins"})
         plan, columns, name = self.named(node)
         scope = self.aliased(node, name, columns, plan)
         if node.args.get("joins"):
             return self.nested(plan, scope, node.args["joins"])
         return plan, scope
+
+    def refused(self, node: exp.Expr) -> NoReturn:
+        """Refuses what is no table, view or query."""
+        self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
 
     def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
         """Joins written inside parentheses, or before the ON of the one around."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from engine.errors import HeadraceError
 from engine.operators.expressions.ir import Expr
 from views.plan import One, Plan, Project, Union
 from views.sql import coerce
@@ -37,7 +38,10 @@ def values(source: Source, env: Environment, node: exp.Expr, *, settle: bool) ->
     for column in zip(*rows, strict=True):
         exprs: tuple[Expr, ...] = column
         if settle or any(e.type != UNKNOWN for e in exprs):
-            exprs = binder.typed(node, lambda exprs=exprs: coerce.unified(exprs)[0])  # type: ignore[misc]
+            try:
+                exprs = coerce.unified(exprs)[0]
+            except HeadraceError as error:
+                source.refuse(node, error.what, error.hint)
         columns.append(exprs)
     names = tuple(f"column{i + 1}" for i in range(len(columns)))
     plans = tuple(Project(One(), row, names) for row in zip(*columns, strict=True))
