@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import Plan, Project
+from views.rules.bare_tables import bare_tables
 from views.rules.flatten_unions import flatten_unions
 from views.rules.merge_projects import merge_projects
 from views.rules.order_joins import order_joins
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     merge_projects,
     order_joins,
     push_filters,
+    bare_tables,
     prune_columns,
     merge_projects,
 )

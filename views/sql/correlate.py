@@ -121,7 +121,7 @@ def _lowered(expr: Expr, values: Mapping[int, Expr]) -> Expr:
 class _Pulled:
     """A plan without equalities: each of `pairs` is what the row around must have, and the column that holds it here.
 
-    These columns stand behind the plan's own. `empty`: as in `Linked`.
+    The plan's own columns stand first. `empty`: as in `Linked`.
     """
 
     plan: Plan
@@ -192,13 +192,8 @@ def _filter(plan: Filter) -> _Pulled | None:
         else:
             found.append(pair)
     kept = conjunction(stay)
-    inner, _ = keyed(below.plan if kept is None else Filter(below.plan, kept), [])
-    # Each key has a column of its own behind the plan's, so that it goes where they go.
-    own, names = identity(inner.schema)
-    width = len(own)
-    made = Project(inner, (*own, *(b for _, b in found)), (*names, *(f"key{i}" for i in range(len(found)))))
-    pairs = (*below.pairs, *_numbered([a for a, _ in found], width))
-    return _Pulled(made if found else inner, pairs)
+    inner, places = keyed(below.plan if kept is None else Filter(below.plan, kept), [b for _, b in found])
+    return _Pulled(inner, (*below.pairs, *((a, place) for (a, _), place in zip(found, places, strict=True))))
 
 
 def _split(part: Expr) -> tuple[Expr, Expr] | None:

@@ -8,7 +8,8 @@ that WHERE asks alone. Called by `select` and `tables`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 from sqlglot import exp
 
@@ -41,7 +42,7 @@ BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
 @dataclass(frozen=True)
 class Subquery:
     """One subquery: `kind` scalar, exists, any or all; `word`: the comparison of any and all; `reads`: which columns
-    around it, by position, its plan reads.
+    around it, by position, its plan reads. `node`: for messages.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Subquery:
     word: str
     reads: tuple[int, ...]
     operands: int
+    node: exp.Expr = field(compare=False)
 
 
 class Subqueries:
@@ -74,7 +76,7 @@ class Subqueries:
         if kind in ("any", "all") and len(operands) != width:
             self.source.refuse(node, f"the subquery gives {width} columns for {len(operands)} on the left")
         inside = [place for place, _ in parameters(plan)]
-        sub = Subquery(kind, plan, word, tuple(inside), len(operands))
+        sub = Subquery(kind, plan, word, tuple(inside), len(operands), node)
         if sub not in self.found:
             self.found.append(sub)
         number = Literal(self.found.index(sub), INTEGER)
@@ -112,10 +114,11 @@ class Subqueries:
             return _scalar(plan, linked)
         if sub.kind == "exists":
             return _exists(plan, linked)
-        return _quantified(plan, linked, operands, sub.word, every=sub.kind == "all", refuse=self._refuse)
 
-    def _refuse(self, reason: str) -> None:
-        raise self.source.error(reason, "compare column by column, or with IS NOT NULL in the subquery")
+        def refuse(reason: str) -> NoReturn:
+            self.source.refuse(sub.node, reason, "compare column by column, with EXISTS")
+
+        return _quantified(plan, linked, operands, sub.word, every=sub.kind == "all", refuse=refuse)
 
     def parts(self, call: Call) -> tuple[Subquery, tuple[Expr, ...], dict[int, Expr]]:
         """The subquery that a call stands for, its operands, and what it reads by position."""
@@ -130,7 +133,7 @@ class Subqueries:
         try:
             return link(plan, sub.plan, values)
         except CannotPush as error:
-            raise self.source.error(f"a {error} in a subquery that reads columns of the query around it") from None
+            self.source.refuse(sub.node, f"a {error} in a subquery that reads columns of the query around it")
 
     def kept(self, plan: Plan, parts: Sequence[Expr]) -> Plan:
         """The rows for which all `parts` are true: first by those without subqueries, then by semijoins, then the rest."""
@@ -286,7 +289,7 @@ def _quantified(
     word: str,
     *,
     every: bool,
-    refuse: Callable[[str], None],
+    refuse: Callable[[str], NoReturn],
 ) -> tuple[Plan, Expr]:
     """`operands word ANY (or, `every`, ALL) (subquery)`, with NULL where that is unknown."""
     inner = linked.plan.schema.columns
