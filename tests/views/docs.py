@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.operators.expressions.functions import catalogue, fallback_users
 from tests.views.corpus import REFUSED, SUPPORTED
-from views.sql.functions import AGGREGATES
+from views.sql.aggregates import AGGREGATES
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, WINDOWS
 
 COMMAND = "python -m tests.views.docs"

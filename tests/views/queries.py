@@ -188,5 +188,5 @@ def one_column(chance: Random, kind: str) -> str:
 
 def output_names(sql: str) -> list[str]:
     """The output names of a query made here."""
-    words = sql.replace(",", " ").split()
+    words = sql.replace("distinct from", "differs").replace(",", " ").split()
     return [word for before, word in itertools.pairwise(words[: words.index("from")]) if before == "as"]

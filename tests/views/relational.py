@@ -69,6 +69,19 @@ RELATIONAL: tuple[Supported, ...] = (
         ("GROUPING SETS", "sets_grouped",
          "select status, customer_id, sum(total) as t from orders group by grouping sets ((status), (customer_id), (),"
          " (status, customer_id)) having count(*) > 1"),
+        ("variance, var_pop, stddev, stddev_pop and their like", "spreads",
+         "select status, variance(total) as a, stddev(discount) as b, var_pop(id) as c, stddev_pop(parts) as d,"
+         " stddev_samp(total * 1.5) filter (where discount > 1) as e, stddev(distinct discount) as f from orders group by"
+         " status"),
+        ("bit_and, bit_or, bit_xor", "bits",
+         "select status, bit_and(discount) as a, bit_or(parts) as b, bit_xor(id) as c from orders group by status"),
+        ("string_agg, with DISTINCT and ORDER BY inside", "texts_joined",
+         "select region, string_agg(name, ', ' order by name) as a, string_agg(name, '-' order by id desc) as b,"
+         " string_agg(distinct name, '/' order by name) as c, string_agg(name, '+' order by credit desc nulls last, id)"
+         " filter (where vip) as d from customers group by region"),
+        ("percentile_cont, percentile_disc, mode", "percentiles",
+         "select status, percentile_cont(0.5) within group (order by total) as a, percentile_disc(0.25) within group"
+         " (order by total desc) as b, mode() within group (order by discount) as c from orders group by status"),
         ("EXISTS", "paid_for", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)"),
         ("NOT EXISTS", "not_paid_for",
          "select id from orders o where not exists (select * from payments p where p.order_id = o.id and p.amount > 1)"),

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Coalesce, Expr, Literal
-from engine.schema import INTEGER, TEXT, DataType, Kind
-from views.scalar import columns, reaches_out
+from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
+from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
-from views.sql.binder import GROUPING, PLACEHOLDER, Binder, binds, unsupported
+from views.sql.aggregates import AGGREGATES, aggregate, grouping
+from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
-
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"})
 
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "sqrt"}
 
@@ -65,7 +63,7 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     name = str(node.this).lower()
     args = node.expressions
     if name in AGGREGATES:
-        return _aggregate(binder, node, None)
+        return aggregate(binder, node, None)
     if name in VOLATILE:
         binder.source.refuse(
             node, f"{name}() is not supported: its answer is not a function of the tables", VOLATILE_HINT
@@ -77,60 +75,13 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if name in WINDOWS:
         binder.source.refuse(node, f"window function {name} is not supported yet")
     if name == "grouping":
-        return _grouping(binder, node)
+        return grouping(binder, node)
     if name == "coalesce":
         bound, target = coerce.unified([binder.bind(a) for a in args])
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     return coerce.called(name, [binder.bind(a) for a in args])
-
-
-def _grouping(binder: Binder, node: exp.Expr) -> Expr:
-    if binder.aggregates is None or binder.inside_aggregate:
-        binder.source.refuse(node, f"grouping() is not allowed in {binder.clause}")
-    args = tuple(binder.settled(a) for a in node.expressions)
-    if args not in binder.groupings:
-        binder.groupings.append(args)
-    return Call(GROUPING, (Literal(binder.groupings.index(args), INTEGER),), INTEGER)
-
-
-def _aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None) -> Expr:
-    name = str(node.this).lower()
-    name = "bool_and" if name == "every" else name
-    if binder.aggregates is None or binder.inside_aggregate:
-        inside = "another aggregate" if binder.inside_aggregate else binder.clause
-        binder.source.refuse(node, f"aggregate {name} is not allowed in {inside}", "aggregate in a subquery in FROM")
-    args = list(node.expressions)
-    distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
-    if distinct:
-        binder.source.only(args[0], {"expressions"})
-        args = args[0].expressions
-    star = len(args) == 1 and isinstance(args[0], exp.Star)
-    if (star and (distinct or name != "count")) or len(args) != 1:
-        binder.source.refuse(node, f"{name} takes one argument", "" if name != "count" else "write count(*)")
-    binder.inside_aggregate = True
-    try:
-        arg = None if star else binder.bind(args[0])
-        condition = None if where is None else binder.boolean(where, "FILTER")
-    finally:
-        binder.inside_aggregate = False
-    if arg is not None and reaches_out(arg) and not columns(arg):
-        binder.source.refuse(node, f"{name} of a column of the query around is not supported", "aggregate it there")
-    # DISTINCT changes nothing for these, and without it they need no set of values seen.
-    distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
-    found = coerce.aggregated(name, arg, distinct, condition)
-    if found not in binder.aggregates:
-        binder.aggregates.append(found)
-    return Call(PLACEHOLDER, (Literal(binder.aggregates.index(found), INTEGER),), found.type)
-
-
-@binds(exp.Filter)
-def _filtered(binder: Binder, node: exp.Expr) -> Expr:
-    inner = node.this
-    if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in AGGREGATES:
-        binder.source.refuse(node, "FILTER is only for the aggregates " + ", ".join(sorted(AGGREGATES)))
-    return _aggregate(binder, inner, node.expression.this)
 
 
 @binds(exp.Extract)

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Collection as Names
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
@@ -38,6 +38,9 @@ class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
     FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name != "STRING_AGG"
+    }
 
 
 class _Dialect(Postgres):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.operators.expressions import arithmetic, calendar, comparison, doubles, numeric, patterns, single, strings
+from engine.operators.expressions import arithmetic, calendar, comparison, doubles, internal, numeric, patterns, strings
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
 
-FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar, single)
+FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar, internal)
 """The modules whose import fills the catalogue."""
 
 _FORMS = (("form", "and", "boolean"), ("form", "or", "boolean"), ("form", "case", "common type of its branches"),
@@ -37,7 +37,7 @@ def fallback_users() -> tuple[str, ...]:
 
     Others go there only for arguments no kernel takes: a pattern or length that is a column, numerics of unknown scale.
     """
-    return tuple(sorted(s.function for s in every() if s.fallback))
+    return tuple(sorted(s.function for s in every() if s.fallback and not s.name.startswith("$")))
 
 
 def overloads(name: str) -> Sequence[Signature]:
