@@ -26,6 +26,7 @@ from views.plan import (
     Scan,
     Semijoin,
     Top,
+    Windowed,
     children,
     walk,
 )
@@ -169,9 +170,18 @@ def _described(plan: Plan) -> tuple[str, str]:
         return "Reduce", f"by ({by}): {', '.join(_aggregate(a, inputs) for a in plan.aggregates)}"
     if isinstance(plan, Top):
         return "Top", _top(plan)
+    if isinstance(plan, Windowed):
+        return "Window", _windowed(plan)
     if isinstance(plan, One | Repeat):
         return ("One row", "") if isinstance(plan, One) else ("Repeat", f"{plan.input.schema.names[-1]} times")
     return ("Distinct", "") if isinstance(plan, Distinct) else ("Union", "all")
+
+
+def _windowed(plan: Windowed) -> str:
+    names = plan.schema.names
+    functions = ", ".join(f"{f.name}({', '.join(names[a] for a in f.args)})" for f in plan.functions)
+    orders = ", ".join(f"{names[o.column]}{' desc' if o.descending else ''}" for o in plan.orders)
+    return f"{functions} of each ({', '.join(names[k] for k in plan.key)}){f' by {orders}' if orders else ''}"
 
 
 def _top(plan: Top) -> str:

@@ -9,7 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.operators.expressions.ir import ColumnRef
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, One, Plan, Project, Reduce, Scan, Semijoin, Top
+from views.plan import (
+    Distinct,
+    Filter,
+    Import,
+    Join,
+    LeftJoin,
+    One,
+    Plan,
+    Project,
+    Reduce,
+    Scan,
+    Semijoin,
+    Top,
+    Windowed,
+)
 
 Keys = tuple[frozenset[int], ...]
 
@@ -28,7 +42,7 @@ def unique_sets(plan: Plan) -> Keys:
         return () if plan.schema.key is None else (frozenset(plan.schema.key),)
     if isinstance(plan, One):
         return (frozenset(),)
-    if isinstance(plan, Filter):
+    if isinstance(plan, Filter | Windowed):
         return unique_sets(plan.input)
     if isinstance(plan, Top):
         alone = [frozenset(plan.key)] if plan.limit == 1 and not plan.ties else []

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
+from engine.operators.framed import RANKS, WindowFunction
 from engine.operators.top import Order
 from engine.schema import BOOLEAN, Column, Schema
 from views.scalar import may_be_null, proved_present
@@ -239,7 +240,42 @@ class Repeat(_Node):
         return Schema(self.input.schema.columns[:-1])
 
 
-Plan = Scan | Import | One | Project | Filter | Join | LeftJoin | Semijoin | Reduce | Distinct | Union | Top | Repeat
+@dataclass(frozen=True)
+class Windowed(_Node):
+    """Each row with what window functions say of it in its group (NULLs are one), which `orders` sort."""
+
+    input: Plan
+    key: tuple[int, ...]
+    orders: tuple[Order, ...]
+    functions: tuple[WindowFunction, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns, then one a function; counts and ranks are never NULL."""
+        found = [
+            Column(n, f.type, f.name not in RANKS and f.name != "count")
+            for n, f in zip(self.names, self.functions, strict=True)
+        ]
+        return Schema((*self.input.schema.columns, *found))
+
+
+Plan = (
+    Scan
+    | Import
+    | One
+    | Project
+    | Filter
+    | Join
+    | LeftJoin
+    | Semijoin
+    | Reduce
+    | Distinct
+    | Union
+    | Top
+    | Repeat
+    | Windowed
+)
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:

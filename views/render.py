@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from engine.dataflow import Collection, Dataflow
 from engine.dataflow.constant import one_row, repeated
+from engine.dataflow.window import windowed
 from engine.errors import InvariantBroken
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
 from engine.operators.top import MOST_ROWS
+from engine.operators.window import Window
 from engine.schema import Column, Schema
 from views.compile import CompiledView
 from views.keys import unique_sets
@@ -31,6 +33,7 @@ from views.plan import (
     Scan,
     Semijoin,
     Top,
+    Windowed,
     identity,
 )
 from views.scalar import columns, moved, null_safe
@@ -96,6 +99,9 @@ class _Renderer:
             return repeated(self.build(plan.input))
         if isinstance(plan, Top):
             return self.top(plan)
+        if isinstance(plan, Windowed):
+            window = Window(plan.input.schema, plan.key, plan.orders, plan.functions, plan.schema)
+            return windowed(self.build(plan.input), window)
         first, *rest = (self.build(p) for p in plan.inputs)
         return first.concat(*rest) if rest else first
 

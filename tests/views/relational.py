@@ -82,6 +82,41 @@ RELATIONAL: tuple[Supported, ...] = (
         ("percentile_cont, percentile_disc, mode", "percentiles",
          "select status, percentile_cont(0.5) within group (order by total) as a, percentile_disc(0.25) within group"
          " (order by total desc) as b, mode() within group (order by discount) as c from orders group by status"),
+        ("row_number, rank, dense_rank", "ranked",
+         "select id, row_number() over (order by total desc nulls last, id) as n, rank() over (partition by status order by"
+         " total) as r, dense_rank() over (partition by status order by total) as d from orders"),
+        ("percent_rank, cume_dist, ntile", "shares",
+         "select id, percent_rank() over (partition by status order by total) as a, cume_dist() over (order by total) as b,"
+         " ntile(3) over (order by id) as c from orders"),
+        ("lag, lead, first_value, last_value, nth_value; WINDOW", "neighbours",
+         "select id, lag(total) over w as a, lead(total, 2, 0.00) over w as b, first_value(id) over w as c, last_value(id)"
+         " over w as d, nth_value(id, 2) over w as e from orders window w as (partition by status order by id)"),
+        ("Aggregates over a whole partition", "over_partitions",
+         "select id, sum(discount) over (partition by status) as a, avg(total) over (partition by customer_id) as b,"
+         " count(*) filter (where discount > 1) over () as c, max(total) over (partition by status, customer_id) as d from"
+         " orders"),
+        ("Running aggregates", "running",
+         "select id, sum(discount) over (order by id) as a, count(total) over (order by parts) as b, min(total) over (order"
+         " by id) as c, max(total) over (partition by status order by id desc) as d, bool_and(discount > 1) over (order by"
+         " id) as e from orders"),
+        ("Frames of ROWS, RANGE and GROUPS", "framed",
+         "select id, sum(total) over (partition by status order by id rows between 1 preceding and 1 following) as a,"
+         " max(total) over (order by id rows between current row and unbounded following) as b, sum(id) over (order by"
+         " status groups between 1 preceding and current row) as c, avg(total) over (order by id rows 2 preceding) as d"
+         " from orders"),
+        ("Windows over groups", "over_groups",
+         "select status, count(*) as n, sum(count(*)) over () as t, rank() over (order by count(*) desc, status) as r from"
+         " orders group by status"),
+        ("Windows over duplicate rows", "over_bags",
+         "select page, row_number() over (partition by page order by customer_id) as n, sum(customer_id) over (order by"
+         " page) as s from visits"),
+        ("The first rows of each by row_number", "first_of_each",
+         "select id, status from (select id, status, row_number() over (partition by status order by id desc) as n from"
+         " orders) s where n <= 2"),
+        ("Windows in correlated subqueries and LATERAL", "lateral_ranks",
+         "select c.id, t.o, t.r, (select max(s.n) from (select row_number() over (order by p.id) as n from payments p where"
+         " p.order_id = c.id) s) as m from customers c cross join lateral (select o.id as o, rank() over (order by o.total,"
+         " o.id) as r from orders o where o.customer_id = c.id) t"),
         ("EXISTS", "paid_for", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)"),
         ("NOT EXISTS", "not_paid_for",
          "select id from orders o where not exists (select * from payments p where p.order_id = o.id and p.amount > 1)"),

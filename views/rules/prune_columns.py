@@ -26,6 +26,7 @@ from views.plan import (
     Semijoin,
     Top,
     Union,
+    Windowed,
     identity,
 )
 from views.scalar import columns, moved
@@ -73,6 +74,8 @@ def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
         return _reduce(plan, wanted)
     if isinstance(plan, Top):
         return _top(plan, wanted)
+    if isinstance(plan, Windowed):
+        return _windowed(plan, wanted)
     if isinstance(plan, Repeat):
         kept = sorted(wanted)
         return Repeat(_exactly(plan.input, [*kept, len(plan.schema.columns)])), {i: p for p, i in enumerate(kept)}
@@ -122,6 +125,23 @@ def _top(plan: Top, wanted: frozenset[int]) -> tuple[Plan, Places]:
     below, places = _pruned(plan.input, wanted | frozenset(plan.key) | frozenset(o.column for o in plan.orders))
     orders = tuple(o._replace(column=places[o.column]) for o in plan.orders)
     return replace(plan, input=below, key=tuple(places[k] for k in plan.key), orders=orders), places
+
+
+def _windowed(plan: Windowed, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    width = len(plan.input.schema.columns)
+    kept = [i for i in range(len(plan.functions)) if width + i in wanted]
+    reads = {i for i in wanted if i < width}
+    if kept:
+        reads |= {*plan.key, *(o.column for o in plan.orders), *(a for i in kept for a in plan.functions[i].args)}
+    below, places = _pruned(plan.input, frozenset(reads))
+    if not kept:
+        return below, places
+    now = len(below.schema.columns)
+    functions = tuple(replace(plan.functions[i], args=tuple(places[a] for a in plan.functions[i].args)) for i in kept)
+    orders = tuple(o._replace(column=places[o.column]) for o in plan.orders)
+    names = tuple(plan.names[i] for i in kept)
+    windowed = Windowed(below, tuple(places[k] for k in plan.key), orders, functions, names)
+    return windowed, {**places, **{width + i: now + p for p, i in enumerate(kept)}}
 
 
 def _reduce(plan: Reduce, wanted: frozenset[int]) -> tuple[Plan, Places]:

@@ -49,8 +49,16 @@ def grouping(binder: Binder, node: exp.Expr) -> Expr:
     return Call(GROUPING, (Literal(binder.groupings.index(args), INTEGER),), INTEGER)
 
 
-def aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None, within: exp.Expr | None = None) -> Expr:
-    """An aggregate's call, with its FILTER and WITHIN GROUP. Raises ViewError."""
+def aggregate(
+    binder: Binder,
+    node: exp.Expr,
+    where: exp.Expr | None,
+    within: exp.Expr | None = None,
+    over: list[Aggregate] | None = None,
+) -> Expr:
+    """An aggregate's call, with its FILTER and WITHIN GROUP; `over`: where it is put if it is over a window, whose rows
+    may hold aggregates themselves. Raises ViewError.
+    """
     name = str(node.this).lower()
     name = {"every": "bool_and", "any_value": "min"}.get(name, name)
     if binder.aggregates is None or binder.inside_aggregate:
@@ -62,7 +70,7 @@ def aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None, within: ex
     if within is not None:
         binder.source.only(within, {"expressions"})
         return _within(binder, node, name, args, list(within.expressions), where)
-    binder.inside_aggregate = True
+    binder.inside_aggregate = over is None
     try:
         bound = [] if _is_star(args) else [binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]
@@ -76,6 +84,8 @@ def aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None, within: ex
     for part in bound:
         if reaches_out(part) and not columns(part):
             binder.source.refuse(node, f"{name} of a column of the query around is not supported", "aggregate it there")
+    if over is not None:
+        binder = binder.collecting(over)
     if name == "string_agg":
         return _string_agg(binder, node, bound, by, condition, distinct=distinct)
     arg: Expr | None = bound[0] if bound else None

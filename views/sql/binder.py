@@ -1,14 +1,15 @@
 """The binder of one clause: finds what a name means and hands each node of sqlglot's to the handler of its kind.
 
 Always: a name that this query does not have is looked for in those around it; a node kind without a handler is refused
-by name, at its place; so is every type problem. Handlers register with `binds`; they live in `expressions`, `functions`
-and `subqueries`. Made by `select` and `tables`, one a clause.
+by name, at its place; so is every type problem. Handlers register with `binds`; they live in `expressions`, `functions`,
+`aggregates`, `subqueries` and `windows`. Made by `select` and `tables`, one a clause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol
+from copy import copy
+from typing import Any, NoReturn, Protocol
 
 from sqlglot import exp
 
@@ -49,9 +50,9 @@ def binds(*kinds: type[exp.Expr], reads: str | None = "this expression") -> Call
 class Binder:
     """Binds the expressions of one clause over the row of `scope`.
 
-    `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are; None
-    refuses them. `groupings`: the arguments of each grouping(). `places` tells which node a column reference came from,
-    by the reference's id; `read_outside`: positions read outside aggregates.
+    `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are and
+    `windows` where window functions are; None refuses them. `groupings`: the arguments of each grouping(). `places` tells
+    which node a column reference came from, by the reference's id; `read_outside`: positions read outside aggregates.
     """
 
     def __init__(
@@ -61,16 +62,24 @@ class Binder:
         clause: str,
         aggregates: list[Aggregate] | None = None,
         queries: Queries | None = None,
+        windows: Windows | None = None,
     ) -> None:
         self.source = source
         self.scope = scope
         self.clause = clause
         self.aggregates = aggregates
         self.queries = queries
+        self.windows = windows
         self.inside_aggregate = False
         self.groupings: list[tuple[Expr, ...]] = []
         self.read_outside: set[int] = set()
         self.places: dict[int, tuple[Expr, exp.Expr]] = {}
+
+    def collecting(self, aggregates: list[Aggregate]) -> Binder:
+        """This binder, but for where aggregates are collected."""
+        found = copy(self)
+        found.aggregates = aggregates
+        return found
 
     def bind(self, node: exp.Expr) -> Expr:
         """The node's typed expression; a literal may still be of unknown type. Raises ViewError."""
@@ -143,6 +152,16 @@ class Binder:
                 node, f'column reference "{name}" is ambiguous', "give the columns of the subquery aliases"
             )
         return relation.offset + matches[0]
+
+
+class Windows(Protocol):
+    """Where the window functions of one SELECT are bound and kept; `inside`: while one is bound."""
+
+    inside: bool
+    named: dict[str, exp.Expr]
+
+    def call(self, over: Any, operands: Sequence[Expr]) -> Expr:
+        """The call that stands for a window function until it has its column."""
 
 
 class Queries(Protocol):

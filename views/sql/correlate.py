@@ -24,6 +24,7 @@ from views.plan import (
     Semijoin,
     Top,
     Union,
+    Windowed,
     expressions,
     identity,
     keyed,
@@ -138,6 +139,9 @@ def _reads(expr: Expr | None) -> bool:
     return expr is not None and any((outer_place(e) or (0,))[0] == 1 for e in parts_of(expr))
 
 
+_UNARY = Project | Reduce | Distinct | Top | Repeat | Windowed
+
+
 def _pulled(plan: Plan) -> _Pulled | None:
     """The plan with its equalities pulled out; None where it reads the query around in another way."""
     if not any(_reads(e) for node in walk(plan) for e in expressions(node)):
@@ -148,7 +152,7 @@ def _pulled(plan: Plan) -> _Pulled | None:
         return _join(plan)
     if isinstance(plan, Union):
         return _union(plan)
-    if any(_reads(e) for e in expressions(plan)) or not isinstance(plan, Project | Reduce | Distinct | Top | Repeat):
+    if any(_reads(e) for e in expressions(plan)) or not isinstance(plan, _UNARY):
         return None
     below = _pulled(plan.input)
     if below is None or (below.empty is not None and not isinstance(plan, Project)):
@@ -163,6 +167,12 @@ def _pulled(plan: Plan) -> _Pulled | None:
         return _Pulled(made, _numbered(exprs, width), empty)
     if isinstance(plan, Reduce):
         return _reduce(plan, below)
+    if isinstance(plan, Windowed):
+        # The window's values stand behind all of the row: they come before what was pulled out.
+        window = replace(plan, input=inner, key=(*plan.key, *below.extra))
+        narrow, wide = len(plan.input.schema.columns), len(inner.schema.columns)
+        order = [*range(narrow), *range(wide, wide + len(plan.functions)), *below.extra]
+        return _Pulled(Project(window, *identity(window.schema, order)), _numbered(exprs, width))
     if isinstance(plan, Repeat):
         # What says how often stays last.
         count = width

@@ -23,6 +23,7 @@ from views.plan import (
     Semijoin,
     Top,
     Union,
+    Windowed,
     expressions,
     identity,
     keyed,
@@ -78,7 +79,15 @@ class _Pusher:
         if isinstance(plan, Top):
             orders = tuple(o._replace(column=o.column + self.width) for o in plan.orders)
             return replace(plan, input=self.plan(plan.input), key=self.key(plan.key), orders=orders)
+        if isinstance(plan, Windowed):
+            return self.windowed(plan)
         raise CannotPush(type(plan).__name__)
+
+    def windowed(self, plan: Windowed) -> Plan:
+        """The window in each row of the domain apart."""
+        orders = tuple(o._replace(column=o.column + self.width) for o in plan.orders)
+        functions = tuple(replace(f, args=tuple(a + self.width for a in f.args)) for f in plan.functions)
+        return Windowed(self.plan(plan.input), self.key(plan.key), orders, functions, plan.names)
 
     def reads(self, plan: Plan) -> bool:
         """Whether the plan reads the domain."""

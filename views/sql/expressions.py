@@ -202,8 +202,3 @@ def _volatile(binder: Binder, node: exp.Expr) -> NoReturn:
     words = r"\b(current_\w+|localtime(stamp)?|session_user|user)\b"
     reason = f"{name} is not supported: its answer is not a function of the tables"
     binder.source.refuse_words(node, words, reason, VOLATILE_HINT)
-
-
-@binds(exp.Window, reads=None)
-def _window(binder: Binder, node: exp.Expr) -> NoReturn:
-    binder.source.refuse(node, "window functions are not supported yet", "aggregate in a subquery and join with it")

@@ -73,7 +73,7 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if name in LATER_AGGREGATES:
         binder.source.refuse(node, f"aggregate {name} is not supported yet")
     if name in WINDOWS:
-        binder.source.refuse(node, f"window function {name} is not supported yet")
+        binder.source.refuse(node, f"window function {name} requires an OVER clause")
     if name == "grouping":
         return grouping(binder, node)
     if name == "coalesce":

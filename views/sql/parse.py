@@ -23,7 +23,6 @@ from views.spec import ViewSpec
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
-    "windows": (r"\bwindow\b", "window functions are not supported yet", ""),
     "qualify": (r"\bqualify\b", "QUALIFY is not Postgres's", "use a subquery with WHERE"),
     "locks": (r"\bfor\s+(update|share|no|key)\b", "row locks have no meaning in a view", "leave FOR … out"),
     "sample": (r"\btablesample\b", "TABLESAMPLE is not supported: its answer is random", ""),

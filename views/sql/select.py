@@ -25,10 +25,23 @@ from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.tables import Tables
+from views.sql.windows import Windows
 
 UNNAMED = "?column?"
 
-_SELECT = {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_", "kind", *CLAUSES}
+_SELECT = {
+    "expressions",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "distinct",
+    "with_",
+    "kind",
+    "windows",
+    *CLAUSES,
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,7 @@ class Select:
         self.source = source
         self.query = query
         self.queries = Subqueries(source, env, bind_query)
+        self.windows = Windows(query.args.get("windows") or [])
         source.only(query, _SELECT)
         if query.args.get("kind"):
             source.refuse(query, f"SELECT AS {query.args['kind']} is not Postgres's")
@@ -68,15 +82,16 @@ class Select:
         if where is not None:
             plan = self.where(plan, where.this)
         collected: list[Aggregate] = []
-        binder = Binder(self.source, self.scope, "SELECT", collected, self.queries)
+        binder = Binder(self.source, self.scope, "SELECT", collected, self.queries, self.windows)
         distinct, ordered = query.args.get("distinct"), query.args.get("order")
         settled = settle or distinct is not None or ordered is not None
         self.exprs = [coerce.settled(e) if settled else e for e in (self.item(binder, i) for i in self.items)]
         having_node = query.args.get("having")
         having: Expr | None = None
         if having_node is not None:
-            binder.clause = "HAVING"
+            binder.clause, binder.windows = "HAVING", None
             having = binder.boolean(having_node.this, "HAVING")
+            binder.windows = self.windows
         orders, firsts = self.ordered(binder, distinct, ordered)
         group = query.args.get("group")
         if group is not None or collected or having is not None:
@@ -88,6 +103,7 @@ class Select:
             if having is not None and having_node is not None:
                 plan = self.kept(plan, grouping.outside(having, having_node.this))
         plan, exprs = self.queries.attached(plan, self.exprs)
+        plan, exprs = self.windows.attached(plan, exprs)
         names = [i.name for i in self.items]
         names += [f"order{i}" for i in range(len(exprs) - len(names))]
         return self.cut(Project(plan, tuple(exprs), tuple(names)), orders, firsts)
