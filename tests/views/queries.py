@@ -47,8 +47,11 @@ def query(chance: Random, depth: int = 1) -> str:
         items, group = grouped(chance, columns)
         return f"{head}select {items} from {sources}{where}{group}"
     some = chance.sample(columns, min(len(columns), chance.randint(1, 4)))
-    items = ", ".join(f"{scalar(chance, c)} as c{i}" for i, c in enumerate(some))
     distinct = "distinct " if chance.random() < 0.3 else ""
+    # Of equal numbers with several scales DISTINCT keeps whichever it meets first: no expressions there.
+    items = ", ".join(f"{c[0] if distinct else scalar(chance, c)} as c{i}" for i, c in enumerate(some))
+    if not distinct and chance.random() < 0.25:
+        items += f", {window(chance, columns)} as w0"
     if chance.random() < 0.15:
         # Ordered by every column, so that rows which the order cannot tell apart are the same.
         bare = ", ".join(f"{c[0]} as c{i}" for i, c in enumerate(some))
@@ -74,6 +77,25 @@ def grouped(chance: Random, columns: list[Column]) -> tuple[str, str]:
     listed = ", ".join(k[0] for k in keys)
     by = f" group by {chance.choice(('{}', '{}', '{}', 'rollup ({})', 'cube ({})')).format(listed)}" if keys else ""
     return ", ".join(items), by + having
+
+
+def window(chance: Random, columns: list[Column]) -> str:
+    """A window function that does not depend on the order of equal rows."""
+    names = [n for n, _ in columns]
+    numbers = [n for n, kind in columns if kind in NUMBERS] or ["1"]
+    part = f"partition by {chance.choice(names)}" if chance.random() < 0.7 else ""
+    order = f"order by {chance.choice(names)}{chance.choice(('', ' desc', ' nulls first'))}"
+    number = chance.choice(numbers)
+    return chance.choice((
+        f"rank() over ({part} {order})",
+        f"dense_rank() over ({part} {order})",
+        f"count({number}) over ({part} {order})",
+        f"sum({number}) over ({part})",
+        f"max({number}) over ({part})",
+        f"count(*) over ({part} {order} groups between 1 preceding and current row)",
+        f"min({chance.choice(names)}) over ({part} order by {number} range between current row and unbounded following)"
+        if not any(kind in ("boolean",) for _, kind in columns) else f"cume_dist() over ({part} {order})",
+    ))  # fmt: skip
 
 
 def subquery(chance: Random, outer: str) -> str:

@@ -117,6 +117,15 @@ RELATIONAL: tuple[Supported, ...] = (
          "select c.id, t.o, t.r, (select max(s.n) from (select row_number() over (order by p.id) as n from payments p where"
          " p.order_id = c.id) s) as m from customers c cross join lateral (select o.id as o, rank() over (order by o.total,"
          " o.id) as r from orders o where o.customer_id = c.id) t"),
+        ("Intervals as constants", "moved",
+         "select id, placed + interval '1 month 2 days' as a, placed - interval '90' minute as b, placed::date + '1 year'"
+         "::interval as c from orders where placed < timestamp '2024-02-01' +"
+         " interval '1' year"),
+        ("What every branch of an OR asks becomes a join's key", "factored",
+         "select o.id, p.id as payment from orders o, payments p where (o.id = p.order_id and o.status = 'open' and p.amount"
+         " > 1) or (o.id = p.order_id and o.total < 50)"),
+        ("LEFT JOIN whose partners WHERE asks for", "inner_after_all",
+         "select o.id, c.name from orders o left join customers c on c.id = o.customer_id where c.region <> 'north'"),
         ("EXISTS", "paid_for", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)"),
         ("NOT EXISTS", "not_paid_for",
          "select id from orders o where not exists (select * from payments p where p.order_id = o.id and p.amount > 1)"),

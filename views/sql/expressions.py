@@ -109,6 +109,8 @@ def _membership(binder: Binder, node: exp.Expr) -> Expr:
 
 def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
     query = node.args.get("query")
+    if query is None and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+        query = node.expressions[0]
     if query is not None:
         negated = word == "not in"
         return member_of(binder, node.this, query, "<>" if negated else "=", every=negated)

@@ -13,6 +13,7 @@ from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
+from views.sql.intervals import interval_constant
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
 
@@ -43,6 +44,8 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Cast, reads="this to")
 def _cast(binder: Binder, node: exp.Expr) -> Expr:
+    if isinstance(node.this, exp.Literal) and str(node.args["to"].sql(dialect="postgres")).lower() == "interval":
+        return interval_constant(binder, node, str(node.this.this))
     return coerce.cast(binder.bind(node.this), _type_named(binder, node.args["to"]))
 
 

@@ -18,6 +18,8 @@ from engine.operators.folded import fold_at_versions, folding
 from engine.operators.streams import Clock, Stream
 from engine.schema import BIGINT, DOUBLE, TEXT, DataType
 
+Entry = tuple[object, int, int]
+
 
 def folded(name: str, kind: DataType, result: DataType, values: list[Entry], versions: list[int]) -> list[object]:
     """The fold of one group: (value, time, diff) of each entry."""
