@@ -83,6 +83,7 @@ def validate(
                         {"name": c.name, "data_type": c.type.sql(), "nullable": c.nullable} for c in v.schema.columns
                     ],
                     "tables": list(tables_of(v)),
+                    "warnings": list(v.warnings),
                     "plan": explain_view(v, views) if explain else None,
                 }
                 for v in views
@@ -95,7 +96,12 @@ def validate(
         ]  # fmt: skip
         tables = [show.table(f"{len(views)} views, all valid", ("view", "key", "tables", "columns"), rows)]
         show.emit(body, as_json=as_json, tables=tables)
-        if explain and not as_json:
+        if as_json:
+            return
+        for v in body["views"]:
+            for warning in v["warnings"]:
+                typer.echo(f"warning: view {v['name']}: {warning}")
+        if explain:
             for v in body["views"]:
                 typer.echo(f"\n{v['name']}\n{v['plan']}")
 

@@ -18,12 +18,11 @@ from views.catalog import Catalog
 from views.errors import ViewError
 from views.keys import is_unique, unique_sets
 from views.optimize import optimize
-from views.plan import Join, Plan, walk
-from views.scalar import columns, conjuncts
+from views.plan import Join, LeftJoin, Plan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import Source, name_of, parse
-from views.sql.select import bind_view
+from views.sql.queries import bind_view
 from views.strict import nearest
 
 
@@ -43,6 +42,7 @@ class CompiledView:
     key_proved: bool
     fingerprint: str
     reads: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
 def compile_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[CompiledView, ...]:
@@ -92,7 +92,6 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
 def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
     """One parsed view over the tables and views in `env`. Raises ViewError."""
     plan = optimize(bind_view(source, env, query))
-    _check_joins(source, plan)
     for column in source.spec.columns:
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
@@ -101,7 +100,9 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
     digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
-    return CompiledView(source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads)
+    return CompiledView(
+        source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads, _warnings(source, plan)
+    )
 
 
 def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
@@ -142,12 +143,19 @@ def _ordered(parsed: dict[str, tuple[Source, exp.Expr]]) -> list[str]:
     return order
 
 
-def _check_joins(source: Source, plan: Plan) -> None:
+def _warnings(source: Source, plan: Plan) -> tuple[str, ...]:
+    """What a view costs that its SQL does not show: joins that pair every row with every row."""
+    found: dict[str, None] = {}
     for node in walk(plan):
-        if isinstance(node, Join) and not node.left_key:
-            across = any(columns(c) for c in conjuncts(node.residual))
-            reason = "a join needs an equality between its two sides" if across else "a cross join is not supported"
-            raise source.error(reason, "join ON left.column = right.column", offset=node.at)
+        if isinstance(node, Join | LeftJoin) and not node.left_key:
+            if any(frozenset() in unique_sets(side) for side in (node.left, node.right)):
+                continue
+            line, _ = source.spec.place(node.at)
+            where = "" if line is None else f"line {line}: "
+            found[
+                f"{where}a join without an equality looks at every pair of rows: a change costs the whole other side"
+            ] = None
+    return tuple(found)
 
 
 def _key(source: Source, plan: Plan) -> tuple[tuple[int, ...] | None, bool]:

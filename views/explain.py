@@ -12,7 +12,24 @@ from dataclasses import dataclass
 from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import Column, Kind
 from views.compile import CompiledView
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin, children, walk
+from views.plan import (
+    Distinct,
+    Filter,
+    Import,
+    Join,
+    LeftJoin,
+    One,
+    Plan,
+    Project,
+    Reduce,
+    Repeat,
+    Scan,
+    Semijoin,
+    Top,
+    Windowed,
+    children,
+    walk,
+)
 from views.scalar import base_name
 
 
@@ -141,17 +158,39 @@ def _described(plan: Plan) -> tuple[str, str]:
     if isinstance(plan, Join | LeftJoin | Semijoin):
         left, right = plan.left.schema.names, plan.right.schema.names
         keys = " AND ".join(f"{left[a]} = {right[b]}" for a, b in zip(plan.left_key, plan.right_key, strict=True))
-        if not isinstance(plan, Join):
-            word = "Left join" if isinstance(plan, LeftJoin) else "Antijoin" if plan.negated else "Semijoin"
-            return word, f"on {keys}"
+        on = f"on {keys}" if keys else "of every pair"
+        if isinstance(plan, Semijoin):
+            return "Antijoin" if plan.negated else "Semijoin", on
         both = (*plan.left.schema.columns, *plan.right.schema.columns)
         rest = "" if plan.residual is None else f" where {spelled(plan.residual, both)}"
-        return "Join", f"on {keys}{rest}"
+        return "Join" if isinstance(plan, Join) else "Full join" if plan.full else "Left join", f"{on}{rest}"
     if isinstance(plan, Reduce):
         inputs = plan.input.schema.columns
         by = ", ".join(inputs[k].name for k in plan.key)
         return "Reduce", f"by ({by}): {', '.join(_aggregate(a, inputs) for a in plan.aggregates)}"
+    if isinstance(plan, Top):
+        return "Top", _top(plan)
+    if isinstance(plan, Windowed):
+        return "Window", _windowed(plan)
+    if isinstance(plan, One | Repeat):
+        return ("One row", "") if isinstance(plan, One) else ("Repeat", f"{plan.input.schema.names[-1]} times")
     return ("Distinct", "") if isinstance(plan, Distinct) else ("Union", "all")
+
+
+def _windowed(plan: Windowed) -> str:
+    names = plan.schema.names
+    functions = ", ".join(f"{f.name}({', '.join(names[a] for a in f.args)})" for f in plan.functions)
+    orders = ", ".join(f"{names[o.column]}{' desc' if o.descending else ''}" for o in plan.orders)
+    return f"{functions} of each ({', '.join(names[k] for k in plan.key)}){f' by {orders}' if orders else ''}"
+
+
+def _top(plan: Top) -> str:
+    names = plan.schema.names
+    text = "all" if plan.limit is None else f"{plan.limit}{' and ties' if plan.ties else ''}"
+    text += f" after {plan.offset}" if plan.offset else ""
+    text += f" of each ({', '.join(names[k] for k in plan.key)})" if plan.key else ""
+    orders = ", ".join(f"{names[o.column]}{' desc' if o.descending else ''}" for o in plan.orders)
+    return f"{text} by {orders}" if orders else text
 
 
 def _arranged(plan: Plan, key: tuple[int, ...]) -> Arranged:

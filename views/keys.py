@@ -1,7 +1,7 @@
 """Which columns tell the rows of a plan apart: the sets of columns of which no two rows agree.
 
 Always: a set given here is proved, under Postgres's equality, whatever the data. At most `LIMIT` sets are kept for a
-node, the smallest first. Called by `compile` for a view's key, and by the rules for join order.
+node, the smallest first. Called by `compile` for a view's key, by the binder, by the rules for join order and by render.
 """
 
 from __future__ import annotations
@@ -9,7 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.operators.expressions.ir import ColumnRef
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin
+from views.plan import (
+    Distinct,
+    Filter,
+    Import,
+    Join,
+    LeftJoin,
+    One,
+    Plan,
+    Project,
+    Reduce,
+    Scan,
+    Semijoin,
+    Top,
+    Windowed,
+)
 
 Keys = tuple[frozenset[int], ...]
 
@@ -26,8 +40,13 @@ def unique_sets(plan: Plan) -> Keys:
     """
     if isinstance(plan, Scan | Import):
         return () if plan.schema.key is None else (frozenset(plan.schema.key),)
-    if isinstance(plan, Filter):
+    if isinstance(plan, One):
+        return (frozenset(),)
+    if isinstance(plan, Filter | Windowed):
         return unique_sets(plan.input)
+    if isinstance(plan, Top):
+        alone = [frozenset(plan.key)] if plan.limit == 1 and not plan.ties else []
+        return _smallest([*unique_sets(plan.input), *alone])
     if isinstance(plan, Distinct):
         return _smallest([*unique_sets(plan.input), frozenset(range(len(plan.schema.columns)))])
     if isinstance(plan, Reduce):
@@ -78,6 +97,13 @@ def _joined(plan: Join) -> Keys:
 def _left_joined(plan: LeftJoin) -> Keys:
     left, right = unique_sets(plan.left), unique_sets(plan.right)
     width = len(plan.left.schema.columns)
+    if plan.full:
+        # Only what is never NULL in a side tells its rows from those that have NULL in its place.
+        sides = [
+            [s for s in sets if not any(side.schema.columns[i].nullable for i in s)]
+            for sets, side in ((left, plan.left), (right, plan.right))
+        ]
+        return _smallest(a | frozenset(width + i for i in b) for a in sides[0] for b in sides[1])
     # A left row stands alone or beside partners, so that those tell its rows apart, and alone it is one.
     found = [a | frozenset(width + i for i in b) for a in left for b in right]
     if any(s <= frozenset(plan.right_key) for s in right):

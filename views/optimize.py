@@ -10,7 +10,10 @@ from collections.abc import Callable
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import Plan, Project
+from views.rules.bare_tables import bare_tables
+from views.rules.factor_conditions import factor_conditions
 from views.rules.flatten_unions import flatten_unions
+from views.rules.inner_joins import inner_joins
 from views.rules.merge_projects import merge_projects
 from views.rules.order_joins import order_joins
 from views.rules.prune_columns import prune_columns
@@ -20,10 +23,13 @@ Rule = Callable[[Plan], Plan]
 
 RULES: tuple[Rule, ...] = (
     flatten_unions,
+    factor_conditions,
     push_filters,
+    inner_joins,
     merge_projects,
     order_joins,
     push_filters,
+    bare_tables,
     prune_columns,
     merge_projects,
 )

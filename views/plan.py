@@ -14,7 +14,9 @@ from functools import cached_property
 from typing import Literal
 
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
-from engine.schema import Column, Schema
+from engine.operators.framed import RANKS, WindowFunction
+from engine.operators.top import Order
+from engine.schema import BOOLEAN, Column, Schema
 from views.scalar import may_be_null, proved_present
 
 
@@ -112,19 +114,24 @@ class Join(_Node):
 
 @dataclass(frozen=True)
 class LeftJoin(_Node):
-    """Left columns then right columns of every pair whose keys are equal (NULL never is), and the left rows without a
-    partner, with NULL for the right columns.
+    """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true,
+    and the left rows without a partner, with NULL for the right columns; `full`: the right rows without one too.
     """
 
     left: Plan
     right: Plan
     left_key: tuple[int, ...]
     right_key: tuple[int, ...]
+    residual: Expr | None = None
+    full: bool = False
+    at: int = field(default=0, compare=False, repr=False)
 
     @cached_property
     def schema(self) -> Schema:
-        """Both sides' columns; the right ones may be NULL."""
-        return Schema((*self.left.schema.columns, *(replace(c, nullable=True) for c in self.right.schema.columns)))
+        """Both sides' columns; the right ones may be NULL, and the left ones of a full join."""
+        right = (replace(c, nullable=True) for c in self.right.schema.columns)
+        left = (replace(c, nullable=True) if self.full else c for c in self.left.schema.columns)
+        return Schema((*left, *right))
 
 
 @dataclass(frozen=True)
@@ -191,12 +198,89 @@ class Union(_Node):
         return Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in rows))
 
 
-Plan = Scan | Import | Project | Filter | Join | LeftJoin | Semijoin | Reduce | Distinct | Union
+@dataclass(frozen=True)
+class One(_Node):
+    """One row, of which nothing is read: what a SELECT without FROM, and VALUES, stand on."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """A row needs a column to be one."""
+        return Schema((Column("row", BOOLEAN, nullable=False),))
+
+
+@dataclass(frozen=True)
+class Top(_Node):
+    """Of each group (NULLs are one) the rows `offset` to `offset + limit` in the order `orders`.
+
+    `limit` None: all behind the offset. `ties`: and the rows that `orders` cannot tell from the last one.
+    """
+
+    input: Plan
+    key: tuple[int, ...]
+    orders: tuple[Order, ...]
+    limit: int | None
+    offset: int = 0
+    ties: bool = False
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns."""
+        return Schema(self.input.schema.columns)
+
+
+@dataclass(frozen=True)
+class Repeat(_Node):
+    """Each row as many times as its last column, a bigint above zero, says; without that column."""
+
+    input: Plan
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns but the last."""
+        return Schema(self.input.schema.columns[:-1])
+
+
+@dataclass(frozen=True)
+class Windowed(_Node):
+    """Each row with what window functions say of it in its group (NULLs are one), which `orders` sort."""
+
+    input: Plan
+    key: tuple[int, ...]
+    orders: tuple[Order, ...]
+    functions: tuple[WindowFunction, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns, then one a function; counts and ranks are never NULL."""
+        found = [
+            Column(n, f.type, f.name not in RANKS and f.name != "count")
+            for n, f in zip(self.names, self.functions, strict=True)
+        ]
+        return Schema((*self.input.schema.columns, *found))
+
+
+Plan = (
+    Scan
+    | Import
+    | One
+    | Project
+    | Filter
+    | Join
+    | LeftJoin
+    | Semijoin
+    | Reduce
+    | Distinct
+    | Union
+    | Top
+    | Repeat
+    | Windowed
+)
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     """The direct inputs, left to right."""
-    if isinstance(plan, Scan | Import):
+    if isinstance(plan, Scan | Import | One):
         return ()
     if isinstance(plan, Join | LeftJoin | Semijoin):
         return (plan.left, plan.right)
@@ -213,9 +297,29 @@ def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
         return replace(plan, left=inputs[0], right=inputs[1])
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(inputs))
-    if isinstance(plan, Scan | Import):
+    if isinstance(plan, Scan | Import | One):
         return plan
     return replace(plan, input=inputs[0])
+
+
+def expressions(plan: Plan) -> tuple[Expr, ...]:
+    """The expressions of the node itself, over its inputs' rows (aggregates apart: they read columns)."""
+    if isinstance(plan, Project):
+        return plan.exprs
+    if isinstance(plan, Filter):
+        return (plan.predicate,)
+    return (plan.residual,) if isinstance(plan, Join | LeftJoin) and plan.residual is not None else ()
+
+
+def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
+    """The node with `change` applied to each of its `expressions`."""
+    if isinstance(plan, Project):
+        return replace(plan, exprs=tuple(change(e) for e in plan.exprs))
+    if isinstance(plan, Filter):
+        return replace(plan, predicate=change(plan.predicate))
+    if isinstance(plan, Join | LeftJoin) and plan.residual is not None:
+        return replace(plan, residual=change(plan.residual))
+    return plan
 
 
 def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
-from engine.schema import BOOLEAN, NUMERIC, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
+from engine.schema import BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
 
 COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
@@ -51,7 +51,7 @@ _WIDENING = {
 _COMMON = (NUMERIC, TIMESTAMPTZ, TIMESTAMP)
 """What values of two lanes are compared as, the first of which one side is."""
 
-_ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
+ONE_ROW = pa.record_batch([pa.array([True])], names=["row"])
 _STRINGS = {Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR}
 
 
@@ -169,10 +169,61 @@ def _as(expr: Expr, kind: DataType) -> Expr:
     return expr if expr.type == kind else Cast(expr, kind, implicit=True)
 
 
+_ANY_VALUE: dict[Kind, bool | int | float | str | bytes] = {
+    Kind.BOOLEAN: False, Kind.SMALLINT: 0, Kind.INTEGER: 0, Kind.BIGINT: 0, Kind.REAL: 0.0, Kind.DOUBLE: 0.0,
+    Kind.NUMERIC: "0", Kind.TEXT: "", Kind.VARCHAR: "", Kind.BPCHAR: "", Kind.BYTEA: b"", Kind.DATE: "2000-01-01",
+    Kind.TIME: "00:00:00", Kind.TIMESTAMP: "2000-01-01 00:00:00", Kind.TIMESTAMPTZ: "2000-01-01 00:00:00+00",
+    Kind.UUID: "00000000-0000-0000-0000-000000000000",
+}  # fmt: skip
+
+
+def null_safe(expr: Expr, *, nullable: bool) -> tuple[Expr, ...]:
+    """Keys that are never NULL, and equal where two values of `expr` are equal or both NULL.
+
+    >>> from engine.schema import BIGINT
+    >>> len(null_safe(ColumnRef(0, BIGINT), nullable=True)), len(null_safe(ColumnRef(0, BIGINT), nullable=False))
+    (2, 1)
+    """
+    kind = expr.type.kind
+    # What Postgres cannot compare is told apart by its text.
+    key = expr if kind in _ANY_VALUE else Cast(expr, TEXT)
+    if not nullable:
+        return (key,)
+    missing = Call("is null(any)", (expr,), BOOLEAN)
+    return (Coalesce((key, Literal(_ANY_VALUE.get(kind, ""), key.type)), key.type), missing)
+
+
+OUTER = "$outer"
+"""The function of a call that stands for a column of a query around this one: (how many levels up, position)."""
+
+
+def outer_ref(depth: int, position: int, kind: DataType) -> Call:
+    """Column `position` of the row of the query `depth` levels up."""
+    return Call(OUTER, (Literal(depth, INTEGER), Literal(position, INTEGER)), kind)
+
+
+def outer_place(expr: Expr) -> tuple[int, int] | None:
+    """(levels up, position) of a reference to a query around; None for anything else."""
+    if not (isinstance(expr, Call) and expr.function == OUTER):
+        return None
+    depth, position = (a.value for a in expr.args if isinstance(a, Literal))
+    assert isinstance(depth, int)
+    assert isinstance(position, int)
+    return depth, position
+
+
+@lru_cache(maxsize=65536)
+def reaches_out(expr: Expr) -> bool:
+    """Whether the expression reads a query around its own."""
+    return any(outer_place(e) is not None for e in walk(expr))
+
+
 @lru_cache(maxsize=65536)
 def fallible(expr: Expr) -> bool:
     """Whether some row could make the expression fail (division by zero, overflow, text that is no number …)."""
-    if isinstance(expr, Call | Cast) and not columns(expr):
+    if outer_place(expr) is not None:
+        return False
+    if isinstance(expr, Call | Cast) and not columns(expr) and not reaches_out(expr):
         return _constant_fails(expr)
     if isinstance(expr, Call) and base_name(expr) not in _NEVER_FAIL:
         return True
@@ -190,7 +241,7 @@ def _is_whole_pattern(pattern: Expr) -> bool:
 
 def _constant_fails(expr: Expr) -> bool:
     """Whether an expression without columns fails: it is tried."""
-    errors = evaluate(expr, _ONE_ROW).errors
+    errors = evaluate(expr, ONE_ROW).errors
     return errors is not None and errors.null_count < len(errors)
 
 

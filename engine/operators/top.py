@@ -139,7 +139,7 @@ def _changes(top: Top, groups: Int64s, updates: Updates, since: int) -> Updates 
     rows = updates.rows
     high, low = fingerprint(rows)
     ties = (~high, ~low) if top.is_backward else (high, low)
-    lanes = [lane for order in top.orders for lane in _ranked(rows.column(order.column), order, top.schema)]
+    lanes = [lane for order in top.orders for lane in order_lanes(rows.column(order.column), order, top.schema)]
     index = np.lexsort((ties[1], ties[0], *reversed(lanes), groups))
     groups, high, low = groups[index], high[index], low[index]
     repeats = np.zeros(len(index), np.int64)
@@ -155,7 +155,7 @@ def _changes(top: Top, groups: Int64s, updates: Updates, since: int) -> Updates 
     return Updates(pa.RecordBatch.from_arrays(columns, schema=top.schema.arrow), times, diffs)
 
 
-def _ranked(column: pa.Array, order: Order, schema: Schema) -> Sequence[Int64s]:
+def order_lanes(column: pa.Array, order: Order, schema: Schema) -> Sequence[Int64s]:
     """Lanes that sort as the order does, the first counting most."""
     ranks = ranks_of(column, schema.columns[order.column].type, images=False)
     if order.descending:

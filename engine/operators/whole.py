@@ -1,4 +1,5 @@
-"""Sums that need every value of their group: floats, summed exactly and rounded once, and numerics in the text lane.
+"""Sums that need every value of their group: floats, summed exactly and rounded once, and numerics in the text lane; and
+what is folded in Python (`folded`).
 
 Always: a sum is a function of the values alone, in whatever order they came. Called by `reduce`.
 """
@@ -15,6 +16,7 @@ from engine.kernels.reduce import sums_at_versions
 from engine.operators import numeric_text
 from engine.operators.aggregates import Slot, first_message, message_where, quotient
 from engine.operators.fixed import float_bits
+from engine.operators.folded import fold_at_versions
 from engine.operators.streams import Clock, Stream
 from engine.schema import NUMERIC, Kind
 
@@ -29,9 +31,11 @@ TOO_MANY = f"more than {MANY - 1} terms in one sum"
 
 
 def sum_at_versions(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array, pa.Array | None]:
-    """The slot's sum or average of each group's values at each version, and the messages of those that fail."""
+    """The slot's sum, average or fold of each group's values at each version, and the messages of those that fail."""
     assert slot.arg is not None
     order = np.lexsort((stream.times, stream.probe))
+    if slot.aggregate.function not in ("sum", "avg"):
+        return fold_at_versions(slot, order, stream, clock), None
     entries = (order, stream.probe, stream.times, stream.diffs)
     found = np.zeros((len(clock.times), 1), np.int64)
     sums_at_versions(*entries, np.ones((len(order), 1), np.int64), clock.starts, clock.times, found)

@@ -27,7 +27,7 @@ from views.spec import ViewSpec
 
 Row = tuple[str | None, ...]
 Rows = Counter[Row]
-EPOCHS = 24
+EPOCHS = 18
 FENCED = {s.name: s.fenced for s in SUPPORTED}
 MAY_FAIL = {s.name for s in SUPPORTED if s.fails}
 

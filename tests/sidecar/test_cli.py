@@ -89,6 +89,13 @@ def test_validate_explains_the_plan(tmp_path: Path) -> None:
     assert str(plan).splitlines()[0] in told
 
 
+def test_validate_warns_of_what_a_view_costs(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path, views=recordings.VIEW.replace("c.id = o.customer_id", "c.id < o.customer_id"))
+    (warning,) = json.loads(headrace("validate", "-c", path, "--json").stdout)["views"][0]["warnings"]
+    assert "line 7" in warning
+    assert f"warning: view by_city: {warning}" in headrace("validate", "-c", path).stdout
+
+
 def test_validate_where_only_messages_tell_the_columns(tmp_path: Path) -> None:
     body = json.loads(headrace("validate", "-c", recordings.shop(tmp_path, schemas=True), "--json").stdout)
     assert body["unknown_tables"] == ["public.customers", "public.orders"]

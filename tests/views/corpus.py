@@ -4,40 +4,11 @@ docs/sql.md, which is written from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Supported:
-    """A feature, shown by a view.
-
-    `fails`: some rows may make it fail. `fenced`: the same view for Postgres, held to SQL's order of clauses, where its
-    planner would ask what may fail of rows that a join leaves out.
-    """
-
-    feature: str
-    name: str
-    sql: str
-    fails: bool = False
-    fenced: str = ""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A feature that is refused, shown by a query; `at` is the text at which the refusal points."""
-
-    feature: str
-    sql: str
-    reason: str
-    at: str
-
-
-def _supported(*rows: tuple[str, str, str]) -> tuple[Supported, ...]:
-    return tuple(Supported(feature, name, " ".join(sql.split())) for feature, name, sql in rows)
-
+from tests.views.features import Refused, Supported, supported
+from tests.views.relational import RELATIONAL
 
 SUPPORTED: tuple[Supported, ...] = (
-    *_supported(
+    *supported(
         ("SELECT *", "star", "select * from orders"),
         ("SELECT t.*", "star_of", "select c.*, o.id as order_id from orders o join customers c on c.id ="
          " o.customer_id"),
@@ -238,58 +209,54 @@ SUPPORTED: tuple[Supported, ...] = (
         fenced="with j as materialized (select o.id, o.discount from orders o join customers c on c.id = o.customer_id"
         " where c.vip) select id from j where 100 / discount > 10",
     ),
+    *RELATIONAL,
 )  # fmt: skip
 
 REFUSED: tuple[Refused, ...] = (
-    Refused("RIGHT JOIN", "select o.id from orders o right join customers c on c.id = o.customer_id",
-            "RIGHT and FULL JOIN are not supported yet", "right join"),
-    Refused("FULL JOIN", "select o.id from orders o full outer join customers c on c.id = o.customer_id",
-            "RIGHT and FULL JOIN are not supported yet", "full outer"),
-    Refused("LEFT JOIN without an equality", "select a.id from orders a left join customers b on b.vip",
-            "a LEFT JOIN needs an equality between its two sides", "customers b"),
-    Refused("LEFT JOIN by more than equalities between its sides",
-            "select a.id from orders a left join customers b on a.customer_id = b.id and a.total < b.credit",
-            "this LEFT JOIN's condition compares its two sides by more than equality", "customers b"),
-    Refused("LEFT JOIN by a condition that may fail",
-            "select a.id from orders a left join customers b on a.customer_id = b.id and 100 / a.discount > 1",
-            "a part of this LEFT JOIN's condition may fail", "customers b"),
-    Refused("Cross joins", "select a.id from orders a cross join customers b", "a cross join is not supported",
-            "customers b"),
-    Refused("Joins without an equality", "select a.id from orders a join customers b on a.id < b.id",
-            "a join needs an equality between its two sides", "customers b"),
-    Refused("Subqueries in expressions", "select id from orders where total > (select avg(total) from orders)",
-            "a subquery in an expression is not supported yet", "select avg"),
-    Refused("IN (SELECT …) outside of WHERE's AND", "select id from orders where total > 5 or customer_id in (select id from"
-            " customers)", "a subquery in an expression is not supported yet", "select id from customers"),
-    Refused("NOT IN (SELECT …) with NULLs", "select id from orders where id not in (select order_id from payments)",
-            "NOT IN (SELECT …) is not supported where a side can be NULL: no row is then known to be missing",
-            "select order_id"),
     Refused("IN (SELECT …) of another width", "select id from orders where id in (select id, region from customers)",
             "the subquery gives 2 columns for 1 on the left", "select id, region"),
-    Refused("EXISTS", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)",
-            "a subquery in an expression is not supported yet", "select 1"),
-    Refused("Window functions", "select id, sum(total) over (partition by status) as s from orders",
-            "window functions are not supported yet", "sum(total)"),
-    Refused("ORDER BY", "select id from orders order by id", "ORDER BY is not supported in a view", "order by"),
-    Refused("LIMIT", "select id from orders limit 3", "LIMIT is not supported in a view", "limit"),
-    Refused("OFFSET", "select id from orders offset 3", "OFFSET is not supported in a view", "offset"),
-    Refused("DISTINCT ON", "select distinct on (status) id from orders", "DISTINCT ON is not supported yet",
-            "distinct on"),
+    Refused("RANGE frames with an offset",
+            "select id, sum(total) over (order by id range between 1 preceding and current row) as s from orders",
+            "RANGE with an offset is not supported", "sum(total)"),
+    Refused("EXCLUDE in a frame",
+            "select id, sum(total) over (order by id rows between 1 preceding and current row exclude ties) as s from orders",
+            "EXCLUDE is not supported in a window's frame", "sum(total)"),
+    Refused("min and max over frames that slide",
+            "select id, min(total) over (order by id rows between 1 preceding and current row) as s from orders",
+            "min over such a frame is not supported", "min(total)"),
+    Refused("Running sums of floats", "select id, sum(weight) over (order by id) as s from products",
+            "sum over such a frame is not supported", "sum(weight)"),
+    Refused("Window functions in WHERE", "select id from orders where row_number() over (order by id) < 3",
+            "window functions are not allowed in WHERE", "row_number"),
+    Refused("Window functions without OVER", "select row_number() as n from orders",
+            "window function row_number requires an OVER clause", "row_number"),
+    Refused("LIMIT without ORDER BY", "select id from orders limit 3", "LIMIT without ORDER BY keeps any rows", "limit"),
+    Refused("OFFSET without ORDER BY", "select id from orders offset 3", "LIMIT without ORDER BY keeps any rows",
+            "offset"),
+    Refused("LIMIT by a subquery", "select id from orders order by id limit (select 1)",
+            "a subquery is not supported in LIMIT", "select 1"),
+    Refused("ORDER BY of DISTINCT by what it does not show", "select distinct status from orders order by id",
+            "for SELECT DISTINCT, ORDER BY expressions must appear in select list", "id"),
+    Refused("ORDER BY of a UNION by an expression", "select id from orders union select id from customers order by id + 1",
+            "ORDER BY of a UNION, INTERSECT or EXCEPT names one of its columns", "id + 1"),
+    Refused("NOT IN of rows that can be NULL",
+            "select id from orders where (id, status) not in (select order_id, method from payments)",
+            "a row is looked for among rows in which something can be NULL", "select order_id"),
+    Refused("Rows compared with ANY or ALL by an order",
+            "select id from orders where (id, id) > all (select id, id from payments)",
+            "rows can only be compared with IN, = ANY and <> ALL", "select id, id"),
+    Refused("Subqueries in the condition of an outer join",
+            "select o.id from orders o left join customers c on c.id = (select max(id) from customers)",
+            "a subquery is not supported in the condition of an outer join", "select max"),
+    Refused("Aggregates of a column of the query around",
+            "select o.id, (select sum(o.total) from customers) as s from orders o",
+            "sum of a column of the query around is not supported", "sum"),
     Refused("WITH RECURSIVE", "with recursive t as (select id from orders) select id from t",
             "WITH RECURSIVE is not supported yet", "recursive"),
-    Refused("LATERAL", "select o.id from orders o, lateral (select 1 as x) l", "LATERAL is not supported", "lateral"),
-    Refused("INTERSECT", "select id from orders intersect select id from customers",
-            "INTERSECT is not supported yet", "intersect"),
-    Refused("EXCEPT", "select id from orders except select id from customers", "EXCEPT is not supported yet",
-            "except"),
-    Refused("GROUPING SETS, CUBE, ROLLUP", "select status, count(*) as n from orders group by rollup (status)",
-            "ROLLUP is not supported", "rollup"),
     Refused("Set-returning functions", "select generate_series(1, 3) as n from orders",
             "generate_series() is not supported: it returns a set of rows", "generate_series"),
     Refused("Functions in FROM", "select n from generate_series(1, 3) as n", "a function in FROM is not supported",
             "generate_series"),
-    Refused("VALUES in FROM", "select x from (values (1), (2)) as v(x)", "VALUES is not supported in FROM", "values"),
-    Refused("SELECT without FROM", "select 1 as one", "a SELECT without FROM is not supported", "select"),
     Refused("Volatile functions", "select id from orders where placed < now()",
             "now() is not supported: its answer is not a function of the tables", "now"),
     Refused("CURRENT_DATE and its like", "select id from customers where born = current_date",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.operators.expressions.functions import catalogue, fallback_users
 from tests.views.corpus import REFUSED, SUPPORTED
-from views.sql.functions import AGGREGATES
+from views.sql.aggregates import AGGREGATES
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, WINDOWS
 
 COMMAND = "python -m tests.views.docs"
@@ -32,29 +32,40 @@ def page() -> str:
         "## Refused",
         table(("Feature", "For example", "Reason given"), [(r.feature, f"`{r.sql}`", r.reason) for r in REFUSED]),
         f"Aggregates that come later: {names(LATER_AGGREGATES)}.",
-        f"Window functions, which come later: {names(WINDOWS)}.",
         f"Functions whose answer is not a function of the tables: {names(VOLATILE)}.",
         f"Functions that return sets: {names(SETS)}.",
         "## Errors",
         "A row whose expression fails (division by zero, overflow, text that is no number) puts the view in error until"
         " the row is gone, as the same SELECT would fail in Postgres. Errors follow SQL's order of clauses: FROM,"
         " WHERE, GROUP BY, HAVING, SELECT. What WHERE or a join keeps from a row is never asked of it, even where Postgres's"
-        " planner would ask; what is not read by the view is not computed.",
+        " planner would ask; what is not read by the view is not computed. An error inside of a subquery counts for every"
+        " row that it is asked for, even where CASE does not look at its answer.",
         "## What a change costs",
         "A changed row costs as much in a group of ten rows as in one of ten million: count, sum, avg, min, max, bool_and,"
         " bool_or and DISTINCT follow the change, alone or side by side. Two things read more of a group. Sums and averages"
         " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
         " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
-        " eight bytes, numerics that share 13 digits or have more than 18.",
+        " eight bytes, numerics that share 13 digits or have more than 18. string_agg, percentiles, mode, bit_and and their"
+        " like, and variance of floats or of distinct values, read their group in Python.",
         "A LEFT JOIN and IN (SELECT …) keep each key of their right side once, beside its rows, but for a table's primary"
-        " key, which the table itself has once; a key that comes again or goes once more moves no row.",
+        " key, which the table itself has once; a key that comes again or goes once more moves no row. Where an outer join's"
+        " condition is more than equalities, the keys of the rows that have a partner are kept too.",
+        "A subquery becomes a join, however often it is asked: where it reads the query around it by equalities alone, by"
+        " those; else by the distinct values that it reads. What is correlated by another condition, or joined without an"
+        " equality, looks at every pair of rows, and `headrace validate` warns of it.",
+        "ORDER BY … LIMIT reads of the order what it keeps. A window function other than an aggregate over a whole partition"
+        " computes the partition of a changed row anew, in columns; what does not change is not sent.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"
         " are kept with their multiplicity. A declared key that is not proved is checked while the view runs: two rows"
         " for one key put the view in error.",
         "## Functions and operators",
-        f"Aggregates: {names(AGGREGATES)}; each with DISTINCT and FILTER.",
+        f"Aggregates: {names(AGGREGATES)}; each with FILTER, and with DISTINCT where it means something. string_agg without"
+        " ORDER BY joins its texts in their order.",
+        f"Window functions: {names(WINDOWS)}, and the aggregates: any over a whole partition; count, sum, avg, bool_and and"
+        " bool_or of integers, booleans and numerics of known scale over any ROWS or GROUPS frame and over RANGE without"
+        " an offset; min and max over frames that begin or end with their partition.",
         functions(),
         "Evaluated once per distinct value in Python, all others in columns: "
         + names({f.split("(")[0] for f in fallback_users()})

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.views.corpus import REFUSED, Refused
+from tests.views.corpus import REFUSED
+from tests.views.features import Refused
 from tests.views.shop import catalog
 from views.compile import check_views, compile_views
 from views.errors import ViewError

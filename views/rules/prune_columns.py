@@ -11,7 +11,24 @@ from dataclasses import replace
 
 from engine.operators.expressions.ir import Aggregate, Literal
 from engine.schema import BOOLEAN
-from views.plan import Distinct, Filter, Import, Join, LeftJoin, Plan, Project, Reduce, Scan, Semijoin, Union, identity
+from views.plan import (
+    Distinct,
+    Filter,
+    Import,
+    Join,
+    LeftJoin,
+    One,
+    Plan,
+    Project,
+    Reduce,
+    Repeat,
+    Scan,
+    Semijoin,
+    Top,
+    Union,
+    Windowed,
+    identity,
+)
 from views.scalar import columns, moved
 
 Places = Mapping[int, int]
@@ -44,7 +61,7 @@ def _exactly(plan: Plan, wanted: Iterable[int]) -> Plan:
 
 def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
     """A plan that has at least the columns `wanted`, and where they stand now."""
-    if isinstance(plan, Scan | Import):
+    if isinstance(plan, Scan | Import | One):
         return plan, {i: i for i in range(len(plan.schema.columns))}
     if isinstance(plan, Project):
         return _project(plan, wanted)
@@ -55,6 +72,13 @@ def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
         return _join(plan, wanted)
     if isinstance(plan, Reduce):
         return _reduce(plan, wanted)
+    if isinstance(plan, Top):
+        return _top(plan, wanted)
+    if isinstance(plan, Windowed):
+        return _windowed(plan, wanted)
+    if isinstance(plan, Repeat):
+        kept = sorted(wanted)
+        return Repeat(_exactly(plan.input, [*kept, len(plan.schema.columns)])), {i: p for p, i in enumerate(kept)}
     order = sorted(wanted) if isinstance(plan, Union) and wanted else range(len(plan.schema.columns))
     places = {i: p for p, i in enumerate(order)}
     if isinstance(plan, Distinct):
@@ -76,7 +100,7 @@ def _project(plan: Project, wanted: frozenset[int]) -> tuple[Plan, Places]:
 
 def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Plan, Places]:
     width = len(plan.left.schema.columns)
-    residual = plan.residual if isinstance(plan, Join) else None
+    residual = None if isinstance(plan, Semijoin) else plan.residual
     reads = wanted | (columns(residual) if residual is not None else frozenset())
     left, left_places = _side(plan.left, plan.left_key, frozenset(i for i in reads if i < width))
     right, right_places = _side(plan.right, plan.right_key, frozenset(i - width for i in reads if i >= width))
@@ -85,7 +109,7 @@ def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Pla
     left_key = tuple(left_places[k] for k in plan.left_key)
     right_key = tuple(right_places[k] for k in plan.right_key)
     pruned = replace(plan, left=left, right=right, left_key=left_key, right_key=right_key)
-    if isinstance(pruned, Join) and residual is not None:
+    if not isinstance(pruned, Semijoin) and residual is not None:
         pruned = replace(pruned, residual=moved(residual, places))
     return pruned, places
 
@@ -95,6 +119,29 @@ def _side(plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan
         return plan, {i: i for i in range(len(plan.schema.columns))}
     order = sorted(reads | frozenset(key))
     return _exactly(plan, order), {i: p for p, i in enumerate(order)}
+
+
+def _top(plan: Top, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    below, places = _pruned(plan.input, wanted | frozenset(plan.key) | frozenset(o.column for o in plan.orders))
+    orders = tuple(o._replace(column=places[o.column]) for o in plan.orders)
+    return replace(plan, input=below, key=tuple(places[k] for k in plan.key), orders=orders), places
+
+
+def _windowed(plan: Windowed, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    width = len(plan.input.schema.columns)
+    kept = [i for i in range(len(plan.functions)) if width + i in wanted]
+    reads = {i for i in wanted if i < width}
+    if kept:
+        reads |= {*plan.key, *(o.column for o in plan.orders), *(a for i in kept for a in plan.functions[i].args)}
+    below, places = _pruned(plan.input, frozenset(reads))
+    if not kept:
+        return below, places
+    now = len(below.schema.columns)
+    functions = tuple(replace(plan.functions[i], args=tuple(places[a] for a in plan.functions[i].args)) for i in kept)
+    orders = tuple(o._replace(column=places[o.column]) for o in plan.orders)
+    names = tuple(plan.names[i] for i in kept)
+    windowed = Windowed(below, tuple(places[k] for k in plan.key), orders, functions, names)
+    return windowed, {**places, **{width + i: now + p for p, i in enumerate(kept)}}
 
 
 def _reduce(plan: Reduce, wanted: frozenset[int]) -> tuple[Plan, Places]:

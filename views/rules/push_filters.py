@@ -2,7 +2,7 @@
 
 Only parts of a predicate that cannot fail are moved (DECISIONS.md 12): a part that may fail stays where SQL's order of
 clauses has it. Below a join a part joins the join's condition, where `order_joins` finds it; below
-a left join go parts of the left side alone.
+a left join go parts of the left side alone, below a full join none, below a top or a window those of its groups.
 """
 
 from __future__ import annotations
@@ -11,7 +11,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.operators.expressions.ir import ColumnRef, Expr
-from views.plan import Distinct, Filter, Join, LeftJoin, Plan, Project, Reduce, Semijoin, Union, transform
+from views.plan import (
+    Distinct,
+    Filter,
+    Join,
+    LeftJoin,
+    Plan,
+    Project,
+    Reduce,
+    Semijoin,
+    Top,
+    Union,
+    Windowed,
+    transform,
+)
 from views.scalar import columns, conjunction, conjuncts, fallible, substituted
 
 
@@ -58,7 +71,7 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
         if isinstance(plan, Project):
             moved = substituted(part, plan.exprs)
         elif isinstance(plan, Join | Semijoin | Distinct | Union) or (
-            isinstance(plan, Reduce | LeftJoin) and columns(part) and all(c < _passed(plan) for c in columns(part))
+            isinstance(plan, Reduce | LeftJoin | Top | Windowed) and columns(part) and columns(part) <= _passed(plan)
         ):
             moved = part
         if moved is None or fallible(moved) or not columns(moved):
@@ -68,9 +81,13 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
     return down, stay
 
 
-def _passed(plan: Reduce | LeftJoin) -> int:
-    """How many columns, the first ones, stand in each row as they do in a row of the (left) input."""
-    return len(plan.key) if isinstance(plan, Reduce) else len(plan.left.schema.columns)
+def _passed(plan: Reduce | LeftJoin | Top | Windowed) -> frozenset[int]:
+    """The columns of which a filter may be asked of the (left) input's rows instead."""
+    if isinstance(plan, Top | Windowed):
+        return frozenset(plan.key)
+    if isinstance(plan, Reduce):
+        return frozenset(range(len(plan.key)))
+    return frozenset(() if plan.full else range(len(plan.left.schema.columns)))
 
 
 def _below(plan: Plan, parts: Sequence[Expr]) -> Plan:
@@ -84,6 +101,6 @@ def _below(plan: Plan, parts: Sequence[Expr]) -> Plan:
         inputs = plan.input.schema.columns
         refs = [ColumnRef(k, inputs[k].type) for k in plan.key]
         return replace(plan, input=filtered(plan.input, [substituted(p, refs) for p in parts]))
-    if isinstance(plan, Project | Distinct):
+    if isinstance(plan, Project | Distinct | Top | Windowed):
         return replace(plan, input=filtered(plan.input, parts))
     raise AssertionError(f"nothing goes below a {type(plan).__name__}")

@@ -1,19 +1,22 @@
 """The binder of one clause: finds what a name means and hands each node of sqlglot's to the handler of its kind.
 
-Always: a node kind without a handler is refused by name, at its place; so is every type problem. Handlers register with
-`binds`; they live in `expressions` and `functions`. Made by `select` and `tables`, one a clause.
+Always: a name that this query does not have is looked for in those around it; a node kind without a handler is refused
+by name, at its place; so is every type problem. Handlers register with `binds`; they live in `expressions`, `functions`,
+`aggregates`, `subqueries` and `windows`. Made by `select` and `tables`, one a clause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any, NoReturn, Protocol
 
 from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
 from views.errors import ViewError
+from views.scalar import outer_ref
 from views.sql import coerce
 from views.sql.parse import Source, name_of
 from views.sql.scope import Scope
@@ -21,6 +24,9 @@ from views.strict import nearest
 
 PLACEHOLDER = "$aggregate"
 """The function of a call that stands for an aggregate until `select` has its column of the reduce."""
+
+GROUPING = "$grouping"
+"""The function of a call that stands for a grouping() until the groups are known; its argument is which."""
 
 Handler = Callable[["Binder", exp.Expr], Expr]
 
@@ -44,18 +50,36 @@ def binds(*kinds: type[exp.Expr], reads: str | None = "this expression") -> Call
 class Binder:
     """Binds the expressions of one clause over the row of `scope`.
 
-    `clause` names it in messages. `aggregates` is where aggregates are collected; None refuses them. `places` tells
+    `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are and
+    `windows` where window functions are; None refuses them. `groupings`: the arguments of each grouping(). `places` tells
     which node a column reference came from, by the reference's id; `read_outside`: positions read outside aggregates.
     """
 
-    def __init__(self, source: Source, scope: Scope, clause: str, aggregates: list[Aggregate] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        scope: Scope,
+        clause: str,
+        aggregates: list[Aggregate] | None = None,
+        queries: Queries | None = None,
+        windows: Windows | None = None,
+    ) -> None:
         self.source = source
         self.scope = scope
         self.clause = clause
         self.aggregates = aggregates
+        self.queries = queries
+        self.windows = windows
         self.inside_aggregate = False
+        self.groupings: list[tuple[Expr, ...]] = []
         self.read_outside: set[int] = set()
         self.places: dict[int, tuple[Expr, exp.Expr]] = {}
+
+    def collecting(self, aggregates: list[Aggregate]) -> Binder:
+        """This binder, but for where aggregates are collected."""
+        found = copy(self)
+        found.aggregates = aggregates
+        return found
 
     def bind(self, node: exp.Expr) -> Expr:
         """The node's typed expression; a literal may still be of unknown type. Raises ViewError."""
@@ -81,9 +105,16 @@ class Binder:
         except HeadraceError as error:
             self.source.refuse(node, error.what, error.hint)
 
-    def column(self, node: exp.Expr) -> ColumnRef:
-        """The reference that a column's name means."""
-        return self.reference(self.position(node), node)
+    def column(self, node: exp.Expr) -> Expr:
+        """The reference that a column's name means, here or in a query around this one."""
+        depth, scope = 0, self.scope
+        while scope.outer is not None and not _names(scope, node):
+            depth, scope = depth + 1, scope.outer
+        if not depth or not _names(scope, node):
+            return self.reference(self.position(node), node)
+        around = Binder(self.source, scope, self.clause)
+        position = around.position(node)
+        return outer_ref(depth, position, scope.column(position).type)
 
     def reference(self, position: int, node: exp.Expr | None = None) -> ColumnRef:
         """A reference to a position of the scope's row, remembered as written at `node`."""
@@ -121,6 +152,31 @@ class Binder:
                 node, f'column reference "{name}" is ambiguous', "give the columns of the subquery aliases"
             )
         return relation.offset + matches[0]
+
+
+class Windows(Protocol):
+    """Where the window functions of one SELECT are bound and kept; `inside`: while one is bound."""
+
+    inside: bool
+    named: dict[str, exp.Expr]
+
+    def call(self, over: Any, operands: Sequence[Expr]) -> Expr:
+        """The call that stands for a window function until it has its column."""
+
+
+class Queries(Protocol):
+    """Where the subqueries of one SELECT are bound and kept."""
+
+    def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
+        """The subquery's value over the binder's row, until it has its columns there. Raises ViewError."""
+
+
+def _names(scope: Scope, node: exp.Expr) -> bool:
+    """Whether the scope has the column that the node names, or at least its table."""
+    table = node.args.get("table")
+    if table is None:
+        return bool(scope.find(name_of(node.this)))
+    return scope.relation(name_of(table)) is not None
 
 
 def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:

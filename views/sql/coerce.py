@@ -103,6 +103,13 @@ def cast(expr: Expr, target: DataType) -> Expr:
     return expr if expr.type == target else Cast(expr, target)
 
 
+def assigned(expr: Expr, target: DataType, what: str) -> Expr:
+    """`expr` stored as a `target`, as the number that `what` (LIMIT …) wants. Raises TypeProblem."""
+    if expr.type != UNKNOWN and expr.type != target and not can_cast(expr.type, target, "assignment"):
+        raise TypeProblem(f"argument of {what} must be type {target}, not type {expr.type}")
+    return coerced(expr, target)
+
+
 def truth(expr: Expr, what: str) -> Expr:
     """`expr` as the boolean that `what` (WHERE, AND …) wants."""
     if expr.type == UNKNOWN:

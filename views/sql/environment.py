@@ -13,6 +13,7 @@ from typing import Protocol
 from engine.schema import Schema
 from views.catalog import Catalog
 from views.plan import Plan
+from views.sql.scope import Scope
 
 
 class KnownView(Protocol):
@@ -33,16 +34,21 @@ class KnownView(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """The names in sight of one query. `names`: every declared view; `self_name`: the view being bound."""
+    """The names in sight of one query. `self_name`: the view being bound; `outer`: columns of the queries around it."""
 
     catalog: Catalog
     views: Mapping[str, KnownView] = field(default_factory=dict)
     self_name: str = ""
     ctes: Mapping[str, Plan] = field(default_factory=dict)
+    outer: Scope | None = None
 
     def with_cte(self, name: str, plan: Plan) -> Environment:
         """The environment in which `name` means `plan`."""
         return replace(self, ctes={**self.ctes, name: plan})
+
+    def inside(self, outer: Scope | None) -> Environment:
+        """The environment of a query that sees the columns of `outer` around it."""
+        return replace(self, outer=outer)
 
     def spellings(self) -> tuple[str, ...]:
         """Every name that a FROM clause could hold, for suggestions."""

@@ -14,7 +14,8 @@ from engine.schema import BOOLEAN
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
-from views.sql.refusals import SUBQUERY, SUBQUERY_HINT, VOLATILE_HINT
+from views.sql.refusals import VOLATILE_HINT
+from views.sql.subqueries import member_of
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^", exp.DPipe: "||",
@@ -107,8 +108,16 @@ def _membership(binder: Binder, node: exp.Expr) -> Expr:
 
 
 def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
-    if node.args.get("query") is not None:
-        binder.source.refuse(node.args["query"], SUBQUERY, "use it in WHERE, joined by AND alone")
+    query = node.args.get("query")
+    if query is None and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Values):
+        query = node.expressions[0]
+    if query is not None:
+        negated = word == "not in"
+        return member_of(binder, node.this, query, "<>" if negated else "=", every=negated)
+    if isinstance(node.this, exp.Tuple):
+        rows = [_equal_rows(binder, node.this, row) for row in node.expressions]
+        found = Call("or", tuple(rows), BOOLEAN) if len(rows) > 1 else rows[0]
+        return coerce.called("not", [found]) if word == "not in" else found
     args, _ = coerce.unified([binder.bind(n) for n in (node.this, *node.expressions)])
     return coerce.called(word, args)
 
@@ -138,9 +147,15 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
 
 
 def _row_comparison(binder: Binder, node: exp.Expr, word: str) -> Expr:
-    left, right = node.this.expressions, node.expression.expressions
-    if word != "=" or len(left) != len(right):
+    if word != "=":
         binder.source.refuse(node, "rows can only be compared with =", "compare the columns one by one")
+    return _equal_rows(binder, node.this, node.expression)
+
+
+def _equal_rows(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
+    left, right = one.expressions, other.expressions
+    if len(left) != len(right) or not isinstance(other, exp.Tuple):
+        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
     pairs = [coerce.called("=", [binder.bind(a), binder.bind(b)]) for a, b in zip(left, right, strict=True)]
     return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
 
@@ -151,8 +166,9 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
         args, _ = coerce.unified([binder.bind(n) for n in (node.this, *inner.expressions)])
         return coerce.called("in", args)
-    if isinstance(inner, exp.Query | exp.Subquery):
-        binder.source.refuse(inner, SUBQUERY, SUBQUERY_HINT)
+    if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
+        every = isinstance(node.expression, exp.All)
+        return member_of(binder, node.this, inner, _OPERATORS[type(node)], every=every)
     return unsupported(binder, node.expression)
 
 
@@ -188,13 +204,3 @@ def _volatile(binder: Binder, node: exp.Expr) -> NoReturn:
     words = r"\b(current_\w+|localtime(stamp)?|session_user|user)\b"
     reason = f"{name} is not supported: its answer is not a function of the tables"
     binder.source.refuse_words(node, words, reason, VOLATILE_HINT)
-
-
-@binds(exp.Subquery, exp.Select, exp.Exists, reads=None)
-def _subquery(binder: Binder, node: exp.Expr) -> NoReturn:
-    binder.source.refuse(node, SUBQUERY, SUBQUERY_HINT)
-
-
-@binds(exp.Window, reads=None)
-def _window(binder: Binder, node: exp.Expr) -> NoReturn:
-    binder.source.refuse(node, "window functions are not supported yet", "aggregate in a subquery and join with it")

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Coalesce, Expr, Literal
-from engine.schema import INTEGER, TEXT, DataType, Kind
+from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
+from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
-from views.sql.binder import PLACEHOLDER, Binder, binds, unsupported
+from views.sql.aggregates import AGGREGATES, aggregate, grouping
+from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
+from views.sql.intervals import interval_constant
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
-
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"})
 
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "sqrt"}
 
@@ -44,6 +44,8 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Cast, reads="this to")
 def _cast(binder: Binder, node: exp.Expr) -> Expr:
+    if isinstance(node.this, exp.Literal) and str(node.args["to"].sql(dialect="postgres")).lower() == "interval":
+        return interval_constant(binder, node, str(node.this.this))
     return coerce.cast(binder.bind(node.this), _type_named(binder, node.args["to"]))
 
 
@@ -64,7 +66,7 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     name = str(node.this).lower()
     args = node.expressions
     if name in AGGREGATES:
-        return _aggregate(binder, node, None)
+        return aggregate(binder, node, None)
     if name in VOLATILE:
         binder.source.refuse(
             node, f"{name}() is not supported: its answer is not a function of the tables", VOLATILE_HINT
@@ -74,49 +76,15 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if name in LATER_AGGREGATES:
         binder.source.refuse(node, f"aggregate {name} is not supported yet")
     if name in WINDOWS:
-        binder.source.refuse(node, f"window function {name} is not supported yet")
+        binder.source.refuse(node, f"window function {name} requires an OVER clause")
+    if name == "grouping":
+        return grouping(binder, node)
     if name == "coalesce":
         bound, target = coerce.unified([binder.bind(a) for a in args])
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     return coerce.called(name, [binder.bind(a) for a in args])
-
-
-def _aggregate(binder: Binder, node: exp.Expr, where: exp.Expr | None) -> Expr:
-    name = str(node.this).lower()
-    name = "bool_and" if name == "every" else name
-    if binder.aggregates is None or binder.inside_aggregate:
-        inside = "another aggregate" if binder.inside_aggregate else binder.clause
-        binder.source.refuse(node, f"aggregate {name} is not allowed in {inside}", "aggregate in a subquery in FROM")
-    args = list(node.expressions)
-    distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
-    if distinct:
-        binder.source.only(args[0], {"expressions"})
-        args = args[0].expressions
-    star = len(args) == 1 and isinstance(args[0], exp.Star)
-    if (star and (distinct or name != "count")) or len(args) != 1:
-        binder.source.refuse(node, f"{name} takes one argument", "" if name != "count" else "write count(*)")
-    binder.inside_aggregate = True
-    try:
-        arg = None if star else binder.bind(args[0])
-        condition = None if where is None else binder.boolean(where, "FILTER")
-    finally:
-        binder.inside_aggregate = False
-    # DISTINCT changes nothing for these, and without it they need no set of values seen.
-    distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
-    found = coerce.aggregated(name, arg, distinct, condition)
-    if found not in binder.aggregates:
-        binder.aggregates.append(found)
-    return Call(PLACEHOLDER, (Literal(binder.aggregates.index(found), INTEGER),), found.type)
-
-
-@binds(exp.Filter)
-def _filtered(binder: Binder, node: exp.Expr) -> Expr:
-    inner = node.this
-    if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in AGGREGATES:
-        binder.source.refuse(node, "FILTER is only for the aggregates " + ", ".join(sorted(AGGREGATES)))
-    return _aggregate(binder, inner, node.expression.this)
 
 
 @binds(exp.Extract)

@@ -1,31 +1,72 @@
 """GROUP BY and aggregates bound: one reduce below, and the SELECT list and HAVING over what it gives.
 
 Always: the reduce reads columns only, made by a projection below it in the order keys, then arguments and filters; an
-argument that may fail is asked only where its FILTER holds. A column outside an aggregate must be grouped by, or belong
-to a table whose primary key is. Called by `select`.
+argument that may fail is asked only where its FILTER holds; several grouping sets are as many reduces of one projection.
+A column outside an aggregate must be grouped by, or belong to a table whose primary key is. Called by `select`.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
-from views.plan import Plan, Project, Reduce
+from engine.schema import INTEGER
+from views.plan import Plan, Project, Reduce, Union
 from views.scalar import fallible, rewrite
-from views.sql.binder import PLACEHOLDER, Binder
+from views.sql.binder import GROUPING, PLACEHOLDER, Binder
+from views.sql.parse import Source
+from views.sql.subqueries import Subqueries
+
+MOST_CUBED = 6
+
+Sets = list[tuple[Expr, ...]]
+"""Grouping sets: the expressions that each groups by."""
+
+
+def grouping_sets(source: Source, group: exp.Expr | None, bind: Callable[[exp.Expr], Expr]) -> Sets:
+    """The grouping sets of a GROUP BY: one, unless it has ROLLUP, CUBE or GROUPING SETS. Raises ViewError."""
+    if group is None:
+        return [()]
+    source.only(group, {"expressions"})
+    return _crossed([_sets_of(source, item, bind) for item in group.expressions])
+
+
+def _sets_of(source: Source, node: exp.Expr, bind: Callable[[exp.Expr], Expr]) -> Sets:
+    if isinstance(node, exp.GroupingSets):
+        return [some for item in node.expressions for some in _sets_of(source, item, bind)]
+    if isinstance(node, exp.Tuple):
+        return [tuple(bind(part) for part in node.expressions)]
+    if not isinstance(node, exp.Rollup | exp.Cube):
+        return [(bind(node),)]
+    items = [_sets_of(source, item, bind)[0] for item in node.expressions]
+    if isinstance(node, exp.Rollup):
+        return [tuple(e for some in items[:n] for e in some) for n in range(len(items), -1, -1)]
+    if len(items) > MOST_CUBED:
+        source.refuse(node, f"CUBE of more than {MOST_CUBED} expressions", "write the GROUPING SETS that are read")
+    return _crossed([[some, ()] for some in items])
+
+
+def _crossed(parts: list[Sets]) -> Sets:
+    return [tuple(e for some in chosen for e in some) for chosen in itertools.product(*parts)]
 
 
 class Grouping:
-    """The groups of one SELECT. `keys` are expressions over the FROM row; later ones may be added by `outside`."""
+    """The groups of one SELECT. `keys` are expressions over the FROM row; `sets`: by which of them each grouping set
+    groups, None where there is only one.
+    """
 
-    def __init__(self, binder: Binder, aggregates: list[Aggregate], nodes: list[tuple[exp.Expr, Expr]]) -> None:
+    def __init__(self, binder: Binder, aggregates: list[Aggregate], sets: Sets) -> None:
         self.binder = binder
         self.aggregates = aggregates
-        self.keys: list[Expr] = list(dict.fromkeys(e for _, e in nodes))
+        self.keys: list[Expr] = list(dict.fromkeys(e for some in sets for e in some))
+        self.sets = None if len(sets) == 1 else sets
         given = len(self.keys)
-        self._add_dependent()
+        if self.sets is None:
+            self._add_dependent()
         self.determined = len(self.keys) - given
 
     def _add_dependent(self) -> None:
@@ -39,8 +80,8 @@ class Grouping:
                 if position in read and position not in grouped:
                     self.keys.append(ColumnRef(position, self.binder.scope.column(position).type))
 
-    def reduce(self, plan: Plan) -> Reduce:
-        """The reduce over a projection of keys and arguments."""
+    def reduce(self, plan: Plan, queries: Subqueries) -> Plan:
+        """The reduce (one a grouping set) over a projection of keys and arguments, and of the answers of subqueries."""
         exprs: list[Expr] = list(self.keys)
 
         def placed(expr: Expr) -> ColumnRef:
@@ -61,8 +102,34 @@ class Grouping:
                 )
             )
         names = (*(self._name(e, i) for i, e in enumerate(self.keys)), *(a.function for a in bound))
-        below = Project(plan, tuple(exprs), tuple(self._name(e, i) for i, e in enumerate(exprs)))
-        return Reduce(below, tuple(range(len(self.keys))), tuple(bound), names, self.determined)
+        spelled = tuple(self._name(e, i) for i, e in enumerate(exprs))
+        plan, exprs = queries.attached(plan, exprs)
+        below = Project(plan, tuple(exprs), spelled)
+        if self.sets is None:
+            return Reduce(below, tuple(range(len(self.keys))), tuple(bound), names, self.determined)
+        return Union(tuple(self._set(below, some, tuple(bound), names) for some in self.sets))
+
+    def _set(self, below: Plan, some: tuple[Expr, ...], bound: tuple[Aggregate, ...], names: tuple[str, ...]) -> Plan:
+        """One grouping set: NULL for the keys that it does not group by, and what grouping() says of them."""
+        key = [i for i, e in enumerate(self.keys) if e in some]
+        reduced = Reduce(below, tuple(key), bound, (*(names[i] for i in key), *names[len(self.keys) :]))
+        exprs: list[Expr] = [
+            ColumnRef(key.index(i), e.type) if i in key else Literal(None, e.type) for i, e in enumerate(self.keys)
+        ]
+        exprs += [ColumnRef(len(key) + i, a.type) for i, a in enumerate(bound)]
+        for args in self.binder.groupings:
+            bits = "".join("0" if a in some else "1" for a in args)
+            exprs.append(Literal(int(bits, 2), INTEGER))
+        said = tuple(f"grouping{i}" for i in range(len(self.binder.groupings)))
+        return Project(reduced, tuple(exprs), (*names, *said))
+
+    def _grouping(self, number: int, node: exp.Expr) -> Expr:
+        """What a grouping() says."""
+        if any(a not in self.keys for a in self.binder.groupings[number]):
+            self.binder.source.refuse(node, "arguments to GROUPING must be grouping expressions")
+        if self.sets is None:
+            return Literal(0, INTEGER)
+        return ColumnRef(len(self.keys) + len(self.aggregates) + number, INTEGER)
 
     def outside(self, expr: Expr, node: exp.Expr) -> Expr:
         """An expression of SELECT or HAVING over the reduce's row. Raises ViewError for an ungrouped column."""
@@ -75,6 +142,9 @@ class Grouping:
                 number = e.args[0]
                 index = int(number.value or 0) if isinstance(number, Literal) else 0
                 return ColumnRef(len(self.keys) + index, e.type)
+            if isinstance(e, Call) and e.function == GROUPING:
+                number = e.args[0]
+                return self._grouping(int(number.value or 0) if isinstance(number, Literal) else 0, node)
             if isinstance(e, ColumnRef):
                 self.refuse(e, node)
             return None

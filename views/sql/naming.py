@@ -37,7 +37,7 @@ def output_name(node: exp.Expr) -> str | None:
 
 def _named(node: exp.Expr) -> tuple[int, str | None]:
     """Strength (2 a column or function, 1 a type, 0 nothing) and name."""
-    if isinstance(node, exp.Paren | exp.Filter):
+    if isinstance(node, exp.Paren | exp.Filter | exp.Window | exp.WithinGroup):
         return _named(node.this)
     if isinstance(node, exp.Column):
         return 2, name_of(node.this)

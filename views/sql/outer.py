@@ -1,56 +1,64 @@
-"""LEFT JOIN bound: its condition taken apart into keys and filters of one side, for it cannot become a filter above.
+"""LEFT, RIGHT and FULL JOIN bound: the condition taken apart into keys, filters of one side and a residual.
 
-Always: nothing in the condition can fail, so that it does not matter in which order its parts are asked; the row is the
-left side's columns, then the right side's. Called by `tables`.
+Always: the row is the left side's columns, then the right side's; a row whose side's own condition is not true has no
+partner, because its key is NULL then; what may fail is asked of pairs alone. Called by `tables` and `correlate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
-
 from engine.operators.expressions.ir import Case, Expr, Literal
 from engine.schema import BOOLEAN
-from views.plan import Filter, LeftJoin, Plan, Project, Union, identity, keyed
-from views.scalar import columns, conjunction, conjuncts, equality, fallible, shifted
+from views.plan import Filter, LeftJoin, Plan, Project, identity, keyed
+from views.scalar import columns, conjunction, conjuncts, equality, fallible, moved, reaches_out, shifted
 
-Refuse = Callable[[str, str], NoReturn]
-"""Refuses the join, with a reason and a hint."""
+TRUE = Literal(True, BOOLEAN)
 
 
-def left_join(left: Plan, right: Plan, condition: Expr | None, refuse: Refuse) -> Plan:
-    """`left LEFT JOIN right ON condition`, which is over both rows, one after the other. Raises ViewError."""
+def right_join(left: Plan, right: Plan, condition: Expr | None, at: int = 0) -> Plan:
+    """`left RIGHT JOIN right ON condition`."""
+    wide, narrow = len(left.schema.columns), len(right.schema.columns)
+    turned = {**{i: narrow + i for i in range(wide)}, **{wide + i: i for i in range(narrow)}}
+    joined = outer_join(right, left, None if condition is None else moved(condition, turned), at=at)
+    return Project(joined, *identity(joined.schema, [turned[i] for i in range(wide + narrow)]))
+
+
+def outer_join(left: Plan, right: Plan, condition: Expr | None, *, full: bool = False, at: int = 0) -> Plan:
+    """`left LEFT (or FULL) JOIN right ON condition`, which is over both rows, one after the other."""
     width = len(left.schema.columns)
     pairs: list[tuple[Expr, Expr]] = []
     lefts: list[Expr] = []
     rights: list[Expr] = []
+    rest: list[Expr] = []
     for part in conjuncts(condition):
-        if fallible(part):
-            refuse("a part of this LEFT JOIN's condition may fail", "compute it in a subquery, and join by its column")
         reads = columns(part)
-        if reads and all(c >= width for c in reads):
+        if part == TRUE:
+            continue
+        if fallible(part) or reaches_out(part):
+            rest.append(part)
+        elif reads and min(reads) >= width:
             rights.append(shifted(part, -width))
         elif all(c < width for c in reads):
             lefts.append(part)
         else:
-            pairs.append(_pair(part, width) or refuse(_NOT_EQUAL, _NOT_EQUAL_HINT))
-    if not pairs:
-        refuse("a LEFT JOIN needs an equality between its two sides", "join ON left.column = right.column")
+            pair = _pair(part, width)
+            if pair is None:
+                rest.append(part)
+            else:
+                pairs.append(pair)
     kept = conjunction(rights)
-    partners = right if kept is None else Filter(right, kept)
+    if kept is not None and not full:
+        right, kept = Filter(right, kept), None
     asked = conjunction(lefts)
-    if asked is None:
-        return _joined(left, partners, pairs)
-    # Rows that the condition leaves out have no partner whatever their key is.
-    rows = _joined(Filter(left, asked), partners, pairs)
-    alone = Filter(left, Case(((asked, Literal(False, BOOLEAN)),), Literal(True, BOOLEAN), BOOLEAN))
-    own, names = identity(left.schema)
-    nulls = tuple(Literal(None, c.type) for c in right.schema.columns)
-    return Union((rows, Project(alone, (*own, *nulls), (*names, *right.schema.names))))
+    if not pairs and (asked is not None or kept is not None):
+        pairs = [(TRUE, TRUE)]
+    if pairs:
+        pairs[0] = _under(asked, pairs[0][0]), _under(kept, pairs[0][1])
+    return _joined(left, right, pairs, conjunction(rest), full=full, at=at)
 
 
-_NOT_EQUAL = "this LEFT JOIN's condition compares its two sides by more than equality"
-_NOT_EQUAL_HINT = "write ON left.column = right.column, with AND conditions on one side alone"
+def _under(condition: Expr | None, key: Expr) -> Expr:
+    """The key, NULL where the condition is not true: such a row meets nothing."""
+    return key if condition is None else Case(((condition, key),), Literal(None, key.type), key.type)
 
 
 def _pair(part: Expr, width: int) -> tuple[Expr, Expr] | None:
@@ -61,13 +69,17 @@ def _pair(part: Expr, width: int) -> tuple[Expr, Expr] | None:
     return None
 
 
-def _joined(left: Plan, right: Plan, pairs: list[tuple[Expr, Expr]]) -> Plan:
+def _joined(
+    left: Plan, right: Plan, pairs: list[tuple[Expr, Expr]], residual: Expr | None, *, full: bool, at: int
+) -> Plan:
     """The join by `pairs`; keys that are no columns are computed beside them, and left out again."""
     one, left_key = keyed(left, [a for a, _ in pairs])
     two, right_key = keyed(right, [b for _, b in pairs])
-    joined = LeftJoin(one, two, left_key, right_key)
+    width, narrow = len(left.schema.columns), len(one.schema.columns)
+    places = [*range(width), *(narrow + k for k in range(len(right.schema.columns)))]
+    if residual is not None:
+        residual = moved(residual, dict(enumerate(places)))
+    joined = LeftJoin(one, two, left_key, right_key, residual, full, at=at)
     if one is left and two is right:
         return joined
-    width = len(one.schema.columns)
-    places = [*range(len(left.schema.columns)), *(width + k for k in range(len(right.schema.columns)))]
     return Project(joined, *identity(joined.schema, places))

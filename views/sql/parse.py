@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Collection as Names
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
@@ -23,20 +23,12 @@ from views.spec import ViewSpec
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
-    "order": (r"\border\s+by\b", "ORDER BY is not supported in a view", "order when reading the view"),
-    "limit": (r"\b(limit|fetch)\b", "LIMIT is not supported in a view", "limit when reading the view"),
-    "offset": (r"\boffset\b", "OFFSET is not supported in a view", "skip when reading the view"),
-    "windows": (r"\bwindow\b", "window functions are not supported yet", ""),
     "qualify": (r"\bqualify\b", "QUALIFY is not Postgres's", "use a subquery with WHERE"),
     "locks": (r"\bfor\s+(update|share|no|key)\b", "row locks have no meaning in a view", "leave FOR … out"),
-    "laterals": (r"\blateral\b", "LATERAL is not supported", "write a join with ON"),
     "sample": (r"\btablesample\b", "TABLESAMPLE is not supported: its answer is random", ""),
     "ordinality": (r"\bwith\s+ordinality\b", "WITH ORDINALITY is not supported", ""),
     "only": (r"\bonly\b", "ONLY is not supported: a partitioned table is one table", "leave ONLY out"),
     "into": (r"\binto\b", "SELECT INTO is not a view", "leave INTO out"),
-    "grouping_sets": (r"\bgrouping\s+sets\b", "GROUPING SETS are not supported", "write a UNION ALL of GROUP BYs"),
-    "cube": (r"\bcube\b", "CUBE is not supported", "write a UNION ALL of GROUP BYs"),
-    "rollup": (r"\brollup\b", "ROLLUP is not supported", "write a UNION ALL of GROUP BYs"),
 }
 _NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
 
@@ -45,6 +37,9 @@ class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
     FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name != "STRING_AGG"
+    }
 
 
 class _Dialect(Postgres):
@@ -121,7 +116,7 @@ def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
     if len(statements) > 1:
         source.refuse(statements[1], "more than one statement", "write one SELECT a view")
     statement = statements[0]
-    if isinstance(statement, exp.Query):
+    if isinstance(statement, exp.Query | exp.Values):
         return source, statement
     first = tokens[0]
     raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)

@@ -21,9 +21,9 @@ SETS = frozenset(
 )  # fmt: skip
 LATER_AGGREGATES = frozenset(
     {
-        "any_value", "array_agg", "bit_and", "bit_or", "bit_xor", "corr", "json_agg", "json_object_agg", "jsonb_agg",
-        "jsonb_object_agg", "mode", "percentile_cont", "percentile_disc", "regr_slope", "stddev", "stddev_pop",
-        "stddev_samp", "string_agg", "var_pop", "var_samp", "variance",
+        "array_agg", "corr", "covar_pop", "covar_samp", "json_agg", "json_object_agg", "jsonb_agg", "jsonb_object_agg",
+        "range_agg", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
+        "regr_sxy", "regr_syy", "xmlagg",
     }
 )  # fmt: skip
 WINDOWS = frozenset(
@@ -33,6 +33,5 @@ WINDOWS = frozenset(
     }
 )  # fmt: skip
 
-SUBQUERY = "a subquery in an expression is not supported yet"
-SUBQUERY_HINT = "write it as a join with a subquery or CTE in FROM"
+SUBQUERY = "use it in WHERE, or join with it in FROM"
 VOLATILE_HINT = "a view is a function of its tables: compare with a column, or filter when reading the view"

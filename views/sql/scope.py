@@ -6,7 +6,7 @@ unqualified name may mean, in order, with a column merged by USING standing once
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.schema import Column
@@ -24,10 +24,14 @@ class Relation:
 
 @dataclass(frozen=True)
 class Scope:
-    """The relations in sight. `visible`: (name, position) of what is seen without qualification."""
+    """The relations in sight. `visible`: (name, position) of what is seen without qualification.
+
+    `outer`: the names of the query around this one, which are looked at where this one has no such name.
+    """
 
     relations: tuple[Relation, ...]
     visible: tuple[tuple[str, int], ...]
+    outer: Scope | None = None
 
     @classmethod
     def of(cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = ()) -> Scope:
@@ -51,19 +55,26 @@ class Scope:
         """This scope and `right` after it, in one row."""
         by = self.width
         moved = (replace(r, offset=r.offset + by, key=frozenset(k + by for k in r.key)) for r in right.relations)
-        return Scope((*self.relations, *moved), (*self.visible, *((n, p + by) for n, p in right.visible)))
+        visible = (*self.visible, *((n, p + by) for n, p in right.visible))
+        return replace(self, relations=(*self.relations, *moved), visible=visible)
+
+    def within(self, outer: Scope | None) -> Scope:
+        """This scope inside the query whose names are `outer`."""
+        return replace(self, outer=outer)
 
     def nullable(self) -> Scope:
         """This scope where any column may be NULL: on the right of a left join."""
         relations = (replace(r, columns=tuple(replace(c, nullable=True) for c in r.columns)) for r in self.relations)
         return replace(self, relations=tuple(relations))
 
-    def merged(self, names: Iterable[str], left_width: int) -> Scope:
-        """After JOIN … USING (names): each name once, first, standing for the left side's column."""
-        order = list(names)
-        kept = {n: p for n, p in reversed(self.visible) if n in order and p < left_width}
-        rest = tuple((n, p) for n, p in self.visible if n not in kept)
-        return Scope(self.relations, (*((n, kept[n]) for n in order), *rest))
+    def merged(self, places: Mapping[str, int]) -> Scope:
+        """After JOIN … USING: each of its names once, first, standing for the column at its place."""
+        rest = tuple((n, p) for n, p in self.visible if n not in places)
+        return replace(self, visible=(*places.items(), *rest))
+
+    def widened(self, columns: tuple[Column, ...]) -> Scope:
+        """With columns behind the row that no qualified name means."""
+        return replace(self, relations=(*self.relations, Relation("", columns, self.width)))
 
     def find(self, name: str) -> tuple[int, ...]:
         """Positions that an unqualified name may mean."""

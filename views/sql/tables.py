@@ -1,34 +1,33 @@
 """The FROM clause bound: tables, views, CTEs and subqueries joined in the order written, with their names in sight.
 
-Always: an inner join has no keys yet and its whole ON condition as residual; the rules find keys and order. A left join
+Always: an inner join has no keys yet and its whole ON condition as residual; the rules find keys and order. An outer join
 has its keys at once (`outer`).
 What a join condition may see is as in Postgres: the tables of its own comma-separated item. Called by `select`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Expr
+from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
-from views.plan import Import, Join, Plan, Scan
-from views.scalar import conjunction
+from views.plan import Import, Join, Plan, Project, Scan, identity
+from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
 from views.sql.binder import Binder
+from views.sql.correlate import link, parameters
+from views.sql.domain import CannotPush
 from views.sql.environment import Environment
-from views.sql.outer import left_join
+from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
+from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
+from views.sql.values import values
 from views.strict import nearest
-
-BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
-"""How a subquery is bound; handed in, since queries hold FROM clauses and these hold queries."""
-
-OUTER = "RIGHT and FULL JOIN are not supported yet"
 
 
 class Tables:
@@ -44,10 +43,18 @@ class Tables:
         groups = [self.item(first)]
         for join in joins:
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
-            if not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side")):
+            plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
+            if plain and isinstance(join.this, exp.Lateral):
+                # It sees all that stands before it.
+                groups = [self.join(*self.together(first, groups), join)]
+            elif plain:
                 groups.append(self.item(join.this))
             else:
                 groups[-1] = self.join(*groups[-1], join)
+        return self.together(first, groups)
+
+    def together(self, first: exp.Expr, groups: list[tuple[Plan, Scope]]) -> tuple[Plan, Scope]:
+        """The comma-separated items of FROM as one."""
         plan, scope = groups[0]
         for right, names in groups[1:]:
             self.check_aliases(first, scope, names)
@@ -57,69 +64,133 @@ class Tables:
     def join(self, left: Plan, names: Scope, join: exp.Expr) -> tuple[Plan, Scope]:
         """One `left JOIN …`."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-        if side not in ("", "LEFT") or (kind == "OUTER" and not side):
-            words = rf"\b{side}\s+(outer\s+)?join\b" if side else r"\bouter\b"
-            self.source.refuse_words(join, words, OUTER, "write a LEFT JOIN, with a UNION ALL for the rows that miss")
+        if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
+            self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
+        if isinstance(join.this, exp.Lateral):
+            return self.lateral(left, names, join, side)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
-        scope = names.beside(right_names.nullable() if side else right_names)
+        both = names.beside(right_names)
         using = [name_of(n) for n in join.args.get("using") or ()]
         if method == "NATURAL":
             using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
         if using or method == "NATURAL":
-            condition = self.shared(join, names, right_names, using)
-            joined = self.joined(join, left, right, condition)
-            return joined, scope.merged(using, names.width)
+            shared = [self.shared(join, names, right_names, name) for name in using]
+            condition = conjunction([self.equal(join, both, pair) for pair in shared])
+            plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
+            return self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
         on = join.args.get("on")
         if on is None and kind != "CROSS":
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
-        residual = None if on is None else Binder(self.source, scope, "JOIN conditions").boolean(on, "JOIN/ON")
-        return self.joined(join, left, right, residual), scope
+        residual = None
+        if on is not None:
+            queries = None if side else Subqueries(self.source, self.env, self.bind_query)
+            binder = Binder(self.source, both.within(self.env.outer), "the condition of an outer join", queries=queries)
+            residual = binder.boolean(on, "JOIN/ON")
+            if queries is not None and holds_subquery(residual):
+                plan = self.joined(join, side, left, right, None)
+                own, spelled = identity(plan.schema)
+                return Project(queries.kept(plan, conjuncts(residual)), own, spelled), both
+        return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
 
-    def joined(self, join: exp.Expr, left: Plan, right: Plan, condition: Expr | None) -> Plan:
-        """The join's plan, inner or left."""
-        if not join.args.get("side"):
-            return Join(left, right, residual=condition, at=start_of(join.this) or 0)
+    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope]:
+        """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""
+        node = join.this
+        self.source.only(node, {"this", "alias"})
+        self.source.only(join, {"this", "on", "kind", "side"})
+        if not isinstance(node.this, exp.Subquery):
+            self.refused(node)
+        if side in ("RIGHT", "FULL"):
+            self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
+        plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
+        scope = self.aliased(node, "", plan.schema.columns, plan)
+        self.check_aliases(node, names, scope)
+        both = names.beside(scope)
+        on = join.args.get("on")
+        condition = [] if on is None else [Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")]
+        row = identity(left.schema)[0]
+        try:
+            linked = link(left, plan, {place: row[place] for place, _ in parameters(plan)}, whole=True)
+        except CannotPush as error:
+            self.source.refuse(node, f"a {error} in LATERAL that reads columns before it is not supported")
+        width = len(row)
+        places = {**{i: i for i in range(width)}, **{width + i: width + linked.first + i for i in range(linked.width)}}
+        parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in linked.pairs]
+        joined = self.joined(
+            join, side, left, linked.plan, conjunction([*parts, *(moved(c, places) for c in condition)])
+        )
+        return Project(joined, *identity(joined.schema, list(places.values()))), _seen(names, scope, side)
 
-        def refuse(reason: str, hint: str) -> NoReturn:
-            self.source.refuse(join.this, reason, hint)
+    def joined(self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None) -> Plan:
+        """The join's plan, inner or outer."""
+        at = start_of(join.this) or 0
+        if not side:
+            return Join(left, right, residual=condition, at=at)
+        if side == "RIGHT":
+            return right_join(left, right, condition, at)
+        return outer_join(left, right, condition, full=side == "FULL", at=at)
 
-        return left_join(left, right, condition, refuse)
+    def equal(self, join: exp.Expr, both: Scope, pair: tuple[int, int]) -> Expr:
+        """That the columns at two places are equal."""
+        binder = Binder(self.source, both, "USING")
+        refs = [binder.reference(p) for p in pair]
+        return binder.typed(join.this, lambda: coerce.called("=", refs))
 
-    def shared(self, join: exp.Expr, left: Scope, right: Scope, using: list[str]) -> Expr | None:
-        """The condition of USING (…): equality of the columns of one name."""
-        both = left.beside(right)
-        parts: list[Expr] = []
-        for name in using:
-            sides = (left.find(name), right.find(name))
-            for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
-                if len(places) != 1:
-                    problem = "does not exist" if not places else "is ambiguous"
-                    reason = f'column "{name}" of USING {problem} on the {word} side'
-                    self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
-            binder = Binder(self.source, both, "USING")
-            refs = [binder.reference(sides[0][0]), binder.reference(left.width + sides[1][0])]
-            parts.append(binder.typed(join.this, lambda refs=refs: coerce.called("=", refs)))  # type: ignore[misc]
-        return conjunction(parts)
+    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]]) -> tuple[Plan, Scope]:
+        """After USING: each of its names once, for a column of a side or for one behind the row that holds either's."""
+        own, names = identity(plan.schema)
+        made: list[Expr] = []
+        places: dict[str, int] = {}
+        for name, pair in shared.items():
+            refs = [own[p] for p in pair]
+            both, common = coerce.unified(refs)
+            fitting = [p for p, e in zip(pair, refs, strict=True) if e.type.kind is common.kind]
+            wanted = {"LEFT": pair[:1], "RIGHT": pair[1:], "FULL": ()}.get(side, pair)
+            found = [p for p in wanted if p in fitting]
+            if found:
+                places[name] = found[0]
+                continue
+            places[name] = len(own) + len(made)
+            made.append(Coalesce(both, common) if side == "FULL" else both[side == "RIGHT"])
+        if made:
+            plan = Project(plan, (*own, *made), (*names, *(n for n, p in places.items() if p >= len(own))))
+            scope = scope.widened(plan.schema.columns[len(own) :])
+        return plan, scope.merged(places)
+
+    def shared(self, join: exp.Expr, left: Scope, right: Scope, name: str) -> tuple[int, int]:
+        """Where a name of USING stands in the row of both sides."""
+        sides = (left.find(name), right.find(name))
+        for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
+            if len(places) != 1:
+                problem = "does not exist" if not places else "is ambiguous"
+                reason = f'column "{name}" of USING {problem} on the {word} side'
+                self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
+        return sides[0][0], left.width + sides[1][0]
 
     def item(self, node: exp.Expr) -> tuple[Plan, Scope]:
         """One table, view, CTE, subquery or parenthesised join."""
         if isinstance(node, exp.Subquery):
             return self.subquery(node)
         if isinstance(node, exp.Lateral):
-            self.source.refuse_words(node, r"\blateral\b", "LATERAL is not supported", "write a join with ON")
+            # There is nothing before it.
+            return self.subquery(node.this) if isinstance(node.this, exp.Subquery) else self.refused(node)
         if isinstance(node, exp.Values):
-            self.source.refuse_words(node, r"\bvalues\b", "VALUES is not supported in FROM", "put the rows in a table")
+            plan = values(self.source, self.env, node, settle=True)
+            return plan, self.aliased(node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
+            self.refused(node)
         self.source.only(node, {"this", "db", "alias", "joins"})
         plan, columns, name = self.named(node)
         scope = self.aliased(node, name, columns, plan)
         if node.args.get("joins"):
             return self.nested(plan, scope, node.args["joins"])
         return plan, scope
+
+    def refused(self, node: exp.Expr) -> NoReturn:
+        """Refuses what is no table, view or query."""
+        self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
 
     def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
         """Joins written inside parentheses, or before the ON of the one around."""
@@ -184,6 +255,12 @@ class Tables:
         for relation in right.relations:
             if relation.alias in taken:
                 self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
+
+
+def _seen(left: Scope, right: Scope, side: str) -> Scope:
+    """The names after a join: those of a side that may be missing may be NULL."""
+    kept = left.nullable() if side in ("RIGHT", "FULL") else left
+    return kept.beside(right.nullable() if side in ("LEFT", "FULL") else right)
 
 
 def _at(plan: Plan) -> int:

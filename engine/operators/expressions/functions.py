@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.operators.expressions import arithmetic, calendar, comparison, doubles, numeric, patterns, strings
+from engine.operators.expressions import arithmetic, calendar, comparison, doubles, internal, numeric, patterns, strings
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
 
-FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar)
+FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar, internal)
 """The modules whose import fills the catalogue."""
 
 _FORMS = (("form", "and", "boolean"), ("form", "or", "boolean"), ("form", "case", "common type of its branches"),
@@ -20,7 +20,7 @@ _FORMS = (("form", "and", "boolean"), ("form", "or", "boolean"), ("form", "case"
 
 def catalogue() -> tuple[tuple[str, str, str], ...]:
     """(form, function, operator, cast or refused; how it is written; result or weakest context), sorted."""
-    rows = [_row(s) for s in every() if s.alias is None]
+    rows = [_row(s) for s in every() if s.alias is None and not s.name.startswith("$")]
     rows += [("cast", f"{a.value} as {b.value}", context) for (a, b), context in casts().items()]
     return tuple(sorted([*rows, *_FORMS]))
 
@@ -37,7 +37,7 @@ def fallback_users() -> tuple[str, ...]:
 
     Others go there only for arguments no kernel takes: a pattern or length that is a column, numerics of unknown scale.
     """
-    return tuple(sorted(s.function for s in every() if s.fallback))
+    return tuple(sorted(s.function for s in every() if s.fallback and not s.name.startswith("$")))
 
 
 def overloads(name: str) -> Sequence[Signature]:

@@ -6,6 +6,7 @@ refuses raises `RowError` with its message. Pure functions on text images, calle
 
 from __future__ import annotations
 
+import math
 import re
 
 from engine.operators.expressions.fallback import RowError
@@ -254,3 +255,24 @@ def absolute(text: str) -> str:
 def sign(text: str) -> str:
     """sign(text)."""
     return NAN if text == NAN else str(_sign(text))
+
+
+def spread(count: int, total: str, squares: str, *, sample: bool, root: bool) -> str | None:
+    """Variance or standard deviation from the number, the sum and the sum of squares, digit for digit as Postgres's.
+
+    >>> spread(3, "6", "14", sample=True, root=False)
+    '1.00000000000000000000'
+    """
+    if count < 1 + sample:
+        return None
+    if total in SPECIAL or squares in SPECIAL:
+        return NAN
+    above = subtract(multiply(str(count), squares), multiply(total, total))
+    if split(above)[0] <= 0:
+        return "0"
+    found = divide(above, str(count * (count - sample)))
+    if not root:
+        return found
+    coefficient, scale = split(found)
+    # The root with one digit more, of which half and above rounds up.
+    return image(((math.isqrt(coefficient * 10 ** (scale + 2)) + 5) // 10, scale))

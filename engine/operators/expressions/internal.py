@@ -1,0 +1,67 @@
+"""Functions that the binder puts into plans and no SQL can name: a scalar subquery's one value, variance from its sums.
+
+Always: more than one row of a scalar subquery is an error, as in Postgres. Registered in the catalogue at import.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import columns as col
+from engine.operators.expressions import fallback, numerals
+from engine.operators.expressions.images import to_text
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
+from engine.schema import NUMERIC, DataType, Kind
+
+SEVERAL = "more than one row returned by a subquery used as an expression"
+
+
+def _one_value(_params: tuple[DataType, ...], result: DataType) -> Kernel:
+    nothing = pa.scalar(None, result.arrow)
+
+    def kernel(rows: Values, value: Values) -> Outcome:
+        several = pc.fill_null(pc.greater(rows, 1), False)
+        if not pc.any(pa.array([several.as_py()]) if isinstance(several, pa.Scalar) else several).as_py():
+            return value, None
+        messages = pc.if_else(several, pa.scalar(SEVERAL, col.MESSAGE), pa.scalar(None, col.MESSAGE))
+        return pc.if_else(several, nothing, value), messages
+
+    return kernel
+
+
+entry("$one value", (Kind.BIGINT, None), lambda params: params[1], _one_value, strict=False)
+
+
+def _spread(*, sample: bool, root: bool) -> Maker:
+    def found(count: int, *sums: str | Decimal) -> str | None:
+        total, squares = (v if isinstance(v, str) else format(v, "f") for v in sums)
+        return numerals.spread(count, total, squares, sample=sample, root=root)
+
+    return lambda _params, result: lambda *values: fallback.map_values(found, result.arrow, values)
+
+
+def _packed(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+    def kernel(*values: Values) -> Outcome:
+        rows = col.length(*values)
+        columns = [to_text(col.as_column(v, rows), p).to_pylist() for v, p in zip(values, params, strict=True)]
+        texts = [None if row[0] is None else json.dumps(row, ensure_ascii=False) for row in zip(*columns, strict=True)]
+        return pa.array(texts, col.MESSAGE), None
+
+    return kernel
+
+
+for _name, _sample, _root in (
+    ("var_samp", True, False), ("var_pop", False, False), ("stddev_samp", True, True), ("stddev_pop", False, True),
+):  # fmt: skip
+    entry(
+        f"${_name}",
+        (Kind.BIGINT, Kind.NUMERIC, Kind.NUMERIC),
+        lambda _params: NUMERIC,
+        _spread(sample=_sample, root=_root),
+        fallback=True,
+    )
+entry("$packed", (Kind.TEXT, None), Kind.TEXT, _packed, strict=False, variadic=True, fallback=True)

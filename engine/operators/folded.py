@@ -1,0 +1,166 @@
+"""Aggregates that read every value of their group in Python: the named fallback for what no kernel and no sum computes.
+
+Always: the answer is a function of the live values alone, in whatever order they came. An aggregate of this kind is
+named by its function and a JSON object of what else it needs (`folding`). Called by `whole`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import cmp_to_key, lru_cache, reduce
+from typing import Any
+
+import pyarrow as pa
+
+from engine.batch.updates import Int64s
+from engine.operators.aggregates import Slot
+from engine.operators.expressions import fallback, numerals
+from engine.operators.streams import Clock, Stream
+from engine.schema import Kind
+
+Fold = Callable[[list[Any], Mapping[str, Any]], Any]
+
+_FLOATS = (Kind.REAL, Kind.DOUBLE)
+
+
+def folding(function: str, **options: object) -> str:
+    """The name of an aggregate that is folded.
+
+    >>> folding("string_agg", separator=",")
+    'string_agg {"separator": ","}'
+    """
+    return f"{function} {json.dumps(options, sort_keys=True)}"
+
+
+def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) -> pa.Array:
+    """The aggregate of each group's values at each version. `order`: entries by group, then time."""
+    name, _, options = slot.aggregate.function.partition(" ")
+    detail = json.loads(options or "{}")
+    values = stream.values.take(pa.array(order)).to_pylist()
+    groups, whens, counts = (lane[order].tolist() for lane in (stream.probe, stream.times, stream.diffs))
+    assert slot.arg is not None
+    key = _order_key(slot.arg.kind)
+    fold = _FOLDS[name]
+    found: list[Any] = []
+    k = 0
+    for g in range(len(clock.starts) - 1):
+        live: Counter[Any] = Counter()
+        while k < len(groups) and groups[k] < g:
+            k += 1
+        for version in range(clock.starts[g], clock.starts[g + 1]):
+            while k < len(groups) and groups[k] == g and whens[k] <= clock.times[version]:
+                live[values[k]] += counts[k]
+                k += 1
+            found.append(_folded(live, fold, detail, key))
+    return pa.array(found, slot.aggregate.type.arrow)
+
+
+def _folded(live: Counter[Any], fold: Fold, detail: Mapping[str, Any], key: Callable[[Any], Any]) -> Any:
+    """What the fold makes of the live values, in their order; None for no value."""
+    once = bool(detail.get("distinct"))
+    rows = [v for v in sorted((v for v, n in live.items() if n > 0), key=key) for _ in range(1 if once else live[v])]
+    if once:
+        rows = [v for i, v in enumerate(rows) if not i or key(v)[0] != key(rows[i - 1])[0]]
+    return fold(rows, detail) if rows else None
+
+
+@lru_cache
+def _order_key(kind: Kind) -> Callable[[Any], Any]:
+    """What values sort by: their order, then their image."""
+    if kind is Kind.NUMERIC:
+        return lambda v: (fallback.order(str(v)), str(v))
+    if kind in _FLOATS:
+        return lambda v: ((math.isnan(v), 0.0 if math.isnan(v) else v), math.copysign(1, v))
+    if kind is Kind.BPCHAR:
+        return lambda v: (v.rstrip(" "), v)
+    return lambda v: (v, 0)
+
+
+def _bits(operation: Callable[[int, int], int]) -> Fold:
+    return lambda values, _: reduce(operation, values)
+
+
+def _spread(values: list[Any], detail: Mapping[str, Any]) -> float | str | None:
+    """Variance or standard deviation, of a sample or of all there is."""
+    sample, root = detail["sample"], detail["root"]
+    if not isinstance(values[0], float):
+        images = [str(v) if isinstance(v, str | int) else format(v, "f") for v in values]
+        total = reduce(numerals.add, images)
+        squares = reduce(numerals.add, (numerals.multiply(v, v) for v in images))
+        return numerals.spread(len(values), total, squares, sample=sample, root=root)
+    count = len(values)
+    if sample and count < 2:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    mean = math.fsum(values) / count
+    found = math.fsum((v - mean) ** 2 for v in values) / (count - sample)
+    return math.sqrt(found) if root else found
+
+
+def _joined(values: list[Any], detail: Mapping[str, Any]) -> str | None:
+    """string_agg: texts, or packed rows of a text and what it is ordered by."""
+    separator = str(detail["separator"] or "")
+    orders = detail.get("orders")
+    if orders is None:
+        return separator.join(values)
+    rows = [json.loads(v) for v in values]
+    return separator.join(row[0] for row in _ordered(rows, orders)) if rows else None
+
+
+def _ordered(rows: list[list[Any]], orders: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Packed rows by what stands behind their first value: (kind, descending, NULLs first) of each."""
+
+    def compare(one: list[Any], two: list[Any]) -> int:
+        for place, (kind, descending, nulls_first) in enumerate(orders, 1):
+            a, b = one[place], two[place]
+            if a == b:
+                continue
+            if a is None or b is None:
+                return -1 if (a is None) == nulls_first else 1
+            left, right = _comparable(kind, a), _comparable(kind, b)
+            if left != right:
+                return -1 if (left < right) != descending else 1
+        return 0
+
+    return sorted(rows, key=cmp_to_key(compare))
+
+
+def _comparable(kind: str, image: str) -> Any:
+    if kind in ("smallint", "integer", "bigint"):
+        return int(image)
+    return fallback.order(image) if kind == "numeric" else image
+
+
+def _continuous(values: list[Any], detail: Mapping[str, Any]) -> float:
+    place = detail["fraction"] * (len(values) - 1)
+    low, high = math.floor(place), math.ceil(place)
+    one, two = (values[-1 - k] if detail["descending"] else values[k] for k in (low, high))
+    return float(one if low == high else one + (place - low) * (two - one))
+
+
+def _discrete(values: list[Any], detail: Mapping[str, Any]) -> Any:
+    place = max(math.ceil(Decimal(repr(detail["fraction"])) * len(values)) - 1, 0)
+    return values[-1 - place] if detail["descending"] else values[place]
+
+
+def _mode(values: list[Any], detail: Mapping[str, Any]) -> Any:
+    counts = Counter(values)
+    rows: Iterable[Any] = reversed(values) if detail["descending"] else values
+    return max(dict.fromkeys(rows), key=lambda v: counts[v])
+
+
+_FOLDS: dict[str, Fold] = {
+    "bit_and": _bits(lambda a, b: a & b),
+    "bit_or": _bits(lambda a, b: a | b),
+    "bit_xor": _bits(lambda a, b: a ^ b),
+    "spread": _spread,
+    "string_agg": _joined,
+    "percentile_cont": _continuous,
+    "percentile_disc": _discrete,
+    "mode": _mode,
+}

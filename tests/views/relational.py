@@ -1,0 +1,191 @@
+"""The corpus of views: outer joins of every kind, set operations, tops, VALUES, grouping sets and subqueries."""
+
+from __future__ import annotations
+
+from tests.views.features import Supported, supported
+
+RELATIONAL: tuple[Supported, ...] = (
+    *supported(
+        ("RIGHT JOIN", "right_joined", "select o.id, c.name from orders o right join customers c on c.id = o.customer_id"),
+        ("FULL JOIN", "full_joined",
+         "select o.id, c.id as customer, c.name from orders o full join customers c on c.id = o.customer_id"),
+        ("LEFT JOIN without an equality", "left_of_every",
+         "select a.id, b.id as other from orders a left join customers b on b.vip"),
+        ("LEFT JOIN by more than equalities between its sides", "left_residual",
+         "select a.id, b.id as other from orders a left join customers b on a.customer_id = b.id and a.total < b.credit"),
+        ("LEFT JOIN of duplicate rows by more than equalities", "left_residual_bag",
+         "select v.page, w.page as other from visits v left join visits w on v.customer_id = w.customer_id and v.page"
+         " < w.page"),
+        ("FULL JOIN by any condition", "full_residual",
+         "select a.page, b.id from visits a full join customers b on a.customer_id = b.id and b.region = 'north' and"
+         " a.page <> b.name"),
+        ("FULL JOIN with conditions on one side", "full_conditions",
+         "select a.id, b.id as other from orders a full join customers b on a.customer_id = b.id and a.status = 'open'"
+         " and b.vip"),
+        ("RIGHT and FULL JOIN with USING: a column of both sides", "full_using",
+         "select * from (select id, region from customers) a full join (select id, sku from products) b using (id)"
+         " right join (select id, status from orders) c using (id)"),
+        ("NATURAL LEFT, RIGHT and FULL JOIN", "natural_full",
+         "select * from (select id, sku from products) a natural left join (select id, region from customers) b natural"
+         " full join (select id, status from orders) c"),
+        ("Outer joins within each other", "outer_chain",
+         "select a.id, b.id as b, p.id as p from orders a left join customers b on a.customer_id = b.id right join"
+         " payments p on p.order_id = a.id and coalesce(b.vip, true)"),
+        ("CROSS JOIN", "cross_joined", "select a.id, b.id as other from orders a cross join products b"),
+        ("Joins by an inequality alone", "by_inequality",
+         "select a.id, b.id as other from orders a join customers b on a.id < b.id"),
+        ("Outer joins by an inequality alone", "left_inequality",
+         "select a.id, b.id as other from products a left join customers b on a.id < b.id"),
+        ("INTERSECT, binding more tightly than UNION", "intersected",
+         "select id from orders union select id from customers intersect select id from products"),
+        ("INTERSECT ALL", "intersected_all",
+         "select page, customer_id from visits intersect all select page, id::integer from visits join customers on"
+         " customers.id = visits.customer_id"),
+        ("EXCEPT, NULLs being equal", "excepted", "select region from customers except select page from visits"),
+        ("EXCEPT ALL", "excepted_all",
+         "select region from customers except all select region from customers where vip"),
+        ("ORDER BY … LIMIT", "first_orders", "select id, total from orders order by total desc nulls last, id limit 3"),
+        ("ORDER BY … OFFSET", "later_orders", "select id, total from orders order by total, 1 offset 2"),
+        ("FETCH FIRST … ROWS WITH TIES", "with_ties",
+         "select id, status from orders order by status fetch first 2 rows with ties"),
+        ("ORDER BY an expression that is not shown", "hidden_order",
+         "select name from customers order by coalesce(credit, 0) desc, id limit 2"),
+        ("ORDER BY and LIMIT of groups", "first_group",
+         "select status, count(*) as n from orders group by status order by count(*) desc, status limit 1"),
+        ("ORDER BY and LIMIT of a UNION", "first_of_union",
+         "select id from orders union all select id from customers order by id limit 4"),
+        ("ORDER BY alone, for a view has no order", "ordered", "select id, status from orders order by status, 1 desc"),
+        ("DISTINCT ON", "firsts",
+         "select distinct on (status) status, id, total from orders order by status, total desc, id"),
+        ("VALUES", "constants", "values (1, 2.5, 'a'), (3, null, 'b')"),
+        ("VALUES in FROM", "constants_joined",
+         "select v.a, v.b, count(o.id) as n from (values (1, 'one'), (2, null), (3, 'three')) v(a, b) left join orders o"
+         " on o.customer_id = v.a group by v.a, v.b"),
+        ("SELECT without FROM", "one_row", "select 1 as one, upper('x') as two"),
+        ("ROLLUP, grouping()", "rolled_up",
+         "select status, customer_id, count(*) as n, grouping(status, customer_id) as g from orders group by rollup"
+         " (status, customer_id)"),
+        ("CUBE", "cubed", "select region, id % 2 as half, count(*) as n from customers group by cube (region, id % 2), vip"),
+        ("GROUPING SETS", "sets_grouped",
+         "select status, customer_id, sum(total) as t from orders group by grouping sets ((status), (customer_id), (),"
+         " (status, customer_id)) having count(*) > 1"),
+        ("variance, var_pop, stddev, stddev_pop and their like", "spreads",
+         "select status, variance(total) as a, stddev(discount) as b, var_pop(id) as c, stddev_pop(parts) as d,"
+         " stddev_samp(total * 1.5) filter (where discount > 1) as e, stddev(distinct discount) as f from orders group by"
+         " status"),
+        ("bit_and, bit_or, bit_xor", "bits",
+         "select status, bit_and(discount) as a, bit_or(parts) as b, bit_xor(id) as c from orders group by status"),
+        ("string_agg, with DISTINCT and ORDER BY inside", "texts_joined",
+         "select region, string_agg(name, ', ' order by name) as a, string_agg(name, '-' order by id desc) as b,"
+         " string_agg(distinct name, '/' order by name) as c, string_agg(name, '+' order by credit desc nulls last, id)"
+         " filter (where vip) as d from customers group by region"),
+        ("percentile_cont, percentile_disc, mode", "percentiles",
+         "select status, percentile_cont(0.5) within group (order by total) as a, percentile_disc(0.25) within group"
+         " (order by total desc) as b, mode() within group (order by discount) as c from orders group by status"),
+        ("row_number, rank, dense_rank", "ranked",
+         "select id, row_number() over (order by total desc nulls last, id) as n, rank() over (partition by status order by"
+         " total) as r, dense_rank() over (partition by status order by total) as d from orders"),
+        ("percent_rank, cume_dist, ntile", "shares",
+         "select id, percent_rank() over (partition by status order by total) as a, cume_dist() over (order by total) as b,"
+         " ntile(3) over (order by id) as c from orders"),
+        ("lag, lead, first_value, last_value, nth_value; WINDOW", "neighbours",
+         "select id, lag(total) over w as a, lead(total, 2, 0.00) over w as b, first_value(id) over w as c, last_value(id)"
+         " over w as d, nth_value(id, 2) over w as e from orders window w as (partition by status order by id)"),
+        ("Aggregates over a whole partition", "over_partitions",
+         "select id, sum(discount) over (partition by status) as a, avg(total) over (partition by customer_id) as b,"
+         " count(*) filter (where discount > 1) over () as c, max(total) over (partition by status, customer_id) as d from"
+         " orders"),
+        ("Running aggregates", "running",
+         "select id, sum(discount) over (order by id) as a, count(total) over (order by parts) as b, min(total) over (order"
+         " by id) as c, max(total) over (partition by status order by id desc) as d, bool_and(discount > 1) over (order by"
+         " id) as e from orders"),
+        ("Frames of ROWS, RANGE and GROUPS", "framed",
+         "select id, sum(total) over (partition by status order by id rows between 1 preceding and 1 following) as a,"
+         " max(total) over (order by id rows between current row and unbounded following) as b, sum(id) over (order by"
+         " status groups between 1 preceding and current row) as c, avg(total) over (order by id rows 2 preceding) as d"
+         " from orders"),
+        ("Windows over groups", "over_groups",
+         "select status, count(*) as n, sum(count(*)) over () as t, rank() over (order by count(*) desc, status) as r from"
+         " orders group by status"),
+        ("Windows over duplicate rows", "over_bags",
+         "select page, row_number() over (partition by page order by customer_id) as n, sum(customer_id) over (order by"
+         " page) as s from visits"),
+        ("The first rows of each by row_number", "first_of_each",
+         "select id, status from (select id, status, row_number() over (partition by status order by id desc) as n from"
+         " orders) s where n <= 2"),
+        ("Windows in correlated subqueries and LATERAL", "lateral_ranks",
+         "select c.id, t.o, t.r, (select max(s.n) from (select row_number() over (order by p.id) as n from payments p where"
+         " p.order_id = c.id) s) as m from customers c cross join lateral (select o.id as o, rank() over (order by o.total,"
+         " o.id) as r from orders o where o.customer_id = c.id) t"),
+        ("Intervals as constants", "moved",
+         "select id, placed + interval '1 month 2 days' as a, placed - interval '90' minute as b, placed::date + '1 year'"
+         "::interval as c from orders where placed < timestamp '2024-02-01' +"
+         " interval '1' year"),
+        ("What every branch of an OR asks becomes a join's key", "factored",
+         "select o.id, p.id as payment from orders o, payments p where (o.id = p.order_id and o.status = 'open' and p.amount"
+         " > 1) or (o.id = p.order_id and o.total < 50)"),
+        ("LEFT JOIN whose partners WHERE asks for", "inner_after_all",
+         "select o.id, c.name from orders o left join customers c on c.id = o.customer_id where c.region <> 'north'"),
+        ("EXISTS", "paid_for", "select id from orders o where exists (select 1 from payments p where p.order_id = o.id)"),
+        ("NOT EXISTS", "not_paid_for",
+         "select id from orders o where not exists (select * from payments p where p.order_id = o.id and p.amount > 1)"),
+        ("EXISTS and IN in any expression", "marks",
+         "select id, case when exists (select 1 from payments p where p.order_id = o.id) then 'paid' else 'no' end as s,"
+         " o.customer_id in (select c.id from customers c where c.vip) as v, exists (select 1 from visits) as e from"
+         " orders o where total > 50 or status in (select method from payments)"),
+        ("EXISTS by any condition, at any depth", "deep",
+         "select id from orders o where exists (select 1 from order_lines l where l.order_id = o.id and exists (select 1"
+         " from products p where p.id = l.product_id and p.price < o.total))"),
+        ("NOT IN (SELECT …) with NULLs", "not_in_nulls",
+         "select id, id not in (select order_id from payments) as a, customer_id not in (select v.customer_id from visits"
+         " v where v.page = o.status or v.page > '/b') as b from orders o"),
+        ("Comparisons with ANY and ALL of a query", "quantified",
+         "select id, discount <= any (select qty from order_lines) as x, discount > all (select qty from order_lines l"
+         " where l.order_id = o.id) as y, parts = all (select qty from order_lines) as z, parts <> any (select product_id"
+         " from order_lines) as w from orders o"),
+        ("Scalar subqueries", "above_average",
+         "select id, total - (select avg(total) from orders) as above from orders where total > (select min(amount) from"
+         " payments)"),
+        ("Correlated scalar subqueries", "counted",
+         "select id, (select name from customers c where c.id = o.customer_id) as name, (select count(*) from payments p"
+         " where p.order_id = o.id) as n, (select sum(amount) from payments p where p.order_id = o.id) as s from orders o"),
+        ("Scalar subqueries correlated by any condition", "counted_any",
+         "select id, (select max(p.amount) from payments p where p.order_id = o.id and p.amount < o.total) as m, (select"
+         " count(*) from customers c where c.region = o.status or c.id < o.id) as n from orders o"),
+        ("Correlated subqueries with ORDER BY and LIMIT", "latest",
+         "select c.id, (select o.total from orders o where o.customer_id = c.id order by o.placed desc nulls last, o.id"
+         " limit 1) as last from customers c"),
+        ("Subqueries beside groups, in HAVING and in aggregates", "grouped_queries",
+         "select status, (select count(*) from visits v where v.page = o.status) as v, sum((select count(*) from payments"
+         " p where p.order_id = o.id)) as n from orders o group by status having count(*) < (select count(*) from"
+         " payments)"),
+        ("Subqueries in join conditions", "joined_queries",
+         "select o.id from orders o join customers c on c.id = o.customer_id and exists (select 1 from payments p where"
+         " p.order_id = o.id)"),
+        ("Subqueries with UNION, GROUP BY and DISTINCT, correlated", "composed",
+         "select c.id, (select count(*) from (select o.status from orders o where o.customer_id = c.id union select v.page"
+         " from visits v where v.customer_id = c.id) u) as n from customers c where c.id in (select max(o.customer_id)"
+         " from orders o where o.status <> c.region group by o.status)"),
+        ("LATERAL: the first rows of each", "lateral_firsts",
+         "select c.id, t.id as o, t.total from customers c, lateral (select o.id, o.total from orders o where"
+         " o.customer_id = c.id order by o.total desc nulls last, o.id limit 2) t"),
+        ("LEFT JOIN LATERAL", "lateral_left",
+         "select o.id, t.*, u.n from orders o left join lateral (select p.id as payment, p.amount from payments p where"
+         " p.order_id = o.id and p.amount > o.total) t on true left join lateral (select count(*) as n from visits v where"
+         " v.customer_id > o.customer_id) u on u.n > 1"),
+        ("LATERAL without FROM", "lateral_expression",
+         "select c.id, t.x, t.x * 2 as y from customers c cross join lateral (select c.id + 1 as x) t"),
+        ("IN of rows", "rows_in", "select id from orders where (id, status) in ((1, 'open'), (2, 'paid'), (3, 'void'))"),
+    ),
+    Supported(
+        "LEFT JOIN by a condition that may fail", "left_fallible",
+        "select a.id, b.id as other from orders a left join customers b on a.customer_id = b.id and 100 / a.discount > 1",
+        fails=True,
+    ),
+    Supported(
+        "A scalar subquery of several rows is an error", "several",
+        "select id, (select vip from customers c where c.region = v.page or c.credit > 50) as c from orders o join visits v"
+        " on v.customer_id = o.id",
+        fails=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,140 @@
+"""ORDER BY, LIMIT, OFFSET, FETCH and DISTINCT ON bound: what is kept of a query's rows, as a top of them.
+
+Always: an order alone keeps every row, for a view's rows have no order; a limit without an order is refused, since any
+rows would do. A name in ORDER BY means an output column first, a number its place. Called by `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from engine.errors import HeadraceError
+from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.ir import Expr, Literal
+from engine.operators.top import MOST_ROWS, Order
+from engine.schema import BIGINT, DataType
+from views.plan import One, Plan, Top
+from views.scalar import ONE_ROW, columns
+from views.sql import coerce
+from views.sql.binder import Binder
+from views.sql.parse import Source, name_of
+from views.sql.scope import Scope
+
+CLAUSES = frozenset({"order", "limit", "offset"})
+"""sqlglot's arguments of a query that are bound here."""
+
+ANY_ROWS = "LIMIT without ORDER BY keeps any rows"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many rows (None: all) behind how many; `ties`: and those that the order cannot tell from the last."""
+
+    rows: int | None = None
+    offset: int = 0
+    ties: bool = False
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it leaves out nothing."""
+        return self.rows is None and not self.offset
+
+
+def limit_of(source: Source, query: exp.Expr) -> Limit:
+    """The query's LIMIT or FETCH, and OFFSET. Raises ViewError."""
+    node, offset = query.args.get("limit"), query.args.get("offset")
+    skipped = 0 if offset is None else _count(source, offset.expression, "OFFSET") or 0
+    if node is None:
+        return Limit(None, skipped)
+    if isinstance(node, exp.Limit):
+        source.only(node, {"expression"})
+        return Limit(_count(source, node.expression, "LIMIT"), skipped)
+    options = node.args.get("limit_options")
+    if options is not None and options.args.get("percent"):
+        source.refuse(query, "FETCH … PERCENT is not Postgres's")
+    count = node.args.get("count")
+    rows = 1 if count is None else _count(source, count, "LIMIT")
+    ties = options is not None and bool(options.args.get("with_ties"))
+    return Limit(rows, skipped, ties)
+
+
+def _count(source: Source, node: exp.Expr, clause: str) -> int | None:
+    """A constant number of rows; None for ALL and NULL."""
+    if isinstance(node, exp.Var) and str(node.this).upper() == "ALL":
+        return None
+    binder = Binder(source, Scope((), ()), clause)
+    expr = binder.typed(node, lambda: coerce.assigned(binder.bind(node), BIGINT, clause))
+    found = evaluate(expr, ONE_ROW)
+    if columns(expr) or (found.errors is not None and found.errors.null_count < 1):
+        source.refuse(node, f"{clause} must be a constant", "write a number")
+    value = found.values[0].as_py()
+    if value is not None and not 0 <= value <= MOST_ROWS // 2:
+        source.refuse(node, f"{clause} must not be negative" if value < 0 else f"{clause} is too large")
+    return None if value is None else int(value)
+
+
+def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | None:
+    """The output column that a number in ORDER BY, GROUP BY or DISTINCT ON means; None for anything else."""
+    if not isinstance(node, exp.Literal) or node.args.get("is_string"):
+        return None
+    text = str(node.this)
+    if not text.isdigit() or not 1 <= int(text) <= width:
+        source.refuse(node, f"{clause} position {text} is not in the select list")
+    return int(text) - 1
+
+
+def orders_of(
+    source: Source, clause: exp.Expr | None, place: Callable[[exp.Expr], tuple[int, DataType]]
+) -> list[Order]:
+    """The orders of an ORDER BY; `place` tells the column of an expression. Raises ViewError."""
+    found: list[Order] = []
+    if clause is None:
+        return found
+    for item in clause.expressions:
+        source.only(item, {"this", "desc", "nulls_first"})
+        column, kind = place(item.this)
+        check_ordered(source, item.this, kind)
+        if all(o.column != column for o in found):
+            found.append(Order(column, bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
+    return found
+
+
+def check_ordered(source: Source, node: exp.Expr, kind: DataType) -> None:
+    """Refuses values that have no order."""
+    try:
+        coerce.called("<", [Literal(None, kind), Literal(None, kind)])
+    except HeadraceError:
+        source.refuse(node, f"could not identify an ordering operator for type {kind}", "cast it to text")
+
+
+def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], limit: Limit) -> Plan:
+    """The rows that the query's limit keeps. Raises ViewError for a limit that could keep any rows."""
+    if limit.keeps_all:
+        return plan
+    if not orders and limit.rows != 0 and not isinstance(plan, One):
+        clause = "limit" if limit.rows is not None else "offset"
+        words = {"limit": r"\b(limit|fetch)\b", "offset": r"\boffset\b"}[clause]
+        source.refuse_words(query, words, ANY_ROWS, "add ORDER BY")
+    return Top(plan, (), tuple(orders), limit.rows, limit.offset, limit.ties)
+
+
+def order_output(source: Source, query: exp.Expr, plan: Plan) -> list[Order]:
+    """The orders of a UNION, INTERSECT, EXCEPT or VALUES, which may name its columns only."""
+    cols = plan.schema.columns
+
+    def place(node: exp.Expr) -> tuple[int, DataType]:
+        at = ordinal(source, node, len(cols), "ORDER BY")
+        if at is None and isinstance(node, exp.Column) and node.args.get("table") is None:
+            named = [i for i, c in enumerate(cols) if c.name == name_of(node.this)]
+            at = named[0] if len(named) == 1 else None
+        if at is None:
+            source.refuse(node, "ORDER BY of a UNION, INTERSECT or EXCEPT names one of its columns", "use its number")
+        return at, cols[at].type
+
+    return orders_of(source, query.args.get("order"), place)
+
+
+__all__ = ["CLAUSES", "Expr", "Limit", "limit_of", "order_output", "orders_of", "ordinal", "topped"]

@@ -1,0 +1,387 @@
+"""Subqueries in expressions bound: scalar ones, EXISTS, IN and comparisons with ANY and ALL of a query, in any clause.
+
+Always: while an expression is bound a subquery is a call that holds the columns it reads of its row; `attached` puts the
+subquery's answer beside the row, by joins, and what reads that in the call's place. `kept` makes semijoins of those
+that WHERE asks alone. Called by `select` and `tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
+from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
+from views.keys import is_unique
+from views.plan import Distinct, Filter, Join, Plan, Project, Reduce, Semijoin, Top, identity, keyed
+from views.scalar import children, conjunction, equality, may_be_null, rebuild, shifted
+from views.sql import coerce
+from views.sql.binder import Binder, binds
+from views.sql.correlate import Linked, link, parameters
+from views.sql.domain import CannotPush
+from views.sql.environment import Environment
+from views.sql.outer import TRUE, outer_join
+from views.sql.parse import Source
+from views.sql.refusals import SUBQUERY
+
+PLACE = "$subquery"
+"""The function of a call that stands for a subquery's value: its number, then its operands, then what it reads."""
+
+FALSE = Literal(False, BOOLEAN)
+UNSURE = Literal(None, BOOLEAN)
+ONE_VALUE = "$one value(bigint,any)"
+"""The engine's function that gives its second argument, and fails where the first is above one."""
+
+BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
+"""How a subquery is bound; handed in, since queries hold FROM clauses and expressions, and these hold queries."""
+
+
+@dataclass(frozen=True)
+class Subquery:
+    """One subquery: `kind` scalar, exists, any or all; `word`: the comparison of any and all; `reads`: which columns
+    around it, by position, its plan reads. `node`: for messages.
+    """
+
+    kind: str
+    plan: Plan
+    word: str
+    reads: tuple[int, ...]
+    operands: int
+    node: exp.Expr = field(compare=False)
+
+
+class Subqueries:
+    """The subqueries of one SELECT."""
+
+    def __init__(self, source: Source, env: Environment, bind_query: BindQuery) -> None:
+        self.source = source
+        self.env = env
+        self.bind_query = bind_query
+        self.found: list[Subquery] = []
+
+    def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
+        """The call that stands for a subquery until it is attached. Raises ViewError."""
+        query = node.this if isinstance(node, exp.Exists) else node
+        if kind == "exists":
+            query = _without_limit(query)
+        plan = self.bind_query(self.source, self.env.inside(binder.scope), query)
+        if kind == "exists":
+            plan = _rows_alone(plan)
+        width = len(plan.schema.columns)
+        if kind == "scalar" and width != 1:
+            self.source.refuse(node, "subquery must return only one column")
+        if kind in ("any", "all") and len(operands) != width:
+            self.source.refuse(node, f"the subquery gives {width} columns for {len(operands)} on the left")
+        inside = [place for place, _ in parameters(plan)]
+        sub = Subquery(kind, plan, word, tuple(inside), len(operands), node)
+        if sub not in self.found:
+            self.found.append(sub)
+        number = Literal(self.found.index(sub), INTEGER)
+        refs = [binder.reference(p, node) for p in inside]
+        kind_of = plan.schema.columns[0].type if kind == "scalar" else BOOLEAN
+        return Call(PLACE, (number, *operands, *refs), kind_of)
+
+    def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
+        """The plan with the answers behind its columns, and the expressions over it."""
+        done: dict[Expr, Expr] = {}
+        found: list[Expr] = []
+        for expr in exprs:
+            plan, value = self._attached(plan, expr, done)
+            found.append(value)
+        return plan, found
+
+    def _attached(self, plan: Plan, expr: Expr, done: dict[Expr, Expr]) -> tuple[Plan, Expr]:
+        if expr in done:
+            return plan, done[expr]
+        below = children(expr)
+        parts: list[Expr] = []
+        for part in below:
+            plan, value = self._attached(plan, part, done)
+            parts.append(value)
+        made = expr if all(a is b for a, b in zip(parts, below, strict=True)) else rebuild(expr, parts)
+        if isinstance(made, Call) and made.function == PLACE:
+            plan, made = self._beside(plan, made)
+            done[expr] = made
+        return plan, made
+
+    def _beside(self, plan: Plan, call: Call) -> tuple[Plan, Expr]:
+        sub, operands, values = self.parts(call)
+        linked = self.linked(plan, sub, values)
+        if sub.kind == "scalar":
+            return _scalar(plan, linked)
+        if sub.kind == "exists":
+            return _exists(plan, linked)
+
+        def refuse(reason: str) -> NoReturn:
+            self.source.refuse(sub.node, reason, "compare column by column, with EXISTS")
+
+        return _quantified(plan, linked, operands, sub.word, every=sub.kind == "all", refuse=refuse)
+
+    def parts(self, call: Call) -> tuple[Subquery, tuple[Expr, ...], dict[int, Expr]]:
+        """The subquery that a call stands for, its operands, and what it reads by position."""
+        number = call.args[0]
+        assert isinstance(number, Literal)
+        sub = self.found[int(number.value or 0)]
+        operands, reads = call.args[1 : 1 + sub.operands], call.args[1 + sub.operands :]
+        return sub, operands, dict(zip(sub.reads, reads, strict=True))
+
+    def linked(self, plan: Plan, sub: Subquery, values: dict[int, Expr]) -> Linked:
+        """The subquery linked to the rows of `plan`. Raises ViewError."""
+        try:
+            return link(plan, sub.plan, values)
+        except CannotPush as error:
+            self.source.refuse(sub.node, f"a {error} in a subquery that reads columns of the query around it")
+
+    def kept(self, plan: Plan, parts: Sequence[Expr]) -> Plan:
+        """The rows for which all `parts` are true: first by those without subqueries, then by semijoins, then the rest."""
+        plain = conjunction([p for p in parts if not holds_subquery(p)])
+        plan = plan if plain is None else Filter(plan, plain)
+        late: list[Expr] = []
+        for part in parts:
+            if holds_subquery(part):
+                found = self._semijoined(plan, part)
+                if found is None:
+                    late.append(part)
+                else:
+                    plan = found
+        if late:
+            plan, exprs = self.attached(plan, late)
+            predicate = conjunction(exprs)
+            assert predicate is not None
+            plan = Filter(plan, predicate)
+        return plan
+
+    def _semijoined(self, plan: Plan, part: Expr) -> Plan | None:
+        """The rows that an EXISTS, an IN, or a NOT of either keeps, where a semijoin says it; else None."""
+        negated = isinstance(part, Call) and part.function.startswith("not(") and len(part.args) == 1
+        call = part.args[0] if negated and isinstance(part, Call) else part
+        if not isinstance(call, Call) or call.function != PLACE or any(map(holds_subquery, call.args)):
+            return None
+        sub, operands, values = self.parts(call)
+        if sub.kind == "all" and sub.word == "<>":
+            negated = not negated
+        elif sub.kind not in ("exists", "any") or (sub.kind == "any" and sub.word != "="):
+            return None
+        linked = self.linked(plan, sub, values)
+        if linked.empty is not None:
+            return None
+        inner = linked.plan.schema.columns
+        pairs = list(linked.pairs)
+        for i, operand in enumerate(operands):
+            column = ColumnRef(linked.first + i, inner[linked.first + i].type)
+            pairs.append(_sides(operand, column))
+            if negated and (may_be_null(operand, plan.schema.columns) or inner[linked.first + i].nullable):
+                return None
+        left, left_key = keyed(plan, [a for a, _ in pairs])
+        right, right_key = keyed(linked.plan, [b for _, b in pairs])
+        return Semijoin(left, right, left_key, right_key, negated)
+
+
+def holds_subquery(expr: Expr) -> bool:
+    """Whether a subquery stands in the expression."""
+    return (isinstance(expr, Call) and expr.function == PLACE) or any(map(holds_subquery, children(expr)))
+
+
+def _sides(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """Keys that are equal where `left = right`."""
+    sides = equality(coerce.called("=", [left, right]))
+    assert sides is not None
+    return sides
+
+
+def _rows_alone(plan: Plan) -> Plan:
+    """The plan without what cannot change whether it has rows."""
+    while isinstance(plan, Project | Distinct):
+        plan = plan.input
+    return plan
+
+
+def _without_limit(query: exp.Expr) -> exp.Expr:
+    """EXISTS asks for one row: an order and a limit above zero change nothing."""
+    limit = query.args.get("limit")
+    if query.args.get("offset") is not None or not isinstance(limit, exp.Limit):
+        return query
+    if not isinstance(limit.expression, exp.Literal) or str(limit.expression.this) == "0":
+        return query
+    bare = query.copy()
+    bare.set("limit", None)
+    return bare
+
+
+def beside(plan: Plan, other: Plan, pairs: Sequence[tuple[Expr, Expr]]) -> tuple[Plan, int]:
+    """`plan` with the columns of `other` where `pairs` are equal, NULL elsewhere; and where these begin."""
+    width = len(plan.schema.columns)
+    if not pairs and _is_one_row(other):
+        return Join(plan, other), width
+    parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in pairs]
+    return outer_join(plan, other, conjunction(parts)), width
+
+
+def _is_one_row(plan: Plan) -> bool:
+    while isinstance(plan, Project):
+        plan = plan.input
+    return isinstance(plan, Reduce) and not plan.key
+
+
+def _scalar(plan: Plan, linked: Linked) -> tuple[Plan, Expr]:
+    """The one value of the subquery; NULL where it has no row, an error where it has several."""
+    inner = linked.plan
+    kind = inner.schema.columns[linked.first].type
+    value = ColumnRef(linked.first, kind)
+    keys = [b for _, b in linked.pairs]
+    reads = frozenset(c for b in keys for c in _columns(b))
+    if is_unique(inner, reads):
+        default = None if linked.empty is None else linked.empty[0]
+        flag = default is not None and not (isinstance(default, Literal) and default.value is None)
+        if flag:
+            own, names = identity(inner.schema)
+            inner = Project(inner, (*own, TRUE), (*names, "found"))
+        joined, start = beside(plan, inner, linked.pairs)
+        found = ColumnRef(start + linked.first, kind)
+        if not flag or default is None:
+            return joined, found
+        there = Call("is null(any)", (ColumnRef(start + len(own), BOOLEAN),), BOOLEAN)
+        return joined, Case(((there, default),), found, kind)
+    wide, key = keyed(inner, keys)
+    names = (*(f"key{i}" for i in range(len(key))), "rows", "value")
+    counted = Reduce(wide, key, (Aggregate("count", None, BIGINT), Aggregate("min", value, kind)), names)
+    pairs = [(a, ColumnRef(i, b.type)) for i, (a, b) in enumerate(linked.pairs)]
+    joined, start = beside(plan, counted, pairs)
+    rows = ColumnRef(start + len(key), BIGINT)
+    return joined, Call(ONE_VALUE, (rows, ColumnRef(start + len(key) + 1, kind)), kind)
+
+
+def _columns(expr: Expr) -> set[int]:
+    if isinstance(expr, ColumnRef):
+        return {expr.index}
+    return set[int]().union(*(_columns(e) for e in children(expr)))
+
+
+def _exists(plan: Plan, linked: Linked) -> tuple[Plan, Expr]:
+    if linked.empty is not None:
+        # An aggregate without GROUP BY always has its one row.
+        return plan, TRUE
+    if not linked.pairs:
+        counts = Reduce(linked.plan, (), (Aggregate("count", None, BIGINT),), ("rows",))
+        joined, start = beside(plan, counts, ())
+        return joined, coerce.called(">", [ColumnRef(start, BIGINT), Literal(0, BIGINT)])
+    joined, flag = _marked(plan, linked, list(linked.pairs))
+    return joined, flag
+
+
+def _marked(plan: Plan, linked: Linked, pairs: list[tuple[Expr, Expr]]) -> tuple[Plan, Expr]:
+    """The plan beside a mark of the rows that some row of the subquery is equal to in `pairs`, and the mark."""
+    names = tuple(f"key{i}" for i in range(len(pairs)))
+    keys = Distinct(Project(linked.plan, tuple(b for _, b in pairs), names))
+    marked = Project(keys, (*identity(keys.schema)[0], TRUE), (*names, "found"))
+    refs = [(a, ColumnRef(i, c.type)) for i, ((a, _), c) in enumerate(zip(pairs, keys.schema.columns, strict=True))]
+    joined, start = beside(plan, marked, refs)
+    return joined, Call("is not null(any)", (ColumnRef(start + len(pairs), BOOLEAN),), BOOLEAN)
+
+
+def _quantified(
+    plan: Plan,
+    linked: Linked,
+    operands: Sequence[Expr],
+    word: str,
+    *,
+    every: bool,
+    refuse: Callable[[str], NoReturn],
+) -> tuple[Plan, Expr]:
+    """`operands word ANY (or, `every`, ALL) (subquery)`, with NULL where that is unknown."""
+    inner = linked.plan.schema.columns
+    if linked.empty is not None:
+        refuse("a comparison with an aggregate of a correlated subquery")
+    refs = [ColumnRef(linked.first + i, inner[linked.first + i].type) for i in range(len(operands))]
+    member = (word, every) in (("=", False), ("<>", True))
+    if len(operands) > 1 and not member:
+        refuse("rows can only be compared with IN, = ANY and <> ALL")
+    nullable = [may_be_null(o, plan.schema.columns) for o in operands]
+    sure = not any(nullable) and not any(inner[r.index].nullable for r in refs)
+    if member and sure:
+        plan, found = _marked(plan, linked, [*linked.pairs, *map(_sides, operands, refs)])
+        return plan, coerce.called("not", [found]) if every else found
+    if len(operands) > 1:
+        refuse("a row is looked for among rows in which something can be NULL")
+    operand, ref = operands[0], refs[0]
+    if member:
+        plan, found = _marked(plan, linked, [*linked.pairs, _sides(operand, ref)])
+        plan, at = _totals(plan, linked, ref)
+        decided = found
+    else:
+        plan, at = _totals(plan, linked, ref)
+        least, most = (ColumnRef(at + 2 + i, ref.type) for i in range(2))
+        decided = _beyond(operand, word, least, most, every=every)
+    total, known = (Coalesce((ColumnRef(at + i, BIGINT), Literal(0, BIGINT)), BIGINT) for i in range(2))
+    empty = coerce.called("=", [total, Literal(0, BIGINT)])
+    missing = coerce.called("<", [known, total])
+    if nullable[0]:
+        missing = Call("or", (missing, coerce.called("is null", [operand])), BOOLEAN)
+    whens = ((empty, TRUE if every else FALSE), (decided, FALSE if every else TRUE), (missing, UNSURE))
+    return plan, Case(whens, TRUE if every else FALSE, BOOLEAN)
+
+
+def _totals(plan: Plan, linked: Linked, ref: ColumnRef) -> tuple[Plan, int]:
+    """Beside each row: how many rows the subquery has, how many that are not NULL, the least and the greatest."""
+    wide, key = keyed(linked.plan, [b for _, b in linked.pairs])
+    kinds = (("count", None, BIGINT), ("count", ref, BIGINT), ("min", ref, ref.type), ("max", ref, ref.type))
+    aggregates = tuple(Aggregate(*kind) for kind in kinds)
+    names = (*(f"key{i}" for i in range(len(key))), "rows", "known", "least", "greatest")
+    totals = Reduce(wide, key, aggregates, names)
+    pairs = [(a, ColumnRef(i, b.type)) for i, (a, b) in enumerate(linked.pairs)]
+    joined, start = beside(plan, totals, pairs)
+    return joined, start + len(key)
+
+
+def _beyond(operand: Expr, word: str, least: Expr, most: Expr, *, every: bool) -> Expr:
+    """What decides `operand word ANY` (that it is true of some) or ALL (that it is false of some)."""
+    if word in ("=", "<>"):
+        # Of some value it is true that it differs, or, for = ALL, false that it is equal.
+        differ = [coerce.called("<>", [operand, end]) for end in (least, most)]
+        return Call("or", tuple(differ), BOOLEAN)
+    below = word in ("<", "<=")
+    end = (least if below else most) if every else (most if below else least)
+    holds = coerce.called(word, [operand, end])
+    return coerce.called("not", [holds]) if every else holds
+
+
+def _query(binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr] = (), word: str = "") -> Expr:
+    if binder.queries is None:
+        binder.source.refuse(node, f"a subquery is not supported in {binder.clause}", SUBQUERY)
+    return binder.queries.bound(binder, node, kind, operands, word)
+
+
+@binds(exp.Subquery, exp.Select, exp.Union, exp.Intersect, exp.Except, reads=None)
+def _scalar_subquery(binder: Binder, node: exp.Expr) -> Expr:
+    return _query(binder, node, "scalar")
+
+
+@binds(exp.Exists, reads="this")
+def _exists_subquery(binder: Binder, node: exp.Expr) -> Expr:
+    return _query(binder, node, "exists")
+
+
+def member_of(binder: Binder, node: exp.Expr, query: exp.Expr, word: str, *, every: bool) -> Expr:
+    """`node word ANY (query)`, or ALL where `every`; IN is = ANY, NOT IN <> ALL. Raises ViewError."""
+    asked: Sequence[exp.Expr] = node.expressions if isinstance(node, exp.Tuple) else [node]
+    operands = [binder.bind(part) for part in asked]
+    call = _query(binder, query, "all" if every else "any", operands, word)
+    return _compared(binder, node, call, word)
+
+
+def _compared(binder: Binder, node: exp.Expr, call: Expr, word: str) -> Expr:
+    """The call with its operands brought to the types by which the comparison meets the subquery's columns."""
+    assert isinstance(call, Call)
+    assert isinstance(binder.queries, Subqueries)
+    sub, operands, _ = binder.queries.parts(call)
+    settled: list[Expr] = []
+    for operand, column in zip(operands, sub.plan.schema.columns, strict=True):
+        made = binder.typed(node, lambda o=operand, c=column: coerce.called(word, [o, Literal(None, c.type)]))  # type: ignore[misc]
+        settled.append(made.args[0] if operand.type == coerce.UNKNOWN and isinstance(made, Call) else operand)
+    return Call(PLACE, (call.args[0], *settled, *call.args[1 + len(settled) :]), BOOLEAN)
+
+
+__all__ = ["DataType", "Subqueries", "Top", "holds_subquery", "member_of"]

@@ -1,0 +1,50 @@
+"""VALUES bound: rows of constants, as a union of projections of one row.
+
+Always: columns have their rows' common types and the names column1, column2 …; an expression in it reads no table.
+Called by `select` and `tables`.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from engine.errors import HeadraceError
+from engine.operators.expressions.ir import Expr
+from views.plan import One, Plan, Project, Union
+from views.sql import coerce
+from views.sql.binder import Binder
+from views.sql.coerce import UNKNOWN
+from views.sql.environment import Environment
+from views.sql.parse import Source
+from views.sql.scope import Scope
+
+MANY = 1000
+"""So many rows are too many for a plan: they are a table's."""
+
+
+def values(source: Source, env: Environment, node: exp.Expr, *, settle: bool) -> Plan:
+    """The plan of `VALUES (…), …`. Raises ViewError."""
+    source.only(node, {"expressions", "alias", "order", "limit", "offset"})
+    if len(node.expressions) > MANY:
+        source.refuse_words(node, r"\bvalues\b", f"VALUES of more than {MANY} rows", "put the rows in a table")
+    binder = Binder(source, Scope((), (), env.outer), "VALUES")
+    rows: list[list[Expr]] = []
+    for row in node.expressions:
+        cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+        if rows and len(cells) != len(rows[0]):
+            source.refuse(row, "VALUES lists must all be the same length")
+        rows.append([binder.bind(cell) for cell in cells])
+    columns: list[tuple[Expr, ...]] = []
+    for column in zip(*rows, strict=True):
+        exprs: tuple[Expr, ...] = column
+        if settle or any(e.type != UNKNOWN for e in exprs):
+            try:
+                exprs = coerce.unified(exprs)[0]
+            except HeadraceError as error:
+                source.refuse(node, error.what, error.hint)
+        columns.append(exprs)
+    names = tuple(f"column{i + 1}" for i in range(len(columns)))
+    plans = tuple(Project(One(), row, names) for row in zip(*columns, strict=True))
+    if not plans:
+        source.refuse(node, "VALUES without columns is not supported")
+    return plans[0] if len(plans) == 1 else Union(plans)

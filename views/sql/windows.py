@@ -1,0 +1,296 @@
+"""Window functions bound: ranks, neighbours and aggregates OVER a window, named or written where it is used.
+
+Always: while an expression is bound a window function is a call that holds its arguments, partition and order; `windowed`
+puts its value behind the row, after GROUP BY and HAVING. An aggregate over a whole partition is a reduce joined to the
+rows; over other frames it is one of the engine's window functions, or refused. Called by `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
+from engine.operators.framed import ENDS, NEIGHBOURS, RANKS, Frame, WindowFunction, keeps_frame
+from engine.operators.top import Order
+from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, Column, DataType
+from views.plan import Join, Plan, Project, Reduce, Windowed, identity, keyed
+from views.scalar import children, null_safe, rebuild
+from views.sql import binder as names
+from views.sql import coerce
+from views.sql.aggregates import AGGREGATES, aggregate
+from views.sql.binder import PLACEHOLDER, Binder, binds
+from views.sql.ordering import check_ordered
+from views.sql.parse import name_of
+from views.sql.setops import comparable
+
+PLACE = "$window"
+"""The function of a call that stands for a window function: its number, arguments, partition and order."""
+
+WHOLE = Frame("rows", None, None)
+_RANGE = Frame("range", None, 0)
+_FUNCTIONS = RANKS | NEIGHBOURS | ENDS
+
+
+@dataclass(frozen=True)
+class Over:
+    """One use of a window function: `name`, or the aggregate it is; how many of the call's operands are its arguments,
+    its FILTER among them, and its partition; `orders`: (descending, NULLs first) of the others.
+    """
+
+    name: str
+    aggregate: Aggregate | None
+    type: DataType
+    args: int
+    partition: int
+    orders: tuple[tuple[bool, bool], ...]
+    frame: Frame
+    number: int = 1
+
+
+class Windows:
+    """The window functions of one SELECT. `named`: its WINDOW clause."""
+
+    def __init__(self, named: Sequence[exp.Expr]) -> None:
+        self.named = {name_of(node.this): node for node in named}
+        self.found: list[Over] = []
+        self.inside = False
+
+    def call(self, over: Over, operands: Sequence[Expr]) -> Expr:
+        """The call that stands for a window function until it is attached."""
+        if over not in self.found:
+            self.found.append(over)
+        return Call(PLACE, (Literal(self.found.index(over), INTEGER), *operands), over.type)
+
+    def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
+        """The plan with the functions' values behind its columns, and the expressions over it."""
+        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        if not calls:
+            return plan, list(exprs)
+        values: dict[Expr, Expr] = {}
+        plan, places = keyed(plan, list(dict.fromkeys(a for c in calls for a in c.args[1:])))
+        at = dict(zip(dict.fromkeys(a for c in calls for a in c.args[1:]), places, strict=True))
+        shared: dict[tuple[object, ...], list[Call]] = {}
+        for call in calls:
+            over = self.over(call)
+            window = call.args[1 + over.args :]
+            is_reduce = over.aggregate is not None and over.frame == WHOLE
+            shared.setdefault((is_reduce, window[: over.partition], window[over.partition :], over.orders), []).append(
+                call
+            )
+        for key, some in shared.items():
+            make = _reduced if key[0] else _windowed
+            plan = make(plan, [(c, self.over(c)) for c in some], at, values)
+        return plan, [_replaced(e, values) for e in exprs]
+
+    def over(self, call: Call) -> Over:
+        """What a call stands for."""
+        number = call.args[0]
+        assert isinstance(number, Literal)
+        return self.found[int(number.value or 0)]
+
+
+def _calls(expr: Expr) -> list[Call]:
+    if isinstance(expr, Call) and expr.function == PLACE:
+        return [expr]
+    return [c for part in children(expr) for c in _calls(part)]
+
+
+def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    if expr in values:
+        return values[expr]
+    parts = children(expr)
+    return rebuild(expr, [_replaced(p, values) for p in parts]) if parts else expr
+
+
+Uses = list[tuple[Call, Over]]
+Values = dict[Expr, Expr]
+
+
+def _windowed(plan: Plan, uses: Uses, at: Mapping[Expr, int], values: Values) -> Plan:
+    """Functions of one partition and order behind the row."""
+    call, over = uses[0]
+    window = [at[e] for e in call.args[1 + over.args :]]
+    orders = tuple(Order(c, *flags) for c, flags in zip(window[over.partition :], over.orders, strict=True))
+    width = len(plan.schema.columns)
+    functions: list[WindowFunction] = []
+    for place, (use, each) in enumerate(uses):
+        args = tuple(at[e] for e in use.args[1 : 1 + each.args])
+        functions.append(WindowFunction(each.name, args, each.type, each.frame, each.number))
+        values[use] = ColumnRef(width + place, each.type)
+    key = tuple(dict.fromkeys(window[: over.partition]))
+    return Windowed(plan, key, orders, tuple(functions), tuple(f.name for f in functions))
+
+
+def _reduced(plan: Plan, uses: Uses, at: Mapping[Expr, int], values: Values) -> Plan:
+    """Aggregates of one partition, as a reduce that is joined to the rows."""
+    call, over = uses[0]
+    columns = plan.schema.columns
+    key = tuple(dict.fromkeys(at[e] for e in call.args[1 + over.args :][: over.partition]))
+    aggregates: list[Aggregate] = []
+    for use, each in uses:
+        refs = [ColumnRef(at[e], e.type) for e in use.args[1 : 1 + each.args]]
+        assert each.aggregate is not None
+        where = refs.pop() if each.aggregate.filter is not None else None
+        aggregates.append(replace(each.aggregate, arg=refs[0] if refs else None, filter=where))
+    names = (*(columns[k].name for k in key), *(f"over{i}" for i in range(len(aggregates))))
+    reduced = Reduce(plan, key, tuple(aggregates), names)
+    left, left_key = keyed(plan, _safe(columns, key))
+    right, right_key = keyed(reduced, _safe(reduced.schema.columns, range(len(key))))
+    joined = Join(left, right, left_key, right_key)
+    start = len(left.schema.columns) + len(key)
+    order = [*range(len(columns)), *range(start, start + len(aggregates))]
+    for place, (use, each) in enumerate(uses):
+        values[use] = ColumnRef(len(columns) + place, each.type)
+    return Project(joined, *identity(joined.schema, order))
+
+
+def _safe(columns: Sequence[Column], places: Iterable[int]) -> list[Expr]:
+    """Keys of the columns at `places` by which NULLs meet."""
+    return [k for p in places for k in null_safe(ColumnRef(p, columns[p].type), nullable=columns[p].nullable)]
+
+
+@binds(exp.Window, reads="this partition_by order spec alias over")
+def _window(binder: Binder, node: exp.Expr) -> Expr:
+    windows = binder.windows
+    if windows is None or binder.inside_aggregate:
+        inside = "an aggregate" if binder.inside_aggregate else binder.clause
+        binder.source.refuse(node, f"window functions are not allowed in {inside}", "use a subquery in FROM")
+    if windows.inside:
+        binder.source.refuse(node, "window function calls cannot be nested", "use a subquery in FROM")
+    windows.inside = True
+    try:
+        return _bound(binder, windows, node)
+    finally:
+        windows.inside = False
+
+
+def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
+    partition, ordering, spec = _definition(binder, windows, node)
+    keys = [binder.settled(p) for p in partition]
+    for part, expr in zip(partition, keys, strict=True):
+        comparable(binder.source, part, Column("", expr.type), "PARTITION BY")
+    by: list[Expr] = []
+    flags: list[tuple[bool, bool]] = []
+    for item in ordering:
+        binder.source.only(item, {"this", "desc", "nulls_first"})
+        expr = binder.settled(item.this)
+        check_ordered(binder.source, item.this, expr.type)
+        by.append(expr)
+        flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
+    frame = _frame(binder, node, spec, ordered=bool(by))
+    called, where = (
+        (node.this.this, node.this.expression.this) if isinstance(node.this, exp.Filter) else (node.this, None)
+    )
+    name = str(called.this).lower() if isinstance(called, exp.Anonymous) else ""
+    if name in AGGREGATES:
+        over, args = _aggregate(binder, node, called, where, frame)
+    elif name in _FUNCTIONS and where is None:
+        over, args = _function(binder, called, name, frame)
+    else:
+        binder.source.refuse(node, f"{name or 'this'} OVER is not supported")
+    # Where nothing depends on the order there is none.
+    ordered = not (over.aggregate is not None and over.frame == WHOLE)
+    over = replace(over, args=len(args), partition=len(keys), orders=tuple(flags) if ordered else ())
+    return windows.call(over, [*args, *keys, *(by if ordered else ())])
+
+
+def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], Any]:
+    """(partition, order items, frame) of a window, with what the named one that it begins with says."""
+    partition = list(node.args.get("partition_by") or ())
+    order = node.args.get("order")
+    ordering = [] if order is None else list(order.expressions)
+    spec = node.args.get("spec")
+    alias = node.args.get("alias")
+    if alias is None and isinstance(node.this, exp.Identifier):
+        return partition, ordering, spec
+    if alias is not None:
+        base = windows.named.get(name_of(alias))
+        if base is None:
+            binder.source.refuse(node, f'window "{name_of(alias)}" does not exist')
+        theirs = _definition(binder, windows, base)
+        return partition or theirs[0], ordering or theirs[1], spec or theirs[2]
+    return partition, ordering, spec
+
+
+def _frame(binder: Binder, node: exp.Expr, spec: Any, *, ordered: bool) -> Frame:
+    """The frame; one that cannot hold less than the partition is the whole."""
+    if spec is None:
+        return _RANGE if ordered else WHOLE
+    if spec.args.get("exclude") is not None and str(spec.args["exclude"]).upper() != "NO OTHERS":
+        binder.source.refuse(node, "EXCLUDE is not supported in a window's frame")
+    unit = str(spec.args.get("kind") or "RANGE").lower()
+    start = _bound_of(binder, node, spec.args.get("start"), spec.args.get("start_side"), unit)
+    given = spec.args.get("end")
+    end = 0 if given is None else _bound_of(binder, node, given, spec.args.get("end_side"), unit)
+    if not ordered and unit != "rows":
+        # All rows of the partition are equal in no order.
+        return WHOLE
+    return WHOLE if start is None and end is None else Frame(unit, start, end)
+
+
+def _bound_of(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> int | None:
+    if str(value).upper() == "CURRENT ROW":
+        return 0
+    if str(value).upper() == "UNBOUNDED":
+        return None
+    if unit == "range":
+        binder.source.refuse(node, "RANGE with an offset is not supported", "use ROWS or GROUPS")
+    if not isinstance(value, exp.Literal) or not str(value.this).isdigit():
+        binder.source.refuse(node, "a frame's offset must be a constant")
+    count = int(str(value.this))
+    return -count if str(side).upper() == "PRECEDING" else count
+
+
+def _aggregate(
+    binder: Binder, node: exp.Expr, called: exp.Expr, where: exp.Expr | None, frame: Frame
+) -> tuple[Over, list[Expr]]:
+    """An aggregate OVER a window."""
+    found: list[Aggregate] = []
+    value = aggregate(binder, called, where, over=found)
+    if len(found) != 1 or not (isinstance(value, Call) and value.function == PLACEHOLDER):
+        binder.source.refuse(node, f"{str(called.this).lower()} OVER is not supported", "aggregate in a subquery")
+    (made,) = found
+    if made.distinct:
+        binder.source.refuse(node, "DISTINCT is not implemented for window functions")
+    args = [] if made.arg is None else [made.arg]
+    if frame == WHOLE:
+        args += [] if made.filter is None else [made.filter]
+        bare = replace(made, arg=None, filter=None if made.filter is None else Literal(True, BOOLEAN))
+        return Over(made.function, bare, made.type, 0, 0, (), frame), args
+    if made.filter is not None:
+        arg = args[0] if args else Literal(True, BOOLEAN)
+        args = [Case(((made.filter, arg),), Literal(None, arg.type), arg.type)]
+    if not keeps_frame(made.function, frame, args[0].type if args else None, made.type) and args:
+        name = made.function.partition(" ")[0]
+        binder.source.refuse(node, f"{name} over such a frame is not supported", "use the whole partition")
+    return Over(made.function, None, made.type, 0, 0, (), frame), args
+
+
+def _function(binder: Binder, called: exp.Expr, name: str, frame: Frame) -> tuple[Over, list[Expr]]:
+    """A function that is only one OVER a window."""
+    given = list(called.expressions)
+    most = {"lag": 3, "lead": 3, "first_value": 1, "last_value": 1, "nth_value": 2, "ntile": 1}.get(name, 0)
+    if len(given) > most or (most and not given) or (name == "nth_value" and len(given) < 2):
+        binder.source.refuse(called, f"{name} takes other arguments")
+    if name in RANKS:
+        kind = {"percent_rank": DOUBLE, "cume_dist": DOUBLE, "ntile": INTEGER}.get(name, BIGINT)
+        number = _number(binder, given[0], "ntile", least=1) if given else 1
+        return Over(name, None, kind, 0, 0, (), WHOLE, number), []
+    args = [binder.settled(given[0])]
+    number = 1
+    if len(given) > 1:
+        number = _number(binder, given[1], name, least=1 if name == "nth_value" else 0)
+    if len(given) > 2:
+        args = list(coerce.unified([args[0], binder.bind(given[2])])[0])
+    frame = frame if name in ENDS else WHOLE
+    return Over(name, None, args[0].type, 0, 0, (), frame, number), args
+
+
+def _number(binder: Binder, node: exp.Expr, what: str, *, least: int) -> int:
+    if not isinstance(node, exp.Literal) or not str(node.this).isdigit() or int(str(node.this)) < least:
+        binder.source.refuse(node, f"the number of {what} must be a constant of {least} or more")
+    return int(str(node.this))
