@@ -15,7 +15,19 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "dataflow", "group", "arrange", "reduce", "join", "sharing", "graph", "workers")
+FIRST = (
+    "freshness",
+    "stack",
+    "intake",
+    "dataflow",
+    "group",
+    "arrange",
+    "reduce",
+    "join",
+    "sharing",
+    "graph",
+    "workers",
+)
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
