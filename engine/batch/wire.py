@@ -30,9 +30,7 @@ def compact(updates: Updates) -> Updates:
     if times is updates.times and diffs is updates.diffs:
         return updates
     made = Updates(updates.rows, times, diffs)
-    made.__dict__.update(
-        {name: updates.__dict__[name] for name in ("struct", "identities") if name in updates.__dict__}
-    )
+    made.identities.update(updates.identities)
     return made
 
 

@@ -58,8 +58,8 @@ ABOUT = {
     "sharing": "Data and rules as above. An install is a query over a live arrangement: built, given its keys, answered; then "
     "dropped.",
     "graph": "Data and rules as above. Arguments come with one epoch, a physical batch of its own, and leave with the next.",
-    "workers": "Each worker is a process that begins with a share of the rows, whatever their keys, and exchanges them by key; one "
-    "worker and two take turns on the same rows, and the checksums of their outputs must be equal. The rate is that of the "
+    "workers": "Each worker is a process that begins with a share of the rows, whatever their keys, and exchanges them by key; "
+    "one worker and two take turns on the same rows, and the checksums of their outputs must be equal. The rate is that of the "
     "busiest worker, by its processor time and by the clock.",
     "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
 }
