@@ -35,6 +35,11 @@ class AntijoinNode(JoinNode):
         """The left side's content less that of the join."""
         return self._without(self._rows.content(as_of, memo).rows, super().compute(as_of, memo))
 
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The left side's changes less those of the join."""
+        rows = self._rows.changes(lower, upper, memo).rows
+        return self._without(rows, super().compute_changes(lower, upper, memo))
+
     def _without(self, rows: Updates | None, joined: Delta) -> Delta:
         if joined.rows is None or not len(joined.rows):
             return merged(Delta(rows, joined.errors))

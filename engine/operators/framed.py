@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.batch.exported import Exported
 from engine.batch.updates import Bools, Int64s
 from engine.operators.aggregates import add_lanes, is_summable, result_of, slots_of
 from engine.operators.expressions.ir import Aggregate
@@ -159,7 +160,7 @@ def _summed(
     (slot,) = slots_of([Aggregate(function.name, None, function.type)], [0], types)
     running = np.zeros((len(start) + 1, slot.width), np.int64)
     lanes = np.zeros((len(start), slot.width), np.int64)
-    add_lanes(columns[0], slot, lanes)
+    add_lanes(Exported(pa.RecordBatch.from_arrays(columns[:1], names=["value"])), 0, slot, lanes)
     # What stands where a value is NULL is no part of a sum.
     lanes[lanes[:, 0] == 0] = 0
     np.cumsum(lanes, axis=0, out=running[1:])

@@ -15,7 +15,19 @@ from typing import Any
 from sidecar.docs.markdown import table
 
 Rows = Sequence[Mapping[str, Any]]
-FIRST = ("freshness", "stack", "intake", "dataflow", "group", "arrange", "reduce", "join", "sharing", "graph")
+FIRST = (
+    "freshness",
+    "stack",
+    "intake",
+    "dataflow",
+    "group",
+    "arrange",
+    "reduce",
+    "join",
+    "sharing",
+    "graph",
+    "workers",
+)
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
     "stack": "What each real part costs",
@@ -27,6 +39,7 @@ TITLES = {
     "join": "Engine beside differential-dataflow: join",
     "sharing": "Engine beside differential-dataflow: sharing",
     "graph": "Engine beside differential-dataflow: queries over a graph",
+    "workers": "Engine: two workers beside one",
 }
 ABOUT = {
     "freshness": "Transactions of about seven events over five tables, durable epochs and both exactly-once sinks on. The first "
@@ -45,6 +58,9 @@ ABOUT = {
     "sharing": "Data and rules as above. An install is a query over a live arrangement: built, given its keys, answered; then "
     "dropped.",
     "graph": "Data and rules as above. Arguments come with one epoch, a physical batch of its own, and leave with the next.",
+    "workers": "Each worker is a process that begins with a share of the rows, whatever their keys, and exchanges them by key; "
+    "one worker and two take turns on the same rows, and the checksums of their outputs must be equal. The rate is that of the "
+    "busiest worker, by its processor time and by the clock.",
     "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
 }
 HEADLINES = {
@@ -53,7 +69,7 @@ HEADLINES = {
     "stack": ("all parts and first fresh view, warm",),
     "dataflow": ("step of 7 rows, five views, p50",),
     # Figures from before the kernels were made faster are no headlines.
-    **dict.fromkeys(("arrange", "reduce", "join", "sharing", "graph"), ()),
+    **dict.fromkeys(("arrange", "reduce", "join", "sharing", "graph", "workers"), ()),
 }  # fmt: skip
 
 _HEAD = """# Benchmarks

@@ -67,7 +67,7 @@ class Two(Little):
         self.sick = Troubled("t", self.other)
         self.now = 0.0
 
-        def make(_: object, config: object) -> MemorySink:
+        def make(_: object, config: object, *__: object) -> MemorySink:
             if getattr(config, "name", "") == "s":
                 return MemorySink("s", self.store)
             self.sick = Troubled("t", self.other)

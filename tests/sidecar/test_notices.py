@@ -36,7 +36,7 @@ class Gated(MemorySink):
 
 def test_over_the_budget_nothing_is_read_while_a_sink_has_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Little(tmp_path, monkeypatch, every_turn=False)
-    monkeypatch.setattr(wiring, "make_sink", lambda _s, c: Gated(c.name, shop.store))
+    monkeypatch.setattr(wiring, "make_sink", lambda _s, c, *_: Gated(c.name, shop.store))
     Gated.gate.set()
     shop.snapshot({CUSTOMERS: [(1, 5)], ORDERS: [], VISITS: []})
     shop.show_all()

@@ -120,6 +120,18 @@ def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @QUICK
 @given(seed=st.integers(0, 2**32))
+def test_changes_are_read_from_the_traces(shape: str, seed: int) -> None:
+    made, rng = world(SHAPES[shape], seed)
+    made.build()
+    made.run([1, made.end])
+    lower = rng.randrange(1, made.end + 1)
+    made.seen = {name: [view.real.changes(lower, made.end)] for name, view in made.views.items()}
+    made.check_changes(lower)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@QUICK
+@given(seed=st.integers(0, 2**32))
 def test_a_restart_changes_nothing(shape: str, seed: int) -> None:
     made, rng = world(SHAPES[shape], seed)
     made.build()
