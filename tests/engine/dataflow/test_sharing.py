@@ -108,7 +108,19 @@ class Live:
         return +kinds
 
 
-CHANGING = {"Batch", "View", "Exported", "Picked", "Chosen", "Description", "Frontier", "Time", "Updates", "Delta", "Merger"}
+CHANGING = {
+    "Batch",
+    "View",
+    "Exported",
+    "Picked",
+    "Chosen",
+    "Description",
+    "Frontier",
+    "Time",
+    "Updates",
+    "Delta",
+    "Merger",
+}
 """How many there are depends on where a live trace's merges stand."""
 
 
