@@ -15,10 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys, fingerprint
 from engine.batch.layout import Layout
-from engine.batch.payload import concat_rows, conformed, take_rows
+from engine.batch.payload import Assembly, concat_rows, conformed, take_rows
 from engine.batch.updates import Int64s, Updates
+from engine.kernels import regroup
 from engine.kernels.reduce import sum_packed
 from engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
 from engine.operators.delta import QUIET, Delta, concat, rows_of, take
@@ -32,6 +34,9 @@ from engine.operators.whole import sum_at_versions
 from engine.schema import BYTEA, DataType
 from engine.trace.lookup import Matches
 from engine.trace.spine import Spine
+
+FEW = 256
+"""Below so many updates one call that does it all costs less than its steps one by one."""
 
 
 class State(NamedTuple):
@@ -77,6 +82,10 @@ def reduce_changes(
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
+    if shape.is_sums and state.kept is not None and not initial and len(updates) < FEW:
+        made = _few_changes(shape, state, state.kept, updates, lower - 1)
+        if made is not None:
+            return made
     put = input_of(shape, state.layout, updates, distinct)
     found = group(put.keys, put.times)
     changes = Changes(updates, found.ids[: len(updates)], put.keys.take(found.first), lower - 1)
@@ -132,6 +141,33 @@ def corrected(
     if shape.key and not shape.slots:
         return kept, _present(shape, states, key_rows, key_at)
     return kept, _results(shape, key, lanes, values, times, diffs)
+
+
+def _few_changes(
+    shape: Shape, state: State, kept: Spine, updates: Updates, before: int
+) -> tuple[Updates | None, Delta] | None:
+    """`reduce_changes` of a few updates, where it takes no more than sums, in one call of a kernel; None if it takes more."""
+    here = updates.struct.address
+    is_shown = bool(shape.key) and not shape.slots
+    numbers = (before, shape.key, shape.lanes, shape.least if is_shown else 0)
+    table, plan = kept.view.table, state.layout.sealing
+    found, lanes, shown, how = regroup.regroup(here, plan, shape.reads, updates.times, updates.diffs, table, numbers)
+    if how == regroup.LONG:
+        return None
+    if not len(lanes):
+        return None, QUIET
+
+    def keys(assembly: Assembly, at: Int64s) -> Exported:
+        return assembly.picked(np.array([here]), np.zeros((1, at.shape[1]), np.int64), at[:1])
+
+    key = keys(state.layout.assembly(range(shape.key)), found).rows.columns
+    rows = rows_of([*key, packed_lanes(lanes)], state.layout.arrow, len(lanes))
+    put = Updates(rows, found[1], found[2])
+    if not is_shown:
+        return put, _results(shape, key, lanes, [], found[1], found[2])
+    if not shown.shape[1]:
+        return put, QUIET
+    return put, Delta(Updates(keys(Assembly.of(shape.schema.arrow, range(shape.key)), shown), shown[1], shown[2]), None)
 
 
 def _present(shape: Shape, states: Versions, key_rows: pa.RecordBatch, key_at: Int64s) -> Delta:

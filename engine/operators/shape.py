@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from engine.batch.updates import Int64s
 from engine.operators.aggregates import Slot
 from engine.operators.extremes import Extreme
 from engine.operators.ranks import has_images
@@ -75,6 +78,17 @@ class Shape:
     def has_images(self) -> bool:
         """True if equal keys may look different; a group shows the least image among its rows."""
         return any(has_images(kind) for kind in self.key_types)
+
+    @cached_property
+    def is_sums(self) -> bool:
+        """True if a group's state is sums of lanes over its rows alone."""
+        return not (self.extremes or self.wholes or self.distinct or self.has_images)
+
+    @cached_property
+    def reads(self) -> Int64s:
+        """What the plain slots add up: of each its column, what of it is read, its first lane and how many it has."""
+        found = [(s.column, s.read, s.first, s.width) for s in self.plain]
+        return np.array(found, np.int64).reshape(len(found), 4)
 
     @cached_property
     def accumulators(self) -> Schema:

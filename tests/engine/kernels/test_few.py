@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from engine.batch import Batch, Description, Layout, Updates, batch, consolidate, consolidation
 from engine.batch.payload import Assembly, Chosen, Loose, put_together
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Upserts
-from engine.operators import multiset, upsert
+from engine.dataflow import Dataflow
+from engine.operators import multiset, reduce, upsert
 from engine.operators.delta import Delta
-from engine.schema import Schema
+from engine.operators.expressions.ir import Aggregate, ColumnRef
+from engine.schema import BIGINT, NUMERIC, TEXT, Column, DataType, Kind, Schema
 from engine.trace import Spine
+from tests.engine.strategies import VALUES as VALUES_OF
 from tests.engine.strategies import row_values, rows_of, schema_of, some_types, some_updates
 from tests.reference.updates import entries, total
 
 R = TypeVar("R")
-PARTS = ((batch, "_FEW"), (consolidation, "_FEW"), (upsert, "FEW"), (multiset, "FEW"))
+PARTS = ((batch, "_FEW"), (consolidation, "_FEW"), (upsert, "FEW"), (multiset, "FEW"), (reduce, "FEW"))
 
 
 def one_by_one(work: Callable[[], R]) -> R:
@@ -97,6 +100,60 @@ def test_upserts(case: tuple[Schema, list[Upserts]]) -> None:
 @settings(max_examples=80)
 def test_rows_without_a_key(case: tuple[Schema, list[Upserts]]) -> None:
     assert taken_in(*case, multiset.count_rows) == one_by_one(lambda: taken_in(*case, multiset.count_rows))
+
+
+VALUES = {"k": "text", "a": "integer", "b": "bigint", "c": "numeric(12,2)", "d": "boolean"}
+
+
+def reduced(steps: list[Upserts]) -> list[object]:
+    """What views of a table without a key send in each step: sums by key and without, distinct keys, keys that repeat."""
+    flow = Dataflow()
+    table = flow.table("t", Schema(tuple(Column(n, DataType.parse(t)) for n, t in VALUES.items())))
+    a, b, c, d = (ColumnRef(k, table.schema.columns[k].type) for k in range(1, 5))
+    exact = DataType(Kind.NUMERIC, scale=2)
+    sums = [
+        Aggregate("count", None, BIGINT), Aggregate("count", d, BIGINT), Aggregate("sum", a, BIGINT),
+        Aggregate("sum", b, DataType(Kind.NUMERIC, scale=0)), Aggregate("avg", c, NUMERIC), Aggregate("sum", c, exact),
+        Aggregate("bool_and", d, d.type), Aggregate("bool_or", d, d.type),
+    ]  # fmt: skip
+    shown = tuple(Column(f"s{k}", sum_.type) for k, sum_ in enumerate(sums))
+    keys = table.project([ColumnRef(0, TEXT)], Schema((Column("k", TEXT),)))
+    views = [
+        table.reduce([0], sums, Schema((Column("k", TEXT), *shown))),
+        table.reduce([], sums, Schema(shown)),
+        keys.distinct(),
+        keys.concat(keys.distinct().negate()).distinct(),
+    ]
+    outputs = [view.output(str(k)) for k, view in enumerate(views)]
+    told: list[object] = []
+    for step, upserts in enumerate(steps):
+        flow.push("t", upserts)
+        flow.step(2 * step + 2)
+        told.append([tuple(map(total, output.take())) for output in outputs])
+    return told
+
+
+@st.composite
+def sums_steps(draw: st.DrawFn) -> list[Upserts]:
+    types = list(VALUES.values())
+    few = st.tuples(st.sampled_from(["x", "y", None]), *(st.none() | VALUES_OF[t] for t in types[1:]))
+    pool = draw(st.lists(few, min_size=1, max_size=5))
+    steps = []
+    for step in range(3):
+        drawn = draw(st.lists(st.tuples(st.sampled_from(pool), st.sampled_from([INSERT, INSERT, RETRACT])), max_size=6))
+        epochs = np.sort(
+            np.array(draw(st.lists(st.integers(0, 1), min_size=len(drawn), max_size=len(drawn))), np.int64)
+        )
+        rows = rows_of(types, [row for row, _ in drawn])
+        rows = pa.RecordBatch.from_arrays(rows.columns, names=list(VALUES))
+        steps.append(Upserts(rows, epochs + 2 * step, np.array([kind for _, kind in drawn], np.uint8)))
+    return steps
+
+
+@given(sums_steps())
+@settings(max_examples=40)
+def test_reduces(steps: list[Upserts]) -> None:
+    assert repr(reduced(steps)) == repr(one_by_one(lambda: reduced(steps)))
 
 
 @given(st.data())
