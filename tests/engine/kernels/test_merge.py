@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,10 @@ class _Merge:
         assert left == fuel - read
         held, everything = int(self.state[merge.HELD]), before + read == self.size
         none: Any = np.zeros((0, 5), np.int64)
-        assert append.append(self.scratch, self.lanes, np.zeros(2, np.int64), none[:, :3], none, self.state, everything) == -1
+        assert (
+            append.append(self.scratch, self.lanes, np.zeros(2, np.int64), none[:, :3], none, self.state, everything)
+            == -1
+        )
         assert self.state[merge.HELD] == min(held, 1 if everything else 2)
         return read
 
@@ -108,7 +112,7 @@ def test_a_merge_is_the_sum_of_both_sides(
     assert [place for *_, place in found] == _ranks([row for row, *_ in found])
     assert state[merge.OVERFLOW] == 0
     keys = [row[:3] for k, (row, *_) in enumerate(found) if k == 0 or row != found[k - 1][0]]
-    assert state[merge.TIES] == sum(a == b for a, b in zip(keys, keys[1:], strict=False))
+    assert state[merge.TIES] == sum(a == b for a, b in pairwise(keys))
 
 
 def _ranks(rows: list[tuple[int, ...]]) -> list[int]:
