@@ -1,7 +1,9 @@
 """Batch: updates at rest.
 
 Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff
-zero; every position is one of the payload's rows, equal rows share one, and at most half of the payload is unused.
+zero; every position is one of the payload's rows, equal rows share one, and at most half of the payload is unused. The
+payload of a large batch has each row once, in the batch's order. Lanes that can be told without are left out: positions
+where entry k has row k, fingerprints where few rows share key and order (they are made anew of the rows that do).
 Made by `seal`, by mergers and by the codec; read by spines and operators.
 """
 
@@ -12,13 +14,14 @@ import pyarrow as pa
 
 from engine.batch.description import Description
 from engine.batch.exported import Exported
-from engine.batch.keys import Keys
+from engine.batch.keys import Keys, UInt64s, hash_rows
 from engine.batch.layout import Ids, Lane, Layout, constant_lane, shortened, stretched
 from engine.batch.payload import Loose, conformed, take_rows, taken, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
 from engine.kernels import consolidate as kernels
-from engine.kernels import few, seek
+from engine.kernels import entries, few
+from engine.kernels.hashing import ROW_IMAGE
 from engine.kernels.reduce import all_within
 from engine.kernels.times import EPOCHS
 
@@ -28,7 +31,12 @@ Facts = tuple[Int64s, Int64s, Int64s]
 Window = tuple[int, int, int]
 """Epochs are ≥ the first and < the second, those of later rounds ≥ the third."""
 
-_WORTH_ELIDING = 1024
+_LARGE = 1024
+"""From so many entries on, lanes that can be left out are, and the payload is put in order."""
+
+_FEW_TIES = 8
+"""Fingerprints are kept if more than one of so many entries has a row whose key and order the row before has."""
+
 _FEW = 256
 """Below so many updates one call that does all costs less than sharing what readers of one delta have in common."""
 _FOREVER = np.iinfo(np.int64).max
@@ -44,10 +52,10 @@ class DiffOverflow(HeadraceError):
 
 
 class Batch:
-    """`ids`: five uint64 lanes, `facts`: three int64 lanes, all of one length; `payload`: the rows by position.
+    """`ids`: five uint64 lanes, `facts`: three int64 lanes, all of one length or left out; `payload`: the rows by position.
 
     `distinct`: how many different rows are in use; `struct`: the payload in both of its forms. A lane of one value may
-    have stride 0. Never written after it is made.
+    have stride 0; one left out has no entries. Never written after it is made.
     """
 
     __slots__ = (
@@ -122,7 +130,18 @@ class Batch:
     @property
     def positions(self) -> Int64s:
         """The payload row of each update."""
-        return self.facts[2]
+        kept = self.facts[2]
+        return kept if len(kept) == len(self) else np.arange(len(self))
+
+    @property
+    def fingerprints(self) -> tuple[UInt64s, UInt64s]:
+        """The halves of the fingerprint of each update's row."""
+        high, low = self.ids[3:]
+        if len(high) != len(self):
+            high, low, _ = hash_rows(self.struct, self.payload.num_rows, self.layout.image_plan)
+            if len(self.facts[2]) == len(self):
+                high, low = high[self.positions], low[self.positions]
+        return high, low
 
     @property
     def keys(self) -> Keys:
@@ -143,7 +162,7 @@ class Batch:
             raise _outside(description)
         ids = layout.ids(updates)
         facts = (updates.times, updates.diffs, np.arange(size))
-        if size >= _WORTH_ELIDING:
+        if size >= _LARGE:
             facts = (elided(facts[0]), elided(facts[1]), facts[2])
         sealed_ids, sealed, distinct = seal_lanes(ids, facts)
         return cls.of(layout, description, sealed_ids, sealed, _payload(layout, updates), distinct)
@@ -153,7 +172,8 @@ class Batch:
         """`seal` in one call of a kernel."""
         layout.check_rows(updates.struct)
         payload = _payload(layout, updates)
-        located = np.empty(seek.COLUMNS, np.int64)
+        located = np.empty(entries.COLUMNS, np.int64)
+        located[entries.IMAGE] = ROW_IMAGE
         block, distinct, went = few.seal_rows(
             payload.address, layout.sealing, updates.times, updates.diffs, window, located
         )
@@ -161,7 +181,7 @@ class Batch:
             raise _outside(description)
         if went == few.OVERFLOW:
             raise DiffOverflow
-        size = int(located[kernels.SIZE])
+        size = int(located[entries.SIZE])
         if not size or _is_wasteful(distinct, payload):
             return cls.of(layout, description, *blocked(block, size, distinct, 0)[:2], payload, distinct)
         made = cls(layout, description, None, None, payload, distinct)
@@ -186,20 +206,21 @@ class Batch:
         payload: pa.RecordBatch | Exported,
         distinct: int,
     ) -> Batch:
-        """A batch of lanes already sorted and consolidated: drops unused payload and lanes of one value."""
-        if len(facts[0]) == 0:
+        """A batch of lanes already sorted and consolidated, which it takes: drops unused payload and lanes."""
+        size = len(facts[0])
+        if size == 0:
             return cls.empty(layout, description)
-        if _is_wasteful(distinct, payload):
-            positions = facts[2].copy()
-            keep = np.empty(distinct, np.int64)
-            used = kernels.compact_positions(positions, keep, payload.num_rows)
-            if used != distinct:
-                raise InvariantBroken("distinct does not count the rows in use", distinct=distinct, used=used)
-            payload = taken(payload if isinstance(payload, Exported) else Exported(payload), keep)
-            facts = (facts[0], facts[1], positions)
-        if len(facts[0]) >= _WORTH_ELIDING:
-            facts = (elided(facts[0]), elided(facts[1]), facts[2])
-            ids = (ids[0], elided(ids[1]), elided(ids[2]), ids[3], ids[4])
+        if size < _LARGE and not _is_wasteful(distinct, payload):
+            return cls(layout, description, ids, facts, payload, distinct)
+        keep = np.empty(distinct, np.int64)
+        used, ties = kernels.rank_rows(ids, facts[2], keep)
+        if used != distinct:
+            raise InvariantBroken("distinct does not count the rows in use", distinct=distinct, used=used)
+        payload = taken(payload if isinstance(payload, Exported) else Exported(payload), keep)
+        if size >= _LARGE:
+            facts = (elided(facts[0]), elided(facts[1]), left_out(facts[2], distinct == size))
+            plain = few_ties(ties, size)
+            ids = (ids[0], elided(ids[1]), elided(ids[2]), left_out(ids[3], plain), left_out(ids[4], plain))
         return cls(layout, description, ids, facts, payload, distinct)
 
     def updates(self) -> Updates:
@@ -222,15 +243,17 @@ class Batch:
 
     @property
     def addresses(self) -> Int64s:
-        """Where lanes and payload lie, for kernels that see many batches: a row of the table that `seek` describes."""
+        """Where lanes and payload lie, for kernels that see many batches: a row of the table that `entries` describes."""
         if self._addresses is None:
-            self._addresses = np.empty(seek.COLUMNS, np.int64)
-            seek.locate(self.ids, self.facts, self.struct.address, self._addresses)
+            self._addresses = np.empty(entries.COLUMNS, np.int64)
+            steps = self.layout.image_plan.steps
+            entries.locate(self.ids, self.facts, self.struct.address, steps, ROW_IMAGE, self._addresses)
         return self._addresses
 
     def check_order(self) -> None:
         """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""
-        at = kernels.first_unsorted(self.ids, self.times)
+        h, c, o, _, _ = self.ids
+        at = kernels.first_unsorted((h, c, o, *self.fingerprints), self.times)
         if at >= 0 or not np.all(self.diffs):
             raise InvariantBroken("a batch is not sorted and consolidated", entry=at)
         if len(self) and (self.positions.min() < 0 or self.positions.max() >= self.payload.num_rows):
@@ -305,3 +328,13 @@ def elided(lane: Lane) -> Lane:
     if lane.strides[0] == 0 or lane[0] != lane[-1] or not kernels.is_constant(lane.view(np.int64)):
         return lane
     return stretched(lane[:1].copy(), len(lane))
+
+
+def few_ties(ties: int, size: int) -> bool:
+    """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
+    return ties * _FEW_TIES <= size
+
+
+def left_out(lane: Lane, really: bool) -> Lane:
+    """`lane`, or one of no entries."""
+    return lane[:0].copy() if really else lane

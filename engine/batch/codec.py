@@ -8,6 +8,7 @@ the caller's. Called by the host's checkpoint.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from engine.batch.payload import conformed, without_columns
 from engine.errors import HeadraceError
 from engine.lattice import Frontier, Time
 
-FORMAT = 1
+FORMAT = 2
 """Raised by every change of what the bytes mean."""
 
 _LANES = ("hash", "check", "order", "high", "low", "time", "diff", "position")
@@ -35,11 +36,12 @@ class UnreadableBatch(HeadraceError):
 def encode(batch: Batch) -> list[pa.Buffer]:
     """The batch as an Arrow IPC file; the buffers are to be written one after the other.
 
-    Lanes of one value are written as one value. The payload goes first, then the lanes: both are record batches of one
-    stream of columns, told apart by name.
+    Lanes of one value are written as one value, lanes left out by their name. Lanes and payload are columns of one record
+    batch, told apart by name.
     """
     lanes = dict(zip(_LANES, (*batch.ids, *batch.facts), strict=True))
     constant = {name: int(lane[0]) for name, lane in lanes.items() if len(lane) and lane.strides[0] == 0}
+    absent = [name for name, lane in lanes.items() if len(lane) < len(batch)]
     meta = {
         "format": FORMAT,
         "layout": batch.layout.fingerprint,
@@ -47,9 +49,10 @@ def encode(batch: Batch) -> list[pa.Buffer]:
         "rows": batch.payload.num_rows,
         "distinct": batch.distinct,
         "constant": constant,
+        "absent": absent,
         "description": [_frontier_out(f) for f in _frontiers(batch.description)],
     }
-    written = {name: lane for name, lane in lanes.items() if name not in constant}
+    written = {name: lane for name, lane in lanes.items() if name not in constant and name not in absent}
     lists = [_as_list(pa.array(np.ascontiguousarray(lane))) for lane in written.values()]
     lists += [_as_list(column) for column in batch.payload.columns]
     names = [*written, *(str(k) for k in range(batch.payload.num_columns))]
@@ -76,9 +79,8 @@ def decode(buffer: pa.Buffer | bytes | memoryview, layout: Layout) -> Batch:
     if meta["layout"] != layout.fingerprint:
         raise UnreadableBatch("a batch of another layout", found=meta["layout"], wanted=layout.fingerprint)
     columns = {name: whole.column(k).values for k, name in enumerate(whole.schema.names)}
-    size = int(meta["updates"])
-    h, c, o, high, low = (_lane(name, columns, meta["constant"], size, np.uint64) for name in _LANES[:5])
-    time, diff, position = (_lane(name, columns, meta["constant"], size, np.int64) for name in _LANES[5:])
+    h, c, o, high, low = (_lane(name, columns, meta, np.uint64) for name in _LANES[:5])
+    time, diff, position = (_lane(name, columns, meta, np.int64) for name in _LANES[5:])
     ids: Ids = (h, c, o, high, low)
     facts: Facts = (time, diff, position)
     lower, upper, since = (_frontier_in(f) for f in meta["description"])
@@ -98,10 +100,11 @@ def _as_list(column: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(offsets, column)
 
 
-def _lane(name: str, columns: dict[str, pa.Array], constant: dict[str, int], size: int, kind: type):  # type: ignore[no-untyped-def]
-    if name in constant:
-        return stretched(np.array([constant[name]], kind), size)
-    return columns[name].to_numpy(zero_copy_only=True) if size else np.empty(0, kind)
+def _lane(name: str, columns: dict[str, pa.Array], meta: dict[str, Any], kind: type):  # type: ignore[no-untyped-def]
+    size = int(meta["updates"])
+    if name in meta["constant"]:
+        return stretched(np.array([meta["constant"][name]], kind), size)
+    return columns[name].to_numpy(zero_copy_only=True) if size and name not in meta["absent"] else np.empty(0, kind)
 
 
 def _frontiers(description: Description) -> tuple[Frontier, Frontier, Frontier]:

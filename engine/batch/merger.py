@@ -1,43 +1,55 @@
 """Merger: a resumable merge of two batches, the second right after the first.
 
-Always: the inputs stay as they are and readable until the result is taken; fuel counts updates read; the result is
-sorted, consolidated and advanced to `since`. Single writer: the spine that owns it.
+Always: the inputs stay as they are and readable until the result is taken; fuel counts updates read and rows copied, and
+no call does more than its fuel allows, the last one neither; the result is sorted, consolidated and advanced to `since`,
+its payload holds each of its rows once, in its order. Single writer: the spine that owns it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
-from engine.batch.batch import Batch, DiffOverflow, Facts
+from engine.batch.batch import Batch, DiffOverflow, few_ties
 from engine.batch.description import Description
-from engine.batch.layout import Ids, shortened
-from engine.batch.payload import concat_rows
+from engine.batch.growing import Growing, Lanes
 from engine.batch.updates import Int64s
 from engine.errors import InvariantBroken
+from engine.kernels import append as appending
 from engine.kernels import merge as kernels
 from engine.kernels.times import EPOCHS, ROUNDS
 from engine.lattice import Frontier
 
-_FOREVER = np.iinfo(np.int64).max
-_ROWS_A_FUEL = 4
-"""Payload rows of one column that count as one update: copying is that much cheaper than merging."""
+FOREVER = np.iinfo(np.int64).max
+
+_PIECE = 1 << 12
+"""Entries that are merged before they are carried away: they fit the cache, and dispatches do not count."""
+
+_ROWS_A_FUEL = 2
+"""Rows copied that count as one update."""
 
 
 class Merger:
-    """Merge `earlier` and `later` under `since`; call `work` until `done`, then take `result`."""
+    """Merge `earlier` and `later` under `since`; call `work` until `done`, then take `result`.
 
-    def __init__(self, earlier: Batch, later: Batch, since: Frontier) -> None:
+    `until`: updates at epochs ≥ it are left out; `kept`: the bits of rounds that stay.
+    """
+
+    def __init__(
+        self, earlier: Batch, later: Batch, since: Frontier, *, until: int = FOREVER, kept: int = ROUNDS
+    ) -> None:
         self.earlier = earlier
         self.later = later
         description = earlier.description.followed_by(later.description)
         self._description = Description(description.lower, description.upper, description.since.join(since))
-        self._state = merge_state(earlier.payload.num_rows, self._description.since)
-        size = len(earlier) + len(later)
-        self._ids, self._facts = room(earlier.ids, later.ids, size)
-        self._total = size
-        self._columns: list[pa.Array] = []
-        self._merged = size == 0
+        self._table = np.array([earlier.addresses, later.addresses])
+        self._structs = np.array([earlier.struct.address, later.struct.address])
+        self._state = merge_state(earlier.payload.num_rows, self._description.since, until, kept)
+        self._total = len(earlier) + len(later)
+        self._scratch = np.zeros((kernels.LANES, min(self._total, _PIECE) + 2), np.int64)
+        self._lanes = Lanes(earlier, later)
+        self._rows = Growing(earlier.layout, (earlier.payload, later.payload))
+        self._state[kernels.PRINTS] = self._lanes.fingerprints
+        self._done = self._total == 0
 
     def widen(self, upper: Frontier) -> None:
         """Let the result reach to `upper`, where nothing happened between."""
@@ -51,68 +63,68 @@ class Merger:
     @property
     def done(self) -> bool:
         """True when `result` may be taken."""
-        return self._merged and len(self._columns) == self.earlier.payload.num_columns
+        return self._done
 
     def work(self, fuel: int) -> int:
         """Go on for about `fuel` updates; returns the fuel left, negative after a step that could not be parted.
 
         Raises DiffOverflow.
         """
-        if not self._merged:
-            a, b = self.earlier, self.later
-            fuel = kernels.merge(a.ids, a.facts, b.ids, b.facts, self._ids, self._facts, self._state, fuel)
-            if self._state[kernels.OVERFLOW]:
+        state = self._state
+        while fuel > 0 and not self._done:
+            fuel = self._lanes.catch_up(self._rows, fuel)
+            if self._lanes.behind:
+                break
+            fuel = kernels.merge(self._table, self._scratch, state, fuel)
+            if state[kernels.OVERFLOW]:
                 raise DiffOverflow
-            self._merged = bool(self._state[kernels.LEFT] + self._state[kernels.RIGHT] == self._total)
-        while self._merged and not self.done and fuel > 0:
-            fuel -= self._copy_column() // _ROWS_A_FUEL
+            everything = bool(state[kernels.LEFT] + state[kernels.RIGHT] == self._total)
+            before = int(state[kernels.ROWS])
+            lane = self._append(everything)
+            fuel -= (int(state[kernels.ROWS]) - before) // _ROWS_A_FUEL
+            written = int(state[kernels.WRITTEN])
+            if lane >= 0:
+                self._lanes.widen(lane, written)
+                continue
+            self._done = everything
+            if not self._lanes.fingerprints and written >= _PIECE and not few_ties(int(state[kernels.TIES]), written):
+                self._lanes.widen_fingerprints(written)
+                state[kernels.PRINTS] = 1
+                self._done = False
         return fuel
 
     def result(self) -> Batch:
         """The merged batch. Raises InvariantBroken unless `done`."""
-        if not self.done:
+        if not self._done:
             raise InvariantBroken("a merge is taken when it is done")
-        written = int(self._state[kernels.WRITTEN])
-        a, b, c, d, e = (shortened(lane, written) for lane in self._ids)
-        self._ids = a, b, c, d, e
-        self._facts = (
-            shortened(self._facts[0], written),
-            shortened(self._facts[1], written),
-            shortened(self._facts[2], written),
-        )
         layout = self.earlier.layout
-        if self._columns:
-            payload = pa.RecordBatch.from_arrays(self._columns, schema=layout.arrow)
-        else:
-            payload = concat_rows([self.earlier.payload, self.later.payload])
-        return Batch.of(layout, self._description, self._ids, self._facts, payload, int(self._state[kernels.DISTINCT]))
+        written, rows = int(self._state[kernels.WRITTEN]), int(self._state[kernels.ROWS])
+        if written == 0:
+            return Batch.empty(layout, self._description)
+        ids, facts = self._lanes.taken(written, int(self._state[kernels.TIES]))
+        return Batch(layout, self._description, ids, facts, self._rows.taken(rows), rows)
 
-    def _copy_column(self) -> int:
-        k = len(self._columns)
-        column = pa.concat_arrays([self.earlier.payload.column(k), self.later.payload.column(k)])
-        self._columns.append(column)
-        return len(column)
+    def _append(self, everything: bool) -> int:
+        rows = self._rows
+        found = appending.append(
+            self._scratch, self._lanes.table, self._structs, rows.steps, rows.table, self._state, everything
+        )
+        return int(found)
 
 
-def merge_state(shift: int, since: Frontier, until: int = _FOREVER, kept: int = ROUNDS) -> Int64s:
+def merged(earlier: Batch, later: Batch, since: Frontier, *, until: int = FOREVER, kept: int = ROUNDS) -> Batch:
+    """The merge of two batches at once. Raises DiffOverflow."""
+    merger = Merger(earlier, later, since, until=until, kept=kept)
+    merger.work(FOREVER)
+    return merger.result()
+
+
+def merge_state(shift: int, since: Frontier, until: int = FOREVER, kept: int = ROUNDS) -> Int64s:
     """The state of a merge that has not begun: the later side's positions move by `shift`, rounds keep the bits `kept`."""
-    state = np.zeros(9, np.int64)
+    state = np.zeros(kernels.SLOTS, np.int64)
+    state[kernels.HELD] = 1
     state[kernels.SINCE] = EPOCHS if since.closed else since.epoch
     state[kernels.KEPT] = kept
     state[kernels.UNTIL] = until
     state[kernels.SHIFT] = shift
     return state
-
-
-def room(left: Ids, right: Ids, size: int) -> tuple[Ids, Facts]:
-    """Lanes to merge into; where both inputs have one and the same value throughout, so has the output's lane."""
-    ids = []
-    for a, b in zip(left, right, strict=True):
-        constant = all(len(x) == 0 or x.strides[0] == 0 for x in (a, b))
-        values = {int(x[0]) for x in (a, b) if len(x)}
-        if constant and len(values) <= 1:
-            ids.append(np.ndarray((size,), np.uint64, np.zeros(1, np.uint64).data, 0, (0,)))
-        else:
-            ids.append(np.empty(size, np.uint64))
-    facts = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64))
-    return (ids[0], ids[1], ids[2], ids[3], ids[4]), facts

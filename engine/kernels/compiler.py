@@ -52,7 +52,7 @@ _BASE = config.CACHE_DIR
 _COMPILER = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}"
 
 _CHECKED = bool(config.BOUNDSCHECK)
-_RAW = frozenset({"hashing", "ordering", "seek"})
+_RAW = frozenset({"entries", "hashing", "ordering", "seek"})
 """Modules that read at addresses, which bounds checks do not see: they are compiled as ever."""
 
 
@@ -72,6 +72,23 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
             config.CACHE_DIR = _BASE
             config.BOUNDSCHECK = int(_CHECKED) or None
         return compiled
+
+    return decorate
+
+
+def routine(signature: Any) -> Callable[[Function], int]:
+    """Compile a function to be called by its address, which this gives (0 with the JIT off): none of its callers holds it."""
+
+    def decorate(function: Function) -> int:
+        if JIT_OFF:
+            return 0
+        module = function.__module__.rpartition(".")[2]
+        config.CACHE_DIR = kernels.cache_folder(module, _compiler(module), _BASE)
+        try:
+            compiled: Any = numba.cfunc(signature, cache=True, error_model="numpy")(function)
+            return int(compiled.address)
+        finally:
+            config.CACHE_DIR = _BASE
 
     return decorate
 

@@ -13,12 +13,9 @@ import numpy as np
 from numba import types
 
 from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, I64_TABLE, IDS, U64_NEW, helper, kernel, repeated
-from engine.kernels.memory import load_i64
+from engine.kernels.entries import DIFFS, SIZE, TIMES, fact, fingerprint, position, word
 from engine.kernels.order import before, sort_index
 from engine.kernels.times import ROUNDS, advanced
-
-SIZE = 16
-"""Where the count of entries stands in a row of the table of batches that `seek` describes."""
 
 _PART = 4096
 """Entries that are sorted together within the cache."""
@@ -208,25 +205,25 @@ def seal_few(ids, facts):
 def seal_batches(table, shifts, since):
     """The entries of several batches as `seal_few` leaves them, times advanced to `since`.
 
-    `table`: a row a batch, as `seek` describes it; `shifts`: what is added to each one's positions.
+    `table`: a row a batch, as `entries` describes it; `shifts`: what is added to each one's positions.
     """
     total = 0
     for b in range(len(table)):
         total += table[b, SIZE]
     lanes = np.empty((8, total), np.int64)
+    words = lanes.view(np.uint64)
     at = 0
     for b in range(len(table)):
         batch = table[b]
-        for lane in range(8):
-            base = batch[2 * lane]
-            stride = batch[2 * lane + 1]
+        for lane in range(3):
             for k in range(batch[SIZE]):
-                lanes[lane, at + k] = load_i64(base + k * stride)
-        for k in range(at, at + batch[SIZE]):
-            lanes[5, k] = advanced(lanes[5, k], since, ROUNDS)
-            lanes[7, k] += shifts[b]
+                words[lane, at + k] = word(batch, 2 * lane, k)
+        for k in range(batch[SIZE]):
+            words[3, at + k], words[4, at + k] = fingerprint(batch, k)
+            lanes[5, at + k] = advanced(fact(batch, TIMES, k), since, ROUNDS)
+            lanes[6, at + k] = fact(batch, DIFFS, k)
+            lanes[7, at + k] = position(batch, k) + shifts[b]
         at += batch[SIZE]
-    words = lanes.view(np.uint64)
     return _seal_block((words[0], words[1], words[2], words[3], words[4]), (lanes[5], lanes[6], lanes[7]))
 
 
@@ -239,22 +236,26 @@ def is_constant(lane):
     return True
 
 
-@kernel(types.int64(I64_OUT, I64_OUT, types.int64))
-def compact_positions(positions, keep, rows):
-    """Renumber `positions` in place of first use: `positions` becomes dense, `keep` gets the old ones; their count.
+@kernel(repeated(types.int64, 2)(IDS, I64_OUT, I64_OUT))
+def rank_rows(ids, positions, keep):
+    """Renumber the `positions` of sorted entries in place by the order of their rows; `keep` gets the old ones.
 
-    `keep` has room for `rows`, the size of the payload, of which every position is one.
+    Entries of one row share a position. Returns (rows, how many of them have the key and order of the row before); `keep`
+    has room for all rows.
     """
-    place = np.full(rows, -1, np.int64)
+    h, c, o, _, _ = ids
     count = 0
+    ties = 0
+    old = np.int64(-1)
     for k in range(len(positions)):
-        old = positions[k]
-        if place[old] < 0:
-            place[old] = count
-            keep[count] = old
+        if positions[k] != old:
+            old = positions[k]
+            ties += k > 0 and h[k] == h[k - 1] and c[k] == c[k - 1] and o[k] == o[k - 1]
+            if count < len(keep):
+                keep[count] = old
             count += 1
-        positions[k] = place[old]
-    return count
+        positions[k] = count - 1
+    return count, ties
 
 
 @kernel(types.int64(IDS, I64))

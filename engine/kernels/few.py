@@ -14,11 +14,13 @@ from numba import types
 
 from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, helper, kernel, repeated
 from engine.kernels.consolidate import _seal_into
+from engine.kernels.entries import IMAGE as IMAGE_AT
+from engine.kernels.entries import STRUCT, locate
 from engine.kernels.hashing import BYTES32, BYTES64, D128, FIXED, IMAGE, _fixed_word, _valid, hash_rows
 from engine.kernels.memory import load_i32, load_i64, load_u8
 from engine.kernels.ordering import order_lane
 from engine.kernels.reduce import group_rows
-from engine.kernels.seek import STRUCT, gather, locate
+from engine.kernels.seek import gather
 from engine.kernels.times import EPOCHS
 from engine.kernels.upsert import U8, net, net_counts
 
@@ -43,7 +45,8 @@ def seal_rows(struct, plan, times, diffs, window, located):
     `plan`: int64[rows, 4]: (key columns, 1 if the key is exact, column of the order or -1, mask of the hash), then the
     steps of the key, (code, form, width, 0) of the order, then the steps of the whole row. `window`: epochs are ≥
     window[0] and < window[1], those of later rounds ≥ window[2]. Rows of the block are the five identity lanes, times,
-    diffs and positions; `located` becomes the batch's row in the table that `seek` describes, with its count of entries.
+    diffs and positions; `located`, which has the address of what hashes images already, becomes the batch's row in the
+    table that `entries` describes.
     """
     count = len(times)
     block = np.empty((8, count), np.int64)
@@ -72,6 +75,8 @@ def seal_rows(struct, plan, times, diffs, window, located):
         (words[0, :size], words[1, :size], words[2, :size], words[3, :size], words[4, :size]),
         (block[5, :size], block[6, :size], block[7, :size]),
         struct,
+        plan[2 + keys :],
+        located[IMAGE_AT],
         located,
     )
     return block, distinct, OVERFLOW if lost else SEALED

@@ -8,11 +8,26 @@ value. Called by `engine.batch.keys`, which owns the meaning of a plan.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import types
+from typing import Any
 
-from engine.kernels.compiler import I64_TABLE, U64_NEW, helper, kernel
-from engine.kernels.memory import load_i8, load_i16, load_i32, load_i64, load_u8, load_u16, load_u32, load_u64
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from engine.kernels.compiler import I64_TABLE, JIT_OFF, U64_NEW, helper, kernel, repeated, routine
+from engine.kernels.memory import (
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u32,
+    load_u64,
+    store_i64,
+)
 
 BOOL, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, D128, BYTES32, BYTES64, FIXED = range(15)
 """Codes of Arrow's lanes. BYTES32 and BYTES64: strings and binaries by the width of their offsets."""
@@ -150,36 +165,101 @@ def _absorb_bytes(one, two, start, length):
 
 
 @helper
-def _absorb_column(column, shape, first_row, ones, twos):
-    """Feed one column to the states. `column`: address of its ArrowArray; `shape`: (code, form, width)."""
+def _absorb_value(one, two, shape, lie, i):
+    """Feed entry `i` of a column to a state. `shape`: (code, form, width); `lie`: addresses of bitmap, values and data."""
     code, form, width = shape
-    offset = load_i64(column + 16) + first_row
+    bitmap, values, data = lie
+    if not _valid(bitmap, i):
+        return _absorb(one, two, _ZERO, _NULL)
+    if code == BYTES64:
+        begin = load_i64(values + i * 8)
+        length = _trimmed_length(data + begin, load_i64(values + i * 8 + 8) - begin, form)
+        return _absorb_bytes(one, two, data + begin, length)
+    if code == BYTES32:
+        begin = np.int64(load_i32(values + i * 4))
+        length = _trimmed_length(data + begin, np.int64(load_i32(values + i * 4 + 4)) - begin, form)
+        return _absorb_bytes(one, two, data + begin, length)
+    if code == FIXED:
+        return _absorb_bytes(one, two, values + i * width, width)
+    if code == D128:
+        return _absorb(one, two, load_u64(values + i * 16), load_u64(values + i * 16 + 8))
+    return _absorb(one, two, _fixed_word(values, i, code, form), _VALID)
+
+
+@helper
+def _lie(column, code):
+    """Where a column's bitmap (0: none), values and bytes lie. `column`: address of its ArrowArray."""
     buffers = load_i64(column + 40)
     bitmap = load_i64(buffers) if load_i64(column + 8) != 0 else 0
-    values = load_i64(buffers + 8)
-    data = load_i64(buffers + 16) if code in (BYTES32, BYTES64) else 0
+    return bitmap, load_i64(buffers + 8), load_i64(buffers + 16) if code in (BYTES32, BYTES64) else 0
+
+
+@helper
+def _settled(one, two):
+    """A state that was fed everything, made into the two halves of an identity."""
+    one = one + two
+    two = scramble(two + one)
+    one = scramble(one) + two
+    return one, two + one
+
+
+@helper
+def _row_image(struct, steps, count, row):
+    children = load_i64(struct + 48)
+    first_row = load_i64(struct + 16)
+    one = _SEED_1
+    two = _SEED_2
+    for k in range(count):
+        step = steps + 32 * k
+        column = load_i64(children + load_i64(step) * 8)
+        shape = (load_i64(step + 8), load_i64(step + 16), load_i64(step + 24))
+        one, two = _absorb_value(one, two, shape, _lie(column, shape[0]), load_i64(column + 16) + first_row + row)
+    return _settled(one, two)
+
+
+@routine(types.int64(types.int64, types.int64, types.int64, types.int64, types.int64))
+def ROW_IMAGE(struct, steps, count, row, out):
+    """Writes to address `out` the identity of one row of the record batch at `struct`, by `count` steps at address `steps`."""
+    one, two = _row_image(struct, steps, count, row)
+    store_i64(out, np.int64(one))
+    store_i64(out + 8, np.int64(two))
+    return 0
+
+
+def _caller() -> Any:
+    if JIT_OFF:
+
+        def run(routine: Any, struct: Any, steps: Any, count: Any, row: Any) -> Any:  # noqa: ARG001
+            return _row_image(struct, steps, count, row)
+
+        return run
+
+    @intrinsic
+    def call(typingctx: Any, routine: Any, struct: Any, steps: Any, count: Any, row: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = context.get_data_type(types.int64)
+            room = cgutils.alloca_once(builder, word, size=2)  # type: ignore[no-untyped-call]
+            kind = ir.FunctionType(word, [word] * 5).as_pointer()
+            builder.call(builder.inttoptr(args[0], kind), [*args[1:], builder.ptrtoint(room, word)])
+            halves = [builder.load(builder.gep(room, [word(k)])) for k in range(2)]
+            return context.make_tuple(builder, signature.return_type, halves)
+
+        return repeated(types.uint64, 2)(*[types.int64] * 5), generate
+
+    return call
+
+
+row_image = _caller()
+"""row_image(ROW_IMAGE, struct, steps, count, row): the 128-bit identity of one row, as `hash_rows` makes it of all."""
+
+
+@helper
+def _absorb_column(column, shape, first_row, ones, twos):
+    """Feed one column to the states. `column`: address of its ArrowArray; `shape`: (code, form, width)."""
+    offset = load_i64(column + 16) + first_row
+    lie = _lie(column, shape[0])
     for row in range(len(ones)):
-        i = offset + row
-        one = ones[row]
-        two = twos[row]
-        if not _valid(bitmap, i):
-            one, two = _absorb(one, two, _ZERO, _NULL)
-        elif code == BYTES64:
-            begin = load_i64(values + i * 8)
-            length = _trimmed_length(data + begin, load_i64(values + i * 8 + 8) - begin, form)
-            one, two = _absorb_bytes(one, two, data + begin, length)
-        elif code == BYTES32:
-            begin = np.int64(load_i32(values + i * 4))
-            length = _trimmed_length(data + begin, np.int64(load_i32(values + i * 4 + 4)) - begin, form)
-            one, two = _absorb_bytes(one, two, data + begin, length)
-        elif code == FIXED:
-            one, two = _absorb_bytes(one, two, values + i * width, width)
-        elif code == D128:
-            one, two = _absorb(one, two, load_u64(values + i * 16), load_u64(values + i * 16 + 8))
-        else:
-            one, two = _absorb(one, two, _fixed_word(values, i, code, form), _VALID)
-        ones[row] = one
-        twos[row] = two
+        ones[row], twos[row] = _absorb_value(ones[row], twos[row], shape, lie, offset + row)
 
 
 @helper
@@ -222,9 +302,6 @@ def hash_rows(batch, plan, exact, mask, ones, twos):
         column = load_i64(children + plan[k, 0] * 8)
         _absorb_column(column, (plan[k, 1], plan[k, 2], plan[k, 3]), first_row, ones, twos)
     for row in range(len(ones)):
-        one = ones[row] + twos[row]
-        two = scramble(twos[row] + one)
-        one = scramble(one) + two
+        one, twos[row] = _settled(ones[row], twos[row])
         ones[row] = one & mask
-        twos[row] = two + one
     return False

@@ -15,9 +15,9 @@ from numba import types
 
 from engine.kernels.compiler import I64_TABLE, U64, helper, kernel
 from engine.kernels.consolidate import overflows
-from engine.kernels.memory import load_i64, load_u64
+from engine.kernels.entries import DIFFS, ORDER, TIMES, fact, fingerprint, position, word
 from engine.kernels.order import sort_index
-from engine.kernels.seek import _DIFFS, _POSITIONS, _TIMES, _ranges
+from engine.kernels.seek import _ranges
 
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.int64, types.boolean))  # type: ignore[no-untyped-call]
 _ROOM = 64
@@ -27,7 +27,7 @@ _NULL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @helper
 def _order(batch, i):
-    return load_u64(batch[4] + i * batch[5])
+    return word(batch, ORDER, i)
 
 
 @helper
@@ -46,11 +46,14 @@ def _past(batch, low, high, bound, include):
 @helper
 def _compare(one, i, two, j):
     """-1, 0 or 1 as row `i` of one batch sorts before, with or after row `j` of another, within a key."""
-    for lane in range(2, 5):
-        a = load_u64(one[2 * lane] + i * one[2 * lane + 1])
-        b = load_u64(two[2 * lane] + j * two[2 * lane + 1])
-        if a != b:
-            return -1 if a < b else 1
+    a, b = _order(one, i), _order(two, j)
+    if a != b:
+        return -1 if a < b else 1
+    (high, low), (other_high, other_low) = fingerprint(one, i), fingerprint(two, j)
+    if high != other_high:
+        return -1 if high < other_high else 1
+    if low != other_low:
+        return -1 if low < other_low else 1
     return 0
 
 
@@ -73,14 +76,14 @@ def _next(table, lows, highs, backward):
 
 @helper
 def _run(batch, low, high, backward):
-    """[begin, end): the entries of the next row of a batch."""
+    """[begin, end): the entries of the next row of a batch, which share its position."""
     if backward:
         begin = high - 1
-        while begin > low and _compare(batch, begin - 1, batch, high - 1) == 0:
+        while begin > low and position(batch, begin - 1) == position(batch, high - 1):
             begin -= 1
         return begin, high
     end = low + 1
-    while end < high and _compare(batch, end, batch, low) == 0:
+    while end < high and position(batch, end) == position(batch, low):
         end += 1
     return low, end
 
@@ -111,8 +114,8 @@ def _take(table, lows, highs, best, backward, since, out, size):
             lows[b] = end
         read += end - begin
         for i in range(begin, end):
-            time = load_i64(batch[_TIMES] + i * batch[_TIMES + 1])
-            diff = load_i64(batch[_DIFFS] + i * batch[_DIFFS + 1])
+            time = fact(batch, TIMES, i)
+            diff = fact(batch, DIFFS, i)
             place = first
             if time <= since:
                 more = total + diff
@@ -128,7 +131,7 @@ def _take(table, lows, highs, best, backward, since, out, size):
                 out[3, place] = time
                 out[4, place] = diff
             out[1, place] = b
-            out[2, place] = load_i64(batch[_POSITIONS] + i * batch[_POSITIONS + 1])
+            out[2, place] = position(batch, i)
     live = total > 0
     running = total
     for place in range(first + 1, size):
@@ -141,7 +144,7 @@ def _take(table, lows, highs, best, backward, since, out, size):
         size -= 1
     else:
         out[1, first] = best
-        out[2, first] = load_i64(row[_POSITIONS] + at * row[_POSITIONS + 1])
+        out[2, first] = position(row, at)
         out[3, first] = since
         out[4, first] = total
     return out, size, read, overflow, live

@@ -1,8 +1,8 @@
-"""Reads of fixed-width values at an address, and copies: how kernels see Arrow buffers and the lanes of many batches.
+"""Reads of fixed-width values at an address, writes and copies: how kernels see Arrow buffers and the lanes of many batches.
 
-Always: the caller owns what the address points into and keeps it alive during the call; only `copy` writes, and only
-into arrays born in the calling kernel. Addresses come from Arrow's C data interface or from numpy, never from data.
-Called by `hashing`, `seek` and `assemble`.
+Always: the caller owns what the address points into and keeps it alive during the call; only `copy` and the stores
+write, and only into arrays born in the calling kernel or handed to it to be filled. Addresses come from Arrow's C data
+interface or from numpy, never from data. Called by `hashing`, `entries`, `seek`, `assemble` and `append`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,31 @@ load_u32 = _loader(types.uint32, ctypes.c_uint32, np.uint32)
 load_i32 = _loader(types.int32, ctypes.c_int32, np.int32)
 load_u64 = _loader(types.uint64, ctypes.c_uint64, np.uint64)
 load_i64 = _loader(types.int64, ctypes.c_int64, np.int64)
+
+
+def _storer(numba_type: Any, ctypes_type: Any) -> Any:
+    if JIT_OFF:
+
+        def write(address: Any, value: Any) -> None:
+            ctypes_type.from_address(int(address)).value = int(value)
+
+        return write
+
+    @intrinsic
+    def store(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            pointer = builder.inttoptr(args[0], context.get_data_type(numba_type).as_pointer())
+            builder.store(args[1], pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, numba_type), generate
+
+    return store
+
+
+store_u8 = _storer(types.uint8, ctypes.c_uint8)
+store_i64 = _storer(types.int64, ctypes.c_int64)
+"""store(address, value): writes that one value."""
 
 
 @helper

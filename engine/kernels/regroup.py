@@ -13,10 +13,11 @@ import numpy as np
 from numba import types
 
 from engine.kernels.compiler import I64, I64_TABLE, kernel, repeated
+from engine.kernels.entries import STRUCT
 from engine.kernels.hashing import hash_rows
 from engine.kernels.lanes import contributions
 from engine.kernels.reduce import corrections, group_rows, sum_packed, versions
-from engine.kernels.seek import STRUCT, gather
+from engine.kernels.seek import gather
 
 DONE, LONG = range(2)
 """How it went: or it takes more than this (a count that may not fit 64 bits)."""
@@ -33,7 +34,7 @@ def regroup(struct, plan, slots, times, diffs, table, shape):
     """The corrections of the groups of the rows at address `struct`: (kept, lanes, shown, how).
 
     `plan`: how keys are hashed, as `few` has it; `slots`: (column, what is read, first lane, lanes) of each sum; `table`:
-    the groups' own batches, as `seek` describes them; `shape`: the groups' time before the step, columns of the key, lanes
+    the groups' own batches, as `entries` describes them; `shape`: the groups' time before the step, columns of the key, lanes
     of a group, and how many rows a group needs to be shown (0: all that are kept). Columns of `kept` are a row of the
     group, time and diff of each update of the groups' state, which has its row of `lanes`; of `shown` likewise where
     groups are only said to be there.

@@ -2,9 +2,8 @@
 """Looking keys up in all batches of a trace at once: interpolating seeks, then the updates found, in canonical order.
 
 Always: the answer is ordered by (probe, row, time) and, within a probe, consolidated; it depends on the updates in the
-trace and not on how they lie in batches. Batches come as a table of addresses: one row a batch, of (address, stride)
-for the five identity lanes, times, diffs and positions, then the count of entries and the address of the payload's
-struct. Called by `engine.trace.lookup`.
+trace and not on how they lie in batches. Batches come as a table of addresses, which `entries` describes. Called by
+`engine.trace.lookup`.
 """
 
 from __future__ import annotations
@@ -14,37 +13,18 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, U64, helper, kernel
-from engine.kernels.consolidate import SIZE, overflows
-from engine.kernels.memory import address, load_i64, load_u64
+from engine.kernels.compiler import I64_TABLE, U64, helper, kernel
+from engine.kernels.consolidate import overflows
+from engine.kernels.entries import DIFFS, ORDER, SIZE, TIMES, fact, fingerprint, position, word
+from engine.kernels.memory import load_u64
 from engine.kernels.order import sort_index
 from engine.kernels.times import ROUNDS, advanced
 
-COLUMNS = 18
-"""Width of a row of the table of batches."""
-
-STRUCT = 17
-"""Where in it the address of the payload's struct stands."""
-
-_TIMES, _DIFFS, _POSITIONS = 10, 12, 14
 _LOOKS = 3
 
 _FEW = 24
 """Up to so many entries of a key are sorted by insertion."""
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
-
-
-@kernel(types.void(IDS, FACTS, types.int64, I64_NEW))
-def locate(ids, facts, struct, out):
-    """One row of the table of batches: where these lanes and this payload lie, for as long as their owner keeps them."""
-    for k in range(5):
-        out[2 * k] = address(ids[k])
-        out[2 * k + 1] = ids[k].strides[0]
-    for k in range(3):
-        out[10 + 2 * k] = address(facts[k])
-        out[11 + 2 * k] = facts[k].strides[0]
-    out[SIZE] = len(facts[0])
-    out[STRUCT] = struct
 
 
 @helper
@@ -254,26 +234,32 @@ def gather(table, hashes, checks, since, until):
     ends = np.empty((len(table), count), np.int64)
     total = _ranges(table, hashes, checks, order, begins, ends)
     block = np.empty((7, total), np.int64)
+    words = block.view(np.uint64)
     orders = np.empty(total, np.uint64)
+    places = np.empty(total, np.int64)
     size = 0
     several = False
     for probe in range(count):
         start = size
         for b in range(len(table)):
+            batch = table[b]
             for i in range(begins[b, probe], ends[b, probe]):
-                time = load_i64(table[b, _TIMES] + i * table[b, _TIMES + 1])
+                time = fact(batch, TIMES, i)
                 if time >= until:
                     continue
                 block[0, size] = probe
                 block[1, size] = b
-                block[2, size] = load_i64(table[b, _POSITIONS] + i * table[b, _POSITIONS + 1])
+                block[2, size] = position(batch, i)
                 block[3, size] = advanced(time, since, ROUNDS)
-                block[4, size] = load_i64(table[b, _DIFFS] + i * table[b, _DIFFS + 1])
-                orders[size] = load_u64(table[b, 4] + i * table[b, 5])
-                block[5, size] = load_i64(table[b, 6] + i * table[b, 7])
-                block[6, size] = load_i64(table[b, 8] + i * table[b, 9])
+                block[4, size] = fact(batch, DIFFS, i)
+                orders[size] = word(batch, ORDER, i)
+                places[size] = i
                 size += 1
-        several |= size > start + 1
+        if size > start + 1:
+            # Fingerprints only order and settle the entries of one key.
+            several = True
+            for k in range(start, size):
+                words[5, k], words[6, k] = fingerprint(table[block[1, k]], places[k])
     overflow = False
     if several:
         size, overflow = _settle(block, orders, size)

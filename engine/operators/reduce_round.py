@@ -202,4 +202,4 @@ def _of(matches: Matches | None, at: Int64s) -> Matches | None:
     return Matches(probe, *[getattr(matches, name) for name in _REST])
 
 
-_REST = ("times", "diffs", "high", "low", "places", "structs", "batches", "layout")
+_REST = ("times", "diffs", "places", "structs", "batches", "layout")

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import Batch, DiffOverflow, Facts
+from engine.batch.batch import Batch, DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.description import Description
 from engine.batch.keys import Keys, UInt64s
-from engine.batch.layout import Ids, Layout
-from engine.batch.merger import merge_state, room
+from engine.batch.layout import Layout
+from engine.batch.merger import merged
 from engine.batch.payload import concat_rows, take_rows
 from engine.batch.updates import Int64s, Updates
+from engine.kernels import entries, top
 from engine.kernels import live as ends
-from engine.kernels import merge as merging
 from engine.kernels import seek as kernels
-from engine.kernels import top
-from engine.lattice import MINIMUM, Frontier
+from engine.lattice import Frontier
 
 EARLIEST = np.iinfo(np.int64).min
 LATEST = np.iinfo(np.int64).max
@@ -36,16 +35,14 @@ _ROOM = 8
 class Matches:
     """Updates found for some keys, ordered by (probe, order lane, row fingerprint, time), consolidated within a probe.
 
-    `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `high`, `low`: its row's
-    fingerprint; `places`: int64[2, updates], in which batch its row lies (a place in `structs`, the addresses of their
-    payloads) and where in it. `rows` fetches payload, only when asked.
+    `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `places`: int64[2, updates], in
+    which batch its row lies (a place in `structs`, the addresses of their payloads) and where in it. `rows` fetches
+    payload, only when asked.
     """
 
     probe: Int64s
     times: Int64s
     diffs: Int64s
-    high: UInt64s
-    low: UInt64s
     places: Int64s
     structs: Int64s
     batches: Sequence[Batch]
@@ -64,8 +61,6 @@ class Matches:
             self.probe[chosen],
             self.times[chosen],
             self.diffs[chosen],
-            self.high[chosen],
-            self.low[chosen],
             self.places.take(chosen, axis=1),
             self.structs,
             self.batches,
@@ -88,9 +83,9 @@ class View:
     def __init__(self, layout: Layout, batches: Sequence[Batch]) -> None:
         self.layout = layout
         self.batches: list[Batch] = []
-        self._room = np.empty((len(batches) + _ROOM, kernels.COLUMNS), np.int64)
+        self._room = np.empty((len(batches) + _ROOM, entries.COLUMNS), np.int64)
         self.table: Int64s = self._room[:0]
-        self.structs: Int64s = self.table[:, kernels.STRUCT]
+        self.structs: Int64s = self.table[:, entries.STRUCT]
         for batch in batches:
             self.append(batch)
 
@@ -102,7 +97,7 @@ class View:
         self._room[count - 1] = batch.addresses
         self.batches.append(batch)
         self.table = self._room[:count]
-        self.structs = self.table[:, kernels.STRUCT]
+        self.structs = self.table[:, entries.STRUCT]
 
 
 def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:
@@ -110,11 +105,8 @@ def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -
     block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until)
     if overflow:
         raise DiffOverflow
-    lanes = np.ascontiguousarray(block[:, :size])
-    halves = lanes.view(np.uint64)
-    return Matches(
-        lanes[0], lanes[3], lanes[4], halves[5], halves[6], lanes[1:3], view.structs, view.batches, view.layout
-    )
+    lanes = np.ascontiguousarray(block[:5, :size])
+    return Matches(lanes[0], lanes[3], lanes[4], lanes[1:3], view.structs, view.batches, view.layout)
 
 
 @dataclass(frozen=True)
@@ -174,28 +166,17 @@ def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
     Ordered by the layout. Raises DiffOverflow.
     """
     at = Frontier.at(as_of)
-    parts: list[tuple[Ids, Facts]] = []
-    shift = 0
-    empty = Batch.empty(layout, _NOWHEN)
-    for batch in batches:
-        if len(batch):
-            parts.append(_merged((empty.ids, empty.facts), (batch.ids, batch.facts), shift, at, as_of))
-        shift += batch.payload.num_rows
-    while len(parts) > 1:
-        # The two smallest first: each update then takes part in a logarithmic number of merges.
-        parts.sort(key=lambda p: len(p[1][0]), reverse=True)
-        right = parts.pop()
-        left = parts.pop()
-        parts.append(_merged(left, right, 0, at, as_of))
-    if not parts or len(parts[0][1][0]) == 0:
+    left = [batch for batch in batches if len(batch) or batch is batches[-1]]
+    if not left:
         none = np.empty(0, np.int64)
         return Updates(layout.schema.empty(), none, none)
-    times, diffs, positions = parts[0][1]
-    starts = np.cumsum([0, *(b.payload.num_rows for b in batches)])
-    sources = np.searchsorted(starts, positions, side="right") - 1
-    structs = np.array([b.struct.address for b in batches])
-    rows = layout.assembly().rows(structs, sources[None], (positions - starts[sources])[None])
-    return Updates(rows, times, diffs)
+    # From the latest on, which are the smallest, so that each update takes part in few merges.
+    upper = left[-1].description.upper
+    found = Batch.empty(layout, Description(upper, upper))
+    while left:
+        earlier = left.pop()
+        found = merged(earlier, _met(earlier, found), at, until=as_of + 1, kept=0)
+    return Updates(found.payload, found.times, found.diffs)
 
 
 def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> Updates:
@@ -214,18 +195,6 @@ def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> 
     return consolidate(found, layout.image_plan)
 
 
-def _merged(
-    left: tuple[Ids, Facts], right: tuple[Ids, Facts], shift: int, at: Frontier, as_of: int
-) -> tuple[Ids, Facts]:
-    size = len(left[1][0]) + len(right[1][0])
-    ids, facts = room(left[0], right[0], size)
-    state = merge_state(shift, at, as_of + 1, kept=0)
-    merging.merge(*left, *right, ids, facts, state, LATEST)
-    if state[merging.OVERFLOW]:
-        raise DiffOverflow
-    size = int(state[merging.WRITTEN])
-    a, b, c, d, e = ids
-    return (a[:size], b[:size], c[:size], d[:size], e[:size]), (facts[0][:size], facts[1][:size], facts[2][:size])
-
-
-_NOWHEN = Description(MINIMUM, MINIMUM)
+def _met(earlier: Batch, later: Batch) -> Batch:
+    """`later`, said to begin where `earlier` ends: between them nothing happened."""
+    return later.described(Description(earlier.description.upper, later.description.upper, later.description.since))

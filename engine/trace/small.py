@@ -12,7 +12,7 @@ from engine.batch.exported import Exported
 from engine.batch.layout import Layout
 from engine.batch.payload import concat_rows
 from engine.kernels.consolidate import seal_batches
-from engine.kernels.seek import STRUCT
+from engine.kernels.entries import STRUCT
 from engine.lattice import CLOSED, Frontier
 from engine.trace.lookup import EARLIEST
 

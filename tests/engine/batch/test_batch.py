@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -45,17 +49,34 @@ def test_seal_sorts_and_consolidates(case: tuple[Layout, Updates, Updates]) -> N
     assert np.array_equal(keys.check, batch.keys.check)
 
 
-@given(_cases(), st.integers(0, 9), st.integers(1, 9))
-@settings(max_examples=60)
-def test_merge_in_small_steps_equals_the_sum(case: tuple[Layout, Updates, Updates], since: int, fuel: int) -> None:
+@contextmanager
+def _lanes_left_out(large: bool, many_ties: bool) -> Iterator[None]:
+    """Batches of any size count as large; fingerprints are made anew however many rows share a key."""
+    with (
+        mock.patch.object(module, "_LARGE", 1 if large else 1024),
+        mock.patch.object(module, "_FEW_TIES", 0 if many_ties else 8),
+    ):
+        yield
+
+
+@given(_cases(), st.integers(0, 9), st.integers(1, 9), st.tuples(*[st.booleans()] * 4))
+@settings(max_examples=100)
+def test_merge_in_small_steps_equals_the_sum(
+    case: tuple[Layout, Updates, Updates], since: int, fuel: int, left_out: tuple[bool, bool, bool, bool]
+) -> None:
     layout, first, second = case
-    a, b = Batch.seal(layout, first, Description.epochs(0, 4)), Batch.seal(layout, second, Description.epochs(4, 8))
+    with _lanes_left_out(*left_out[:2]):
+        a = Batch.seal(layout, first, Description.epochs(0, 4))
+    with _lanes_left_out(*left_out[2:]):
+        b = Batch.seal(layout, second, Description.epochs(4, 8))
+    a.check_order()
+    b.check_order()
     merger = Merger(a, b, Frontier.at(since))
     steps = 0
     while not merger.done:
         merger.work(fuel)
         steps += 1
-        assert steps <= len(a) + len(b) + len(layout.schema.columns) + 1
+        assert steps <= len(a) + len(b) + 4, "at most three lanes are filled in"
     merged = merger.result()
     merged.check_order()
     everything = entries(first) + entries(second)
@@ -81,12 +102,13 @@ def test_consolidate_is_canonical(case: tuple[Layout, Updates, Updates], random:
     assert entries(consolidate(mixed)) == entries(once)
 
 
-@given(_cases(), st.integers(0, 3))
+@given(_cases(), st.integers(0, 3), st.booleans())
 @settings(max_examples=40)
-def test_codec_round_trip_without_a_copy(case: tuple[Layout, Updates, Updates], since: int) -> None:
+def test_codec_round_trip_without_a_copy(case: tuple[Layout, Updates, Updates], since: int, large: bool) -> None:
     layout, updates, _ = case
     description = Description(Frontier.at(0), Frontier.at(4), Frontier.at(since))
-    batch = Batch.seal(layout, updates, description)
+    with _lanes_left_out(large, large):
+        batch = Batch.seal(layout, updates, description)
     data = b"".join(bytes(part) for part in encode(batch))
     buffer = pa.py_buffer(data)
     back = decode(buffer, layout)
@@ -95,6 +117,7 @@ def test_codec_round_trip_without_a_copy(case: tuple[Layout, Updates, Updates], 
     assert back.distinct == batch.distinct
     assert entries(back.updates()) == entries(batch.updates())
     lanes = [lane for lane in (*back.ids, *back.facts) if len(lane) and lane.strides[0]]
+    assert [len(lane) for lane in (*back.ids, *back.facts)] == [len(lane) for lane in (*batch.ids, *batch.facts)]
     for lane in lanes:
         assert buffer.address <= lane.ctypes.data < buffer.address + buffer.size
     merger = Merger(back, Batch.empty(layout, Description.epochs(4, 5)), Frontier.at(0))
@@ -134,9 +157,36 @@ def test_large_batches_go_another_way_to_the_same_result(monkeypatch: pytest.Mon
 def test_lanes_of_one_value_take_no_memory() -> None:
     layout, updates = _batch(2000)
     batch = Batch.seal(layout, updates, Description.epochs(0, 1))
-    assert [lane.strides[0] for lane in (*batch.ids, *batch.facts)] == [8, 0, 0, 8, 8, 0, 0, 8]
-    assert batch.nbytes < 2000 * 32 + batch.payload.nbytes + 1000
+    assert [lane.strides[0] for lane in (*batch.ids[:3], *batch.facts[:2])] == [8, 0, 0, 0, 0]
+    assert [len(lane) for lane in (*batch.ids[3:], batch.facts[2])] == [0, 0, 0], "they can be told without"
+    assert batch.nbytes < 2000 * 8 + batch.payload.nbytes + 1000
     assert decode(encode(batch)[0], layout).times.strides[0] == 0
+
+
+def test_fingerprints_are_kept_where_many_rows_share_a_key() -> None:
+    """A merge of batches without fingerprints whose rows pile up on few keys writes them from some row on."""
+    layout = Layout(schema_of(("bigint", "text")), (0,))
+    size = 300 if JIT_OFF else 9000
+    expected = []
+    whole = Batch.empty(layout, Description.epochs(0, 0))
+    with mock.patch("engine.batch.merger._PIECE", 64 if JIT_OFF else 4096), mock.patch.object(module, "_LARGE", 100):
+        for epoch in range(3):
+            rows = rows_of(("bigint", "text"), [(k, None if k % 5 == 0 else f"{epoch} {k}") for k in range(size)])
+            updates = Updates(rows, np.full(size, epoch), np.ones(size, np.int64))
+            expected += entries(updates)
+            batch = Batch.seal(layout, updates, Description.epochs(epoch, epoch + 1))
+            assert len(batch.ids[3]) == 0
+            merger = Merger(whole, batch, Frontier.at(0))
+            while not merger.done:
+                merger.work(50)
+            whole = merger.result()
+            whole.check_order()
+            assert total(whole.updates()) == counted(expected)
+    assert len(whole.ids[3]) == len(whole)
+    high, low = (lane.copy() for lane in whole.fingerprints)
+    bare = (*whole.ids[:3], high[:0], low[:0])
+    made = Batch(layout, whole.description, bare, whole.facts, whole.struct, whole.distinct)
+    assert np.array_equal(made.fingerprints, (high, low))
 
 
 def test_rows_inserted_and_retracted_share_payload_and_garbage_goes() -> None:
@@ -213,4 +263,4 @@ def test_unreadable_bytes_are_named() -> None:
     with pytest.raises(UnreadableBatch, match="another layout"):
         decode(data, Layout(layout.schema, (1,)))
     with pytest.raises(UnreadableBatch, match="another format"):
-        decode(data.replace(b'"format": 1', b'"format": 9'), layout)
+        decode(data.replace(b'"format": 2', b'"format": 1'), layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.kernels import entries as lies
 from engine.kernels import seek
 from tests.reference.lanes import assert_canonical
 
@@ -52,8 +53,8 @@ def test_gather_finds_all_of_a_key_and_nothing_else(kind: str, size: int, count:
             np.array([places[row] for row, _, _ in entries]),
         )
         rows += [(row, t, d, (b, places[row])) for row, t, d in entries]
-        address = np.empty(seek.COLUMNS, np.int64)
-        seek.locate(ids, facts, 0, address)
+        address = np.empty(lies.COLUMNS, np.int64)
+        lies.locate(ids, facts, 0, np.zeros((0, 4), np.int64), 0, address)
         kept.append((ids, facts))
         table.append(address)
     asked = [(h, c) for h in {*pool[:50], 0, 17, 2**63, _TOP} for c in (0, 1)] * 2
@@ -62,12 +63,13 @@ def test_gather_finds_all_of_a_key_and_nothing_else(kind: str, size: int, count:
     checks = np.array([c for _, c in asked], np.uint64)
     block, found, overflow = seek.gather(np.array(table), hashes, checks, since, until)
     assert not overflow
-    probes, batches, positions, times, diffs, high, low = block[:, :found].tolist()
+    probes, batches, positions, times, diffs = block[:5, :found].tolist()
     assert probes == sorted(probes)
-    orders = {(b, p): row[2] for row, _, _, (b, p) in rows}
+    known = {(b, p): row for row, _, _, (b, p) in rows}
     for probe, (h, c) in enumerate(asked):
         mine = [k for k, p in enumerate(probes) if p == probe]
-        entries = [((h, c, orders[batches[k], positions[k]], high[k], low[k]), times[k], diffs[k], k) for k in mine]
+        entries = [(known[batches[k], positions[k]], times[k], diffs[k], k) for k in mine]
+        assert all(row[:2] == (h, c) for row, *_ in entries)
         wanted = [(row, max(t, since), d, 0) for row, t, d, _ in rows if row[:2] == (h, c) and t < until]
         sums = [(row, t, d, 0) for row, t, d, _ in entries]
         assert_canonical(sums, wanted, len({row for row, *_ in sums}))
@@ -76,8 +78,8 @@ def test_gather_finds_all_of_a_key_and_nothing_else(kind: str, size: int, count:
 def test_a_sum_that_does_not_fit_is_told() -> None:
     row = tuple(np.array([1, 1], np.uint64) for _ in range(5))
     facts = (np.array([0, 1]), np.array([2**63 - 1, 1]), np.array([0, 0]))
-    address = np.empty((1, seek.COLUMNS), np.int64)
-    seek.locate(row, facts, 0, address[0])
+    address = np.empty((1, lies.COLUMNS), np.int64)
+    lies.locate(row, facts, 0, np.zeros((0, 4), np.int64), 0, address[0])
     key = np.array([1], np.uint64)
     assert seek.gather(address, key, key, 0, _FOREVER)[1:] == (2, False)
     assert seek.gather(address, key, key, 1, _FOREVER)[2]

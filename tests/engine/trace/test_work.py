@@ -1,14 +1,13 @@
 """How much a spine does at each insert: a constant times what came times the levels, however much it holds.
 
-Counted are updates that merges read and rows that they copy, in the merger's own fuel, and updates of small batches that
-are merged at once.
+Counted are updates that merges read, rows that they copy and entries of lanes that they fill in, each where it is done, and
+whatever is sealed or put in order at once.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.merger import Merger
+from engine.batch.growing import Growing, Lanes
+from engine.kernels import append as appending
 from engine.kernels import merge as kernels
 from engine.kernels.compiler import JIT_OFF
-from engine.lattice import Frontier
 from engine.schema import BIGINT, Column, Schema
 from engine.trace import Spine
 from engine.trace import spine as module
@@ -31,45 +30,56 @@ A_LEVEL = 8
 """Updates that may be handled for each one inserted, for each level."""
 OVERHEAD = 256
 """What an insert may do for a level though it is small."""
+PIECE = 1 << 12
+"""Rows that were merged may be copied together."""
 
 
 class Counted:
-    """Work done since the last look: updates `merged` with fuel and at once when `small`, and fuel for rows `copied`."""
+    """Work since the last look: updates `merged`, rows `copied`, entries `filled` in, and updates made a batch at `once`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.merged = self.small = self.copied = 0
-        work, merge, merge_small = Merger.work, kernels.merge, module.merge_small
+        self.merged = self.copied = self.filled = self.once = 0
+        merge, append, catch_up, of = kernels.merge, appending.append, Lanes.catch_up, Batch.of
 
         def counted_merge(*args: Any) -> int:
             left: int = merge(*args)
             self.merged += args[-1] - left
-            self.copied -= args[-1] - left
             return left
 
-        def counted_work(merger: Merger, fuel: int) -> int:
-            left = work(merger, fuel)
-            self.copied += fuel - left
+        def counted_append(*args: Any) -> int:
+            state = args[-2]
+            before = int(state[kernels.ROWS])
+            lane: int = append(*args)
+            self.copied += int(state[kernels.ROWS]) - before
+            return lane
+
+        def counted_catch_up(lanes: Lanes, rows: Growing, fuel: int) -> int:
+            before = sum(lanes._filled.values())
+            begun = dict(lanes._owed)
+            left = catch_up(lanes, rows, fuel)
+            self.filled += sum(lanes._filled.get(lane, owed) for lane, owed in begun.items()) - before
             return left
 
-        def counted_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Batch:
-            self.small += sum(len(b) for b in batches)
-            return merge_small(layout, batches, since)
+        def counted_of(*args: Any) -> Batch:
+            self.once += args[-2].num_rows
+            return of(*args)
 
         monkeypatch.setattr(kernels, "merge", counted_merge)
-        monkeypatch.setattr(Merger, "work", counted_work)
-        monkeypatch.setattr(module, "merge_small", counted_small)
+        monkeypatch.setattr(appending, "append", counted_append)
+        monkeypatch.setattr(Lanes, "catch_up", counted_catch_up)
+        monkeypatch.setattr(Batch, "of", counted_of)
 
-    def taken(self) -> tuple[int, int, int]:
-        found = self.merged, self.small, self.copied
-        self.merged = self.small = self.copied = 0
+    def taken(self) -> tuple[int, int, int, int]:
+        found = self.merged, self.copied, self.filled, self.once
+        self.merged = self.copied = self.filled = self.once = 0
         return found
 
 
-def inserted(spine: Spine, rng: np.random.Generator, size: int, epoch: int, keys: int) -> None:
+def sealed(rng: np.random.Generator, size: int, epoch: int, keys: int) -> Batch:
     columns: list[Any] = [pa.array(rng.integers(0, keys, size)), pa.array(rng.integers(0, 1 << 40, size))]
     rows = pa.RecordBatch.from_arrays(columns, schema=LAYOUT.arrow)
     updates = Updates(rows, np.full(size, epoch), np.ones(size, np.int64))
-    spine.insert(Batch.seal(LAYOUT, updates, Description.epochs(epoch, epoch + 1)))
+    return Batch.seal(LAYOUT, updates, Description.epochs(epoch, epoch + 1))
 
 
 def levels(stored: int) -> int:
@@ -77,26 +87,28 @@ def levels(stored: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_no_insert_merges_more_than_its_share(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("keys", [1 << 30, 3000])
+def test_no_insert_does_more_than_its_share(seed: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     source, rng = random.Random(seed), np.random.default_rng(seed)
     spine = Spine(LAYOUT)
-    came = total = copies = 0
-    for epoch in range(900):
-        size = source.choice([1, 1, 3, 10, 40, 200, 600, 2000])
-        inserted(spine, rng, size, epoch, 1 << 30)
-        came += size
-        merged, small, copied = counted.taken()
-        share = (size * A_LEVEL + OVERHEAD) * levels(came)
-        assert merged <= share, f"an insert of {size} into {came} merged {merged}"
-        assert small <= 16 * module.SMALL, "small merges are of small batches"
+    came = total = 0
+    batches = [sealed(rng, source.choice([1, 1, 3, 10, 40, 200, 600, 2000]), epoch, keys) for epoch in range(900)]
+    counted.taken()
+    for batch in batches:
+        spine.insert(batch)
+        came += len(batch)
+        merged, copied, filled, once = counted.taken()
+        share = (len(batch) * A_LEVEL + OVERHEAD) * levels(came)
+        assert merged <= share, f"an insert of {len(batch)} into {came} merged {merged}"
+        assert copied <= share + PIECE * levels(came), f"an insert of {len(batch)} into {came} copied {copied} rows"
+        assert filled <= 16 * share, f"an insert of {len(batch)} into {came} filled {filled} entries in"
+        assert once <= 16 * module.SMALL, "what is made at once is made of small batches"
         assert len(spine.batches()) <= 2 * levels(came)
-        total += merged + small
-        copies += copied
-    assert spine.merging or total > came, "there was something to count"
-    # A column of a merge is copied at once, so that only the sum over many inserts is bounded.
-    assert total <= came * levels(came)
-    assert copies <= came * levels(came)
+        total += merged + copied
+    assert total > came, "there was something to count"
+    assert total <= 2 * came * levels(came)
+    assert sum(spine.snapshot(899).diffs) == came
 
 
 def test_idle_effort_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,18 +117,18 @@ def test_idle_effort_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = np.random.default_rng(7)
     spine = Spine(LAYOUT)
     for epoch in range(200):
-        inserted(spine, rng, 700, epoch, 1 << 30)
+        spine.insert(sealed(rng, 700, epoch, 1 << 30))
     counted.taken()
     before, fuel, total = len(spine.batches()), 5000, 0
     for _ in range(2000):
         spine.exert(fuel)
-        merged, small, copied = counted.taken()
-        assert merged + small <= fuel * levels(len(spine)) + 16 * module.SMALL
+        merged, copied, _, once = counted.taken()
+        assert merged + once <= fuel * levels(len(spine)) + 16 * module.SMALL
         total += merged
-        if not merged + small + copied:
+        if not merged + copied + once:
             break
     assert not spine.merging
     assert total <= len(spine) * levels(len(spine))
     assert len(spine.batches()) < min(before, 6)
     spine.exert(1 << 40)
-    assert counted.taken() == (0, 0, 0)
+    assert counted.taken() == (0, 0, 0, 0)

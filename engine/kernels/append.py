@@ -1,0 +1,197 @@
+# mypy: allow-untyped-defs
+"""What a merge left in its scratch, carried to where the merged batch will lie: lanes, and rows copied in their order.
+
+Always: an entry is carried away once it can no longer change; a lane that has held one value so far takes no room; a row
+is copied once, however many entries it has, and runs of neighbours in one copy. Called by `engine.batch.merger`, which
+gives the room.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from engine.kernels.assemble import BITS, OFFSETS64, _look, _valid
+from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, helper, kernel
+from engine.kernels.memory import address, copy, load_i64, load_u8, store_i64, store_u8
+from engine.kernels.merge import _NEW, BEGUN, FLAGS, HELD, PLACE, ROWS, SCRATCH, SHIFT, TIES, WRITTEN
+
+AT, VALUE = range(2)
+"""Columns of the table of lanes: where the lane lies, 0 while it needs no room; and the one value that it has till then.
+Rows are the five identity lanes, times, diffs and positions; these need none while entry k has row k."""
+
+VALIDITY, VALUES, DATA, FILLED, NULLS = range(5)
+"""Columns of the table of buffers, a row a column of the payload: where they lie (0: there is none), how many bytes the
+last one holds, and how many nulls there are."""
+
+_POSITIONS = 7
+
+
+@helper
+def _wide(scratch, lanes, stop, begun):
+    """The first lane that needs room for entries 1 … stop - 1 of the scratch and has none, or -1."""
+    for lane in range(7):
+        if lanes[lane, AT] == 0 and not (lane == 3 or lane == 4):
+            if not begun:
+                lanes[lane, VALUE] = scratch[lane, 1]
+            value = lanes[lane, VALUE]
+            for k in range(1, stop):
+                if scratch[lane, k] != value:
+                    return lane
+    if lanes[_POSITIONS, AT] == 0:
+        for k in range(1, stop):
+            if scratch[FLAGS, k] & _NEW == 0:
+                return _POSITIONS
+    return -1
+
+
+@helper
+def _carry(scratch, lanes, state, stop, runs):
+    """Copy the lanes of entries 1 … stop - 1; fill `runs` with their rows: (source, place, rows); returns how many."""
+    base = address(scratch)
+    width = scratch.shape[1] * 8
+    written = state[WRITTEN]
+    for lane in range(7):
+        if lanes[lane, AT] != 0:
+            copy(lanes[lane, AT] + written * 8, base + lane * width + 8, (stop - 1) * 8)
+    shift = state[SHIFT]
+    rows = state[ROWS]
+    ties = 0
+    count = 0
+    before = np.int64(-2)
+    begun = state[BEGUN] != 0
+    for k in range(1, stop):
+        if scratch[FLAGS, k] & _NEW != 0:
+            rows += 1
+            place = scratch[PLACE, k]
+            if place == before + 1 and place != shift:
+                runs[2, count - 1] += 1
+            else:
+                runs[0, count] = place >= shift
+                runs[1, count] = place - shift if place >= shift else place
+                runs[2, count] = 1
+                count += 1
+            before = place
+            if begun or k > 1:
+                ties += (
+                    scratch[0, k] == scratch[0, k - 1]
+                    and scratch[1, k] == scratch[1, k - 1]
+                    and scratch[2, k] == scratch[2, k - 1]
+                )
+        if lanes[_POSITIONS, AT] != 0:
+            store_i64(lanes[_POSITIONS, AT] + (written + k - 1) * 8, rows - 1)
+    state[TIES] += ties
+    return count
+
+
+@helper
+def _copy_fixed(width, runs, count, heads, base):
+    at = base
+    for r in range(count):
+        s = runs[0, r]
+        source = heads[s, 1] + (heads[s, 3] + runs[1, r]) * width
+        size = runs[2, r] * width
+        if size == 8:
+            copy(at, source, 8)
+        else:
+            copy(at, source, size)
+        at += size
+
+
+@helper
+def _copy_bits(runs, count, heads, base, row):
+    for r in range(count):
+        s = runs[0, r]
+        i = heads[s, 3] + runs[1, r]
+        for k in range(i, i + runs[2, r]):
+            if (load_u8(heads[s, 1] + (k >> 3)) >> np.uint8(k & 7)) & np.uint8(1) != 0:
+                at = base + (row >> 3)
+                store_u8(at, load_u8(at) | (np.uint8(1) << np.uint8(row & 7)))
+            row += 1
+
+
+@helper
+def _copy_bytes(runs, count, heads, place, row):
+    """Copy values of varying length; `place`: the buffers of the output. Returns how many bytes it holds afterwards."""
+    offsets = place[VALUES] + row * 8
+    data = place[DATA]
+    filled = place[FILLED]
+    for r in range(count):
+        s = runs[0, r]
+        begins = heads[s, 1] + (heads[s, 3] + runs[1, r]) * 8
+        begin = load_i64(begins)
+        for k in range(1, runs[2, r] + 1):
+            offsets += 8
+            store_i64(offsets, load_i64(begins + k * 8) - begin + filled)
+        size = load_i64(begins + runs[2, r] * 8) - begin
+        if size > 0:
+            copy(data + filled, heads[s, 2] + begin, size)
+        filled += size
+    return filled
+
+
+@helper
+def _copy_validity(runs, count, heads, base, row):
+    """Copy which values are there; returns how many are not."""
+    nulls = 0
+    for r in range(count):
+        s = runs[0, r]
+        i = heads[s, 3] + runs[1, r]
+        for k in range(i, i + runs[2, r]):
+            if _valid(heads[s, 0], k):
+                at = base + (row >> 3)
+                store_u8(at, load_u8(at) | (np.uint8(1) << np.uint8(row & 7)))
+            else:
+                nulls += 1
+            row += 1
+    return nulls
+
+
+@helper
+def _copy_rows(structs, steps, buffers, runs, count, row):
+    """Copy the rows of `runs` behind the first `row` rows of the payload."""
+    heads = np.empty((2, 4), np.int64)
+    for c in range(len(steps)):
+        width = steps[c, 1]
+        place = buffers[c]
+        for s in range(2):
+            _look(structs[s], steps[c, 0], width, heads, s)
+        if place[VALIDITY] != 0:
+            place[NULLS] += _copy_validity(runs, count, heads, place[VALIDITY], row)
+        if width == BITS:
+            _copy_bits(runs, count, heads, place[VALUES], row)
+        elif width == OFFSETS64:
+            place[FILLED] = _copy_bytes(runs, count, heads, place, row)
+        else:
+            _copy_fixed(width, runs, count, heads, place[VALUES] + row * width)
+
+
+@kernel(types.int64(SCRATCH, SCRATCH, I64, I64_TABLE, SCRATCH, I64_NEW, types.boolean))
+def append(scratch, lanes, structs, steps, buffers, state, everything):
+    """Carry away the entries of the scratch, the last one only if `everything` was merged.
+
+    Or do nothing, if a lane needs room: returns which one, or else -1. `structs`: the two payloads; `steps`: (column,
+    width, lane) a column, as for `assemble`; `lanes`, `buffers`: as described above, the room being for all of both batches.
+    """
+    stop = state[HELD] - (not everything)
+    if stop <= 1:
+        return -1
+    lane = _wide(scratch, lanes, stop, state[BEGUN] != 0)
+    if lane >= 0:
+        return lane
+    runs = np.empty((3, stop), np.int64)
+    rows = 0
+    count = _carry(scratch, lanes, state, stop, runs)
+    for r in range(count):
+        rows += runs[2, r]
+    _copy_rows(structs, steps, buffers, runs, count, state[ROWS])
+    held = state[HELD]
+    for lane in range(len(scratch)):
+        scratch[lane, 0] = scratch[lane, stop - 1]
+        for k in range(stop, held):
+            scratch[lane, 1 + k - stop] = scratch[lane, k]
+    state[HELD] = 1 + held - stop
+    state[WRITTEN] += stop - 1
+    state[ROWS] += rows
+    state[BEGUN] = 1
+    return -1
