@@ -26,7 +26,7 @@ from tests.engine.dataflow.test_flow import COUNT, GROUPS, ITEMS, PAIRS, push, t
 ASKED = Schema.of([Column("id", INTEGER)], ["id"])
 COUNTS = Schema((Column("title", TEXT), Column("n", BIGINT)))
 INSTALLS = 1000
-WARM = 100
+WARM = 400
 AT_ONCE = 10
 ROWS = 200
 
