@@ -2,8 +2,9 @@
 
 Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff
 zero; every position is one of the payload's rows, equal rows share one, and at most half of the payload is unused. The
-payload of a large batch has each row once, in the batch's order. Lanes that can be told without are left out: positions
-where entry k has row k, fingerprints where few rows share key and order (they are made anew of the rows that do).
+payload of a large batch of narrow rows, and of every batch that a merger made, has each row once, in the batch's order.
+Lanes that can be told without are left out: positions where entry k has row k, fingerprints where few rows share key and
+order (they are made anew of the rows that do).
 Made by `seal`, by mergers and by the codec; read by spines and operators.
 """
 
@@ -213,12 +214,16 @@ class Batch:
         if size < _LARGE and not _is_wasteful(distinct, payload):
             return cls(layout, description, ids, facts, payload, distinct)
         keep = np.empty(distinct, np.int64)
-        used, ties = kernels.rank_rows(ids, facts[2], keep)
+        ranks = facts[2].copy()
+        used, ties = kernels.rank_rows(ids, ranks, keep)
         if used != distinct:
             raise InvariantBroken("distinct does not count the rows in use", distinct=distinct, used=used)
-        payload = taken(payload if isinstance(payload, Exported) else Exported(payload), keep)
+        in_order = layout.narrow or distinct * 2 <= payload.num_rows
+        if in_order:
+            payload = taken(payload if isinstance(payload, Exported) else Exported(payload), keep)
+            facts = (facts[0], facts[1], ranks)
         if size >= _LARGE:
-            facts = (elided(facts[0]), elided(facts[1]), left_out(facts[2], distinct == size))
+            facts = (elided(facts[0]), elided(facts[1]), left_out(facts[2], in_order and distinct == size))
             plain = few_ties(ties, size)
             ids = (ids[0], elided(ids[1]), elided(ids[2]), left_out(ids[3], plain), left_out(ids[4], plain))
         return cls(layout, description, ids, facts, payload, distinct)

@@ -39,6 +39,10 @@ Ids = tuple[UInt64s, UInt64s, UInt64s, UInt64s, UInt64s]
 """Identity lanes: hash, check, order, high and low half of the row's fingerprint."""
 
 
+_NARROW = 32
+"""Bytes of a row, beside which the eight of a position count."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """`schema`: the rows' columns; `key`, `order`: column positions; `hash_mask`: weakened by tests of collisions."""
@@ -93,6 +97,12 @@ class Layout:
             found = Assembly.of(pa.schema([self.arrow.field(k) for k in chosen]), chosen)
             self._assemblies[chosen] = found
         return found
+
+    @cached_property
+    def narrow(self) -> bool:
+        """True if rows are of fixed width and so few bytes that moving one costs less than remembering where it lies."""
+        widths = self.assembly().steps[:, 1]
+        return bool((widths >= 0).all() and widths.sum() <= _NARROW)
 
     def filled_assembly(self, filled: Mapping[int, int]) -> Assembly:
         """How rows are put together of which some columns are picked by a lane of their own: `filled`, column → lane."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.batch import Batch, Description, DiffOverflow, Layout, Updates, consolidate
 from engine.batch import batch as module
 from engine.batch.codec import UnreadableBatch, decode, encode
-from engine.batch.merger import Merger
+from engine.batch.merger import Merger, merged
 from engine.errors import InvariantBroken
 from engine.kernels.compiler import JIT_OFF
 from engine.lattice import Frontier
@@ -77,14 +77,14 @@ def test_merge_in_small_steps_equals_the_sum(
         merger.work(fuel)
         steps += 1
         assert steps <= len(a) + len(b) + 4, "at most three lanes are filled in"
-    merged = merger.result()
-    merged.check_order()
+    found = merger.result()
+    found.check_order()
     everything = entries(first) + entries(second)
     expected = counted((row, max(time, since), diff) for row, time, diff in everything)
-    assert total(merged.updates()) == expected
-    assert len(merged) == len(expected)
-    assert merged.distinct == len({row for row, _ in expected})
-    assert merged.description == Description(Frontier.at(0), Frontier.at(8), Frontier.at(since))
+    assert total(found.updates()) == expected
+    assert len(found) == len(expected)
+    assert found.distinct == len({row for row, _ in expected})
+    assert found.description == Description(Frontier.at(0), Frontier.at(8), Frontier.at(since))
     assert total(a.updates()) == total(first), "the inputs stay as they are"
 
 
@@ -158,9 +158,25 @@ def test_lanes_of_one_value_take_no_memory() -> None:
     layout, updates = _batch(2000)
     batch = Batch.seal(layout, updates, Description.epochs(0, 1))
     assert [lane.strides[0] for lane in (*batch.ids[:3], *batch.facts[:2])] == [8, 0, 0, 0, 0]
-    assert [len(lane) for lane in (*batch.ids[3:], batch.facts[2])] == [0, 0, 0], "they can be told without"
-    assert batch.nbytes < 2000 * 8 + batch.payload.nbytes + 1000
+    assert [len(lane) for lane in batch.ids[3:]] == [0, 0], "they can be told without"
+    assert batch.nbytes < 2000 * 16 + batch.payload.nbytes + 1000
     assert decode(encode(batch)[0], layout).times.strides[0] == 0
+
+
+def test_large_payloads_lie_in_the_batchs_order() -> None:
+    """Narrow rows are put in order at once, others by their first merge; then no lane says where a row lies."""
+    for types, at_once in ((("bigint", "integer"), True), (("bigint", "text"), False)):
+        layout = Layout(schema_of(types), (0,))
+        rows = rows_of(types, [(k * 7919 % 2003, k if at_once else f"row {k}") for k in range(2000)])
+        updates = Updates(rows, np.zeros(2000, np.int64), np.ones(2000, np.int64))
+        batch = Batch.seal(layout, updates, Description.epochs(0, 1))
+        assert len(batch.facts[2]) == (0 if at_once else 2000)
+        after = merged(batch, Batch.empty(layout, Description.epochs(1, 2)), Frontier.at(0))
+        assert [len(lane) for lane in (*after.ids[3:], after.facts[2])] == [0, 0, 0]
+        assert after.nbytes <= 2000 * 8 + batch.payload.nbytes + 1000
+        for one in (batch, after):
+            one.check_order()
+            assert total(one.updates()) == total(updates)
 
 
 def test_fingerprints_are_kept_where_many_rows_share_a_key() -> None:
