@@ -7,6 +7,9 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 DURATION ?= 60
+KILLS ?= 1000
+RECORDS ?= 1000000
+SEED ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_TESTS := tests/engine/kernels tests/engine/batch tests/engine/trace tests/engine/operators/test_exact_sum.py
@@ -19,7 +22,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup jars kernels demo test test-fast test-kernels check format bench bench-peers docs lock lock-jars clean
+.PHONY: help setup jars kernels demo test test-fast test-kernels crash mutate fuzz proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +70,18 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 
 test-fast: setup kernels ## the tests that start no server
 	$(PY) -m pytest -m 'not servers'
+
+crash: setup jars kernels ## the bank under KILLS kills, cuts and stalls on real processes, from SEED
+	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED)
+
+mutate: setup kernels ## state folders cut, flipped, deleted and swapped: about 250,000 mutations
+	$(PY) -m tests.crash.mutate --seed $(SEED)
+
+fuzz: setup kernels ## RECORDS mutations of Debezium's own records, from SEED
+	$(PY) -m tests.crash.fuzz --records $(RECORDS) --seed $(SEED)
+
+proofs: setup ## the last counts of crash, mutate and fuzz into docs/guarantees.md
+	$(PY) -m tests.crash.counts
 
 check: setup ## lint, format, strict types, import laws
 	$(BIN)/ruff check .

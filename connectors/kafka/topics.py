@@ -30,7 +30,7 @@ def check_names(names: Sequence[str], error: Raise) -> None:
     """Raises `error` for a name that Kafka does not take, or for two that it cannot tell apart."""
     seen: dict[str, str] = {}
     for name in names:
-        if not _LEGAL.match(name) or name in (".", ".."):
+        if not _LEGAL.fullmatch(name) or name in (".", ".."):
             raise error("Kafka takes no topic of this name", hint="use letters, digits, '.', '_', '-'", topic=name)
         other = seen.setdefault(name.replace(".", "_"), name)
         if other != name:

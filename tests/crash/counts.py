@@ -1,7 +1,7 @@
-"""Counts of proofs: each run writes its own to build/proof/NAME.json; `python -m tests.crash.counts` puts the last ones
-into docs/guarantees.md.
+"""Counts of proofs: each run writes its own to build/proof/NAME.json; `python -m tests.crash.counts` takes them over into
+docs/figures/proof and writes the block of last counts in docs/guarantees.md.
 
-Always: the page's figures come from these files alone; a proof that was not run since keeps its line.
+Always: the page's figures come from these files alone; a proof that was not run here keeps its line. Called by `make proofs`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "build" / "proof"
+KEPT = ROOT / "docs" / "figures" / "proof"
+PAGE = ROOT / "docs" / "guarantees.md"
+BEGIN, END = "<!-- counts: written by `make proofs` -->", "<!-- end of counts -->"
+NAMES = ("crash", "mutate", "fuzz")
 
 
 def write(name: str, facts: Mapping[str, Any]) -> None:
@@ -24,3 +28,44 @@ def write(name: str, facts: Mapping[str, Any]) -> None:
     arriving = PROOFS / f"{name}.json.new"
     arriving.write_text(json.dumps(body, indent=1) + "\n")
     os.replace(arriving, PROOFS / f"{name}.json")
+
+
+def take_over() -> list[str]:
+    """Copy the reports of runs here into the documentation; their names."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    found = [name for name in NAMES if (PROOFS / f"{name}.json").exists()]
+    for name in found:
+        (KEPT / f"{name}.json").write_text((PROOFS / f"{name}.json").read_text())
+    return found
+
+
+def block() -> str:
+    """A line a proof, of the last run that was taken over."""
+    lines = ["| command | when | counts |", "| --- | --- | --- |"]
+    for name in NAMES:
+        path = KEPT / f"{name}.json"
+        if not path.exists():
+            lines.append(f"| `make {name}` | not run yet | |")
+            continue
+        facts = json.loads(path.read_text())
+        told = ", ".join(f"{k.replace('_', ' ')} {v:,}" for k, v in facts.items() if isinstance(v, int))
+        lines.append(f"| `make {name}` | {facts['at'][:10]} | {told} |")
+    return "\n".join(lines)
+
+
+def page(text: str) -> str:
+    """The page with its block written anew."""
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    return f"{head}{BEGIN}\n\n{block()}\n\n{END}{tail}"
+
+
+def main() -> None:
+    """Entry point."""
+    found = take_over()
+    PAGE.write_text(page(PAGE.read_text()))
+    print(f"taken over: {', '.join(found) or 'nothing'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -226,8 +226,9 @@ def run(
         pid = play_.last()
         verdict = scene.compare(bus)
         warehouse.stop()
+        leaks = scene.leaks()
         code = scene.nursery.stop(pid, 60)
-        problems = [*tally.problems, *verdict.differences, *warehouse.faults.told[:5], *bus.faults.told[:5]]
+        problems = [*tally.problems, *leaks, *verdict.differences, *warehouse.faults.told[:5], *bus.faults.told[:5]]
         if code != 0:
             problems.append(f"SIGTERM ended the last sidecar with {code}: {scene.tail(1500)}")
         if "Traceback" in scene.log.read_text():

@@ -183,6 +183,19 @@ class Scene:
 
         return Counter(found)
 
+    def leaks(self) -> list[str]:
+        """Where the sink's password stands that should not: logs, state, and what HTTP answers while a sidecar runs."""
+        secret = str(psycopg.conninfo.conninfo_to_dict(self.sink_url)["password"]).encode()
+        found = [p for p in [self.log, *self.folder.glob("state/**/*")] if p.is_file() and secret in p.read_bytes()]
+        answers_ = [p for p in ("/status", "/metrics", "/readyz", "/healthz") if secret in self._get(p)]
+        return [f"the sink's password stands in {place}" for place in [*found, *answers_]]
+
+    def _get(self, path: str) -> bytes:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
+            body: bytes = answer.read()
+            return body
+        return b""
+
     def tail(self, size: int = 3000) -> str:
         """The end of the sidecars' log."""
         return self.log.read_text()[-size:] if self.log.exists() else ""
