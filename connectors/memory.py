@@ -249,6 +249,7 @@ class MemorySink:
         self.name = name
         self.store = store if store is not None else MemoryStore()
         self.fail_next: str | None = None
+        self.warnings: tuple[str, ...] = ()
         self.writes = 0
         self._generation = -1
         self._stands_at = 0

@@ -43,6 +43,7 @@ class PostgresSink:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
+        self.warnings: tuple[str, ...] = ()
         self._target = Target(name, url)
         if not schema or "%" in schema or "\0" in schema or len(schema.encode()) > 63:
             raise SinkError(
