@@ -114,6 +114,7 @@ class MemorySource:
         self._topics = topics
         self._wants = wants or ((lambda topic: topic in topics) if topics is not None else (lambda _: True))
         self._next: dict[tuple[str, int], int] = {}
+        self._broken: set[tuple[str, int]] = set()
 
     def open(self, positions: Positions) -> None:
         """See `Source.open`."""
@@ -125,6 +126,7 @@ class MemorySource:
                     "the topic is not there", hint="create it, or resync this source", source=self.name, topic=topic
                 )
         self._next.clear()
+        self._broken.clear()
         for topic, by_partition in positions.items():
             for partition, offset in by_partition.items():
                 log = self.log.partitions[topic, partition]
@@ -140,15 +142,20 @@ class MemorySource:
                 self._next.setdefault((topic, partition), log.low)
 
     def poll(self, timeout: float) -> Sequence[Messages]:
-        """See `Source.poll`; never waits, as nothing can arrive meanwhile."""
+        """See `Source.poll`; never waits, as nothing can arrive meanwhile. A partition out of range is told once."""
         del timeout
         self._check_reachable()
         self._discover()
+        for (topic, partition), start in self._next.items():
+            log = self.log.partitions[topic, partition]
+            if start < log.low and (topic, partition) not in self._broken:
+                self._broken.add((topic, partition))
+                raise _out_of_range(self.name, topic, partition, start, log)
         found = []
         for (topic, partition), start in self._next.items():
             log = self.log.partitions[topic, partition]
-            if start < log.low:
-                raise _out_of_range(self.name, topic, partition, start, log)
+            if (topic, partition) in self._broken:
+                continue
             run = [r for r in log.records if r.offset >= start][: self.batch]
             drained = not run or run[-1] is log.records[-1]
             self._next[topic, partition] = log.end if drained else run[-1].offset + 1
@@ -249,6 +256,7 @@ class MemorySink:
         self.name = name
         self.store = store if store is not None else MemoryStore()
         self.fail_next: str | None = None
+        self.warnings: tuple[str, ...] = ()
         self.writes = 0
         self._generation = -1
         self._stands_at = 0

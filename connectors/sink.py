@@ -114,9 +114,10 @@ class EpochStamp:
 
 
 class Sink(Protocol):
-    """One writer of one group of views."""
+    """One writer of one group of views. `warnings`: what an operator should know, as of the last `open`."""
 
     name: str
+    warnings: tuple[str, ...]
 
     def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """Create what is missing, fence every earlier generation, and say where the sink stands.

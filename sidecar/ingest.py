@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.changes import Format, Messages, TableChanges, Undecodable
-from connectors.source import Positions, Source
+from connectors.source import Positions, Source, SourceError
 from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
@@ -73,9 +73,14 @@ class Intake:
     def poll(self, timeout: float) -> bool:
         """Take in what arrived within `timeout` seconds; whether anything did.
 
-        Raises UndecodableError for a record that cannot be decoded and that no one table can stop for.
+        Raises UndecodableError for a record that cannot be decoded and that no one table can stop for, and SourceError
+        for what is not of one table's topic.
         """
-        polled = self.source.poll(timeout)
+        try:
+            polled = self.source.poll(timeout)
+        except SourceError as error:
+            self._meet_break(error)
+            return True
         for messages in polled:
             self.take(messages)
         return bool(polled)
@@ -164,6 +169,20 @@ class Intake:
         )  # fmt: skip
         stopped = [self.assembler.stop(t, bad, str(error)) for t in sorted((tables or frozenset()) & self.subscribed)]
         if tables is None or not all(stopped):
+            raise error
+
+    def _meet_break(self, error: SourceError) -> None:
+        """A table's topic cannot be read on (gone, made anew, records lost): the tables in it stop, the others go on."""
+        topic = error.where.get("topic")
+        tables = self.tables_at.get(topic) if isinstance(topic, str) else None
+        if tables is None or not isinstance(topic, str):
+            raise error
+        partition, offset = error.where.get("partition", 0), error.where.get("offset", 0)
+        assert isinstance(partition, int)
+        assert isinstance(offset, int)
+        bad = Undecodable(None, topic, partition, offset, error.what, error.hint)
+        stopped = [self.assembler.stop(t, bad, str(error)) for t in sorted(tables & self.subscribed)]
+        if not all(stopped):
             raise error
 
     def positions(self) -> Positions:

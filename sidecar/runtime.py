@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +136,8 @@ class Runtime:
         started = self.parts.clock()
         if writing:
             writing[0].drain(timeout)
+        elif self._writing is not None:
+            wait([self._writing], timeout)
         self.parts.metrics.paused.inc(max(0.0, self.parts.clock() - started))
         return True
 

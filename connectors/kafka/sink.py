@@ -16,8 +16,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from connectors.durable import Reached, unwatched
+from connectors.kafka import features, topics, transaction
 from connectors.kafka import records as to_records
-from connectors.kafka import topics, transaction
 from connectors.kafka.client import Reasons, admin, merged
 from connectors.kafka.readback import Readback
 from connectors.kafka.records import Counts, Record
@@ -36,6 +36,10 @@ from connectors.sink import (
 )
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+OLD_TRANSACTIONS = (
+    "the cluster's transaction.version is below 2: its brokers do not guard against a late end of a transaction themselves; "
+    "raise it with kafka-features.sh upgrade --feature transaction.version=2",
+)
 
 
 class KafkaSink:
@@ -79,6 +83,7 @@ class KafkaSink:
         self._standing = Standing()
         self._admin: AdminClient | None = None
         self._producer: Transactions | None = None
+        self.warnings: tuple[str, ...] = ()
 
     def _error(self, what: str, *, hint: str = "", **where: object) -> SinkError:
         return SinkError(what, hint=hint, sink=self.name, **where)
@@ -120,6 +125,8 @@ class KafkaSink:
         except SinkError:
             self.close()
             raise
+        version = features.transaction_version(self._config)
+        self.warnings = OLD_TRANSACTIONS if version is not None and version < 2 else ()
         errors = {name: e.error for name in self._views if (e := self._standing.errors.get(self._topic(name)))}
         return SinkState(self._standing.generation, self._standing.frontier, frozenset(missing), errors)
 

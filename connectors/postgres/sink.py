@@ -45,6 +45,7 @@ class PostgresSink:
         reached: Reached = unwatched,
     ) -> None:
         self.name = name
+        self.warnings: tuple[str, ...] = ()
         self._target = Target(name, url)
         if not schema or "%" in schema or "\0" in schema or len(schema.encode()) > 63:
             raise SinkError(

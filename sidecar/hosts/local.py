@@ -60,6 +60,9 @@ def _serve(settings: Settings, *, as_json: bool) -> None:
     try:
         _say(as_json, event="running", name=settings.config.name, http=door.address if door else None,
              epoch=runtime.epoch, generation=runtime.parts.generation)  # fmt: skip
+        for group in runtime.parts.groups:
+            for warning in group.sink.warnings:
+                _say(as_json, event="warning", sink=group.name, why=warning)
         runtime.run()
         _say(as_json, event="stopped", epoch=runtime.epoch)
     finally:
