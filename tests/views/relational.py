@@ -74,7 +74,8 @@ RELATIONAL: tuple[Supported, ...] = (
          " stddev_samp(total * 1.5) filter (where discount > 1) as e, stddev(distinct discount) as f from orders group by"
          " status"),
         ("bit_and, bit_or, bit_xor", "bits",
-         "select status, bit_and(discount) as a, bit_or(parts) as b, bit_xor(id) as c from orders group by status"),
+         "select status, bit_and(discount) as a, bit_or(parts) as b, bit_xor(id) as c,"
+         " bit_xor(distinct parts) as d from orders group by status"),
         ("string_agg, with DISTINCT and ORDER BY inside", "texts_joined",
          "select region, string_agg(name, ', ' order by name) as a, string_agg(name, '-' order by id desc) as b,"
          " string_agg(distinct name, '/' order by name) as c, string_agg(name, '+' order by credit desc nulls last, id)"

@@ -90,7 +90,7 @@ def aggregate(
         return _string_agg(binder, node, bound, by, condition, distinct=distinct)
     arg: Expr | None = bound[0] if bound else None
     if arg is not None and name in _BITS:
-        return _bits(binder, node, name, arg, condition)
+        return _bits(binder, node, name, arg, condition, distinct=distinct)
     if arg is not None and name in _SPREADS:
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
@@ -124,10 +124,11 @@ def _placed(binder: Binder, found: Aggregate) -> Expr:
     return Call(PLACEHOLDER, (Literal(binder.aggregates.index(found), INTEGER),), found.type)
 
 
-def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None) -> Expr:
+def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
     if arg.type.kind not in _INTS:
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
-    return _placed(binder, Aggregate(folding(name), arg, arg.type, filter=where))
+    function = folding(name, distinct=True) if distinct and name == "bit_xor" else folding(name)
+    return _placed(binder, Aggregate(function, arg, arg.type, filter=where))
 
 
 def _spread(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
