@@ -2,10 +2,10 @@
 
 from engine.dataflow.collection import Collection
 from engine.dataflow.flow import Dataflow
-from engine.dataflow.loop import Loop, NotInLoops
+from engine.dataflow.iterate import Iteration, NotInIterations
 from engine.dataflow.nodes import OVERFLOWED
 from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
 from engine.operators.top import Order
 
-__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Loop", "NotInLoops", "Order", "Output", "Reading"]
+__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Iteration", "NotInIterations", "Order", "Output", "Reading"]

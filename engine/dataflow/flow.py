@@ -18,7 +18,7 @@ from engine.batch.updates import Updates, Upserts
 from engine.dataflow.collection import Collection
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.graph import Graph, reachable
-from engine.dataflow.loop import MOST, Loop
+from engine.dataflow.iterate import MOST, Iteration
 from engine.dataflow.nodes import fingerprint_of
 from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
@@ -53,9 +53,9 @@ class Dataflow(Graph):
             self.retain(node)
         return Collection(self, node, node.schema)
 
-    def loop(self, name: str, most: int = MOST) -> Loop:
-        """The body of a loop, to be built and closed; see `Loop`."""
-        return Loop(self, name, most)
+    def iterate(self, name: str, most: int = MOST) -> Iteration:
+        """The body of a loop, to be built and closed; see `Iteration`."""
+        return Iteration(self, name, most)
 
     def push(self, table: str, upserts: Upserts) -> None:
         """Changes of a table, of epochs ≥ frontier, in their order. Raises KeyError for no table, InvariantBroken."""

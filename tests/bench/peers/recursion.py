@@ -28,7 +28,7 @@ def distances(flow: Dataflow, edges: Collection) -> Collection:
     zero = pa.array([0], pa.int64())
     rows = pa.RecordBatch.from_arrays([zero, zero], schema=REACHED.arrow)
     flow.push("roots", Upserts(rows, np.zeros(1, np.int64), np.full(1, INSERT, np.uint8)))
-    loop = flow.loop("distances")
+    loop = flow.iterate("distances")
     root, arcs = loop.enter(roots), loop.enter(edges)
     found = loop.variable(REACHED, initial=root)
     further = Call("+(bigint,bigint)", (ColumnRef(0, BIGINT), Literal(1, BIGINT)), BIGINT)
@@ -41,7 +41,7 @@ def distances(flow: Dataflow, edges: Collection) -> Collection:
 
 def closure(flow: Dataflow, edges: Collection) -> Collection:
     """Pairs of nodes of which the first reaches the second."""
-    loop = flow.loop("closure")
+    loop = flow.iterate("closure")
     arcs = loop.enter(edges)
     found = loop.variable(PAIRS, initial=arcs)
     further = found.join(arcs, [1], [0], columns=(0, 3)).concat(arcs).distinct()
@@ -53,7 +53,7 @@ def generation(flow: Dataflow, edges: Collection) -> Collection:
     """Different nodes that are as far below a common ancestor; edges lead from parents to children."""
     different = Call("<>(bigint,bigint)", (ColumnRef(0, BIGINT), ColumnRef(1, BIGINT)), BOOLEAN)
     siblings = edges.join(edges, [0], [0], different, columns=(1, 3)).distinct()
-    loop = flow.loop("generation")
+    loop = flow.iterate("generation")
     first, children = loop.enter(siblings), loop.enter(edges)
     found = loop.variable(PAIRS, initial=first)
     # Of one, two, parent, child: two and the child of one; then that child and the child of two.

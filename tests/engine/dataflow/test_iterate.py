@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.batch.updates import INSERT, RETRACT
-from engine.dataflow import Collection, Dataflow, Loop, NotInLoops, Order
+from engine.dataflow import Collection, Dataflow, Iteration, NotInIterations, Order
 from engine.errors import InvariantBroken
 from engine.lattice import TooDeep
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
@@ -37,26 +37,26 @@ def least(collection: Collection) -> Collection:
     return collection.reduce([0], [Aggregate("min", B, BIGINT)], EDGES)
 
 
-def reached(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+def reached(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
     nodes = loop.variable(NODES)
     rule = loop.enter(roots).concat(chosen(nodes.join(loop.enter(edges), [0], [0]), C)).distinct()
     return loop.close({nodes: rule}, [rule])
 
 
-def closure(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+def closure(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     pairs, entered = loop.variable(EDGES), loop.enter(edges)
     rule = chosen(pairs.join(entered, [1], [0]), A, D).concat(entered).distinct()
     return loop.close({pairs: rule}, [rule])
 
 
-def squared(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+def squared(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     entered = loop.enter(edges)
     pairs = loop.variable(EDGES, entered)
     rule = chosen(pairs.join(pairs, [1], [0]), A, D).concat(entered).distinct()
     return loop.close({pairs: rule}, [rule])
 
 
-def same_generation(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+def same_generation(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     pairs, entered = loop.variable(EDGES), loop.enter(edges)
     siblings = chosen(entered.join(entered, [0], [0]), B, D)
     ours = chosen(entered.join(pairs, [0], [0]), B, D)
@@ -64,7 +64,7 @@ def same_generation(loop: Loop, edges: Collection, _: Collection) -> list[Collec
     return loop.close({pairs: rule}, [rule])
 
 
-def distances(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+def distances(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
     zero = Literal(0, BIGINT)
     start = loop.enter(roots.distinct().project([A, zero], EDGES))
     found = loop.variable(EDGES, start)
@@ -74,14 +74,14 @@ def distances(loop: Loop, edges: Collection, roots: Collection) -> list[Collecti
     return loop.close({found: rule}, [rule])
 
 
-def parities(loop: Loop, edges: Collection, roots: Collection) -> list[Collection]:
+def parities(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
     even, odd, entered = loop.variable(NODES), loop.variable(NODES), loop.enter(edges)
     evens = loop.enter(roots).concat(chosen(odd.join(entered, [0], [0]), C)).distinct()
     odds = chosen(even.join(entered, [0], [0]), C).distinct()
     return loop.close({even: evens, odd: odds}, [evens, odds])
 
 
-def core(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+def core(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     kept = loop.variable(EDGES, loop.enter(edges.distinct()))
     counts = kept.reduce([0], [Aggregate("count", None, BIGINT)], EDGES)
     many = Call(">=(bigint,bigint)", (B, Literal(2, BIGINT)), BOOLEAN)
@@ -90,7 +90,7 @@ def core(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
     return loop.close({kept: rule}, [rule])
 
 
-def components(loop: Loop, edges: Collection, _: Collection) -> list[Collection]:
+def components(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     whole = loop.enter(edges.distinct())
     inside = loop.variable(EDGES, whole)
     forth = _alike(loop, inside, whole)
@@ -99,9 +99,9 @@ def components(loop: Loop, edges: Collection, _: Collection) -> list[Collection]
     return loop.close({inside: rule}, [rule])
 
 
-def _alike(outer: Loop, cycle: Collection, edges: Collection) -> Collection:
+def _alike(outer: Iteration, cycle: Collection, edges: Collection) -> Collection:
     """The edges whose ends get the same label: of each node the least node of which there is a path in `cycle`."""
-    loop = outer.loop("labels")
+    loop = outer.iterate("labels")
     nodes = chosen(cycle, A, A).concat(chosen(cycle, B, B))
     start = loop.enter(least(nodes))
     labels = loop.variable(EDGES, start)
@@ -114,7 +114,7 @@ def _alike(outer: Loop, cycle: Collection, edges: Collection) -> Collection:
     return chosen(both.filter(same), A, B)
 
 
-def countdown(loop: Loop, _: Collection, roots: Collection) -> list[Collection]:
+def countdown(loop: Iteration, _: Collection, roots: Collection) -> list[Collection]:
     start = loop.enter(roots)
     left = loop.variable(NODES)
     above = Call(">(bigint,bigint)", (A, Literal(0, BIGINT)), BOOLEAN)
@@ -123,7 +123,7 @@ def countdown(loop: Loop, _: Collection, roots: Collection) -> list[Collection]:
     return loop.close({left: rule}, [rule])
 
 
-Build = Callable[[Loop, Collection, Collection], list[Collection]]
+Build = Callable[[Iteration, Collection, Collection], list[Collection]]
 Naive = Callable[[set[rules.Edge], Counter[int]], list[Mapping[Any, int]]]
 
 
@@ -157,7 +157,7 @@ def shape_of(program: str) -> Shape:
 
     def shape(tables: Mapping[str, Pair]) -> Mapping[str, Pair]:
         edges, roots = tables["edges"], tables["roots"]
-        left = build(Loop(edges.real.flow, program), edges.real, roots.real)
+        left = build(Iteration(edges.real.flow, program), edges.real, roots.real)
 
         def at(k: int) -> Callable[[int], Content]:
             def content(epoch: int) -> Content:
@@ -262,7 +262,7 @@ def rng_program(seed: int) -> str:
 def test_a_loop_that_does_not_rest_fails_alone() -> None:
     flow = Dataflow()
     roots = flow.table("roots", NODES)
-    loop = flow.loop("view for_ever", most=50)
+    loop = flow.iterate("view for_ever", most=50)
     numbers = loop.variable(NODES)
     more = Call("+(bigint,bigint)", (A, Literal(1, BIGINT)), BIGINT)
     rule = loop.enter(roots).concat(numbers.project([more], NODES)).distinct()
@@ -283,7 +283,7 @@ def test_a_loop_that_does_not_rest_fails_alone() -> None:
 def test_errors_in_a_loop_leave_it_and_go() -> None:
     flow = Dataflow()
     roots = flow.table("roots", NODES)
-    loop = flow.loop("halves")
+    loop = flow.iterate("halves")
     numbers = loop.variable(NODES)
     half = Call("/(bigint,bigint)", (Literal(8, BIGINT), A), BIGINT)
     rule = loop.enter(roots).concat(numbers.project([half], NODES)).distinct()
@@ -308,7 +308,7 @@ def test_equal_loops_are_one_and_go_with_their_last_reader() -> None:
     flow = Dataflow()
     edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
     before = set(flow.arrangements())
-    outputs = [closure(flow.loop("pairs"), edges, roots)[0].output(str(k)) for k in range(2)]
+    outputs = [closure(flow.iterate("pairs"), edges, roots)[0].output(str(k)) for k in range(2)]
     flow.step(1)
     assert outputs[0].collection.node is outputs[1].collection.node
     shared = set(flow.arrangements())
@@ -322,9 +322,9 @@ def test_equal_loops_are_one_and_go_with_their_last_reader() -> None:
 def test_what_a_loop_cannot_hold_is_refused_by_name() -> None:
     flow = Dataflow()
     edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
-    loop = flow.loop("view x")
+    loop = flow.iterate("view x")
     entered = loop.enter(edges)
-    with pytest.raises(NotInLoops, match="view x"):
+    with pytest.raises(NotInIterations, match="view x"):
         entered.top_k([0], [Order(1)], 1)
     with pytest.raises(InvariantBroken, match="elsewhere"):
         loop.enter(entered)
@@ -336,4 +336,4 @@ def test_what_a_loop_cannot_hold_is_refused_by_name() -> None:
     with pytest.raises(InvariantBroken, match="other types"):
         loop.close({pairs: loop.enter(roots)}, [entered])
     with pytest.raises(TooDeep):
-        loop.loop("inner").loop("innermost")
+        loop.iterate("inner").iterate("innermost")

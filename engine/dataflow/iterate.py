@@ -39,7 +39,7 @@ MOST_EVER = 1 << 40
 """More than any round."""
 
 
-class NotInLoops(HeadraceError):
+class NotInIterations(HeadraceError):
     """An operator that a loop's body cannot hold."""
 
     code = "loop"
@@ -82,7 +82,7 @@ class VariableNode(Node):
         return self._next is not None
 
 
-class LoopNode(Node):
+class IterateNode(Node):
     """A loop as one node of the graph around it; what leaves it are the `LeaveNode`s behind it."""
 
     label = "loop"
@@ -260,7 +260,7 @@ class LeaveNode(Node):
 
     label = "leave"
 
-    def __init__(self, fingerprint: str, loop: LoopNode, k: int) -> None:
+    def __init__(self, fingerprint: str, loop: IterateNode, k: int) -> None:
         node, self._door = loop.leaving[k]
         super().__init__(fingerprint, Schema(node.schema.columns), [loop])
         self._loop = loop
@@ -286,7 +286,7 @@ class LeaveNode(Node):
         return self.differences([node.changes(lower, upper, memo) for node in self._loop.inputs], lower, upper)
 
 
-class Loop(Graph):
+class Iteration(Graph):
     """The body of a loop while it is built: collections enter, variables stand for the round before, rules close it.
 
     `name`: of the view, for errors; `most`: so many rounds after the first may bring something new. Raises TooDeep.
@@ -320,9 +320,9 @@ class Loop(Graph):
         self._variables.append(node)
         return Collection(self, node, schema)
 
-    def loop(self, name: str, most: int = MOST) -> Loop:
+    def iterate(self, name: str, most: int = MOST) -> Iteration:
         """A loop in this loop."""
-        return Loop(self, name, most)
+        return Iteration(self, name, most)
 
     def close(self, rules: Mapping[Collection, Collection], leave: Sequence[Collection]) -> list[Collection]:
         """Let each variable be in the next round what its rule is in this one; the collections that `leave`, outside.
@@ -342,14 +342,14 @@ class Loop(Graph):
         spelled = [(v.fingerprint, v.rule.fingerprint) for v in self._variables if v.rule is not None]
         left = [c.fingerprint for c in leave]
         fingerprint = fingerprint_of("loop", self.name, self.most, spelled, left)
-        made: list[LoopNode] = []
+        made: list[IterateNode] = []
 
-        def make() -> LoopNode:
+        def make() -> IterateNode:
             roots = [*(c.node for c in rules.values()), *rules_of(self._variables), *(c.node for c in leave)]
             wanted = reachable(roots)
             body = [node for node in self._known.values() if node in wanted]
             doors = [(c.node, Leaving(self.registry, c.node, k)) for k, c in enumerate(leave)]
-            made.append(LoopNode(fingerprint, self.name, self.most, body, doors))
+            made.append(IterateNode(fingerprint, self.name, self.most, body, doors))
             for k, trace in enumerate(made[0].traces()):
                 trace.adopt(self.outer.registry, f"loop-{fingerprint[:20]}-{k}")
             return made[0]
@@ -375,17 +375,19 @@ class Loop(Graph):
         return super().by_key(source, key, exactly=exactly)
 
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
-        """As `Graph.intern`. Raises NotInLoops for an operator that knows no rounds."""
+        """As `Graph.intern`. Raises NotInIterations for an operator that knows no rounds."""
         node = super().intern(fingerprint, make)
         if isinstance(node, TopNode):
-            raise NotInLoops("the first rows of a group are not found in loops", loop=self.name, hint="use min or max")
+            raise NotInIterations(
+                "the first rows of a group are not found in loops", loop=self.name, hint="use min or max"
+            )
         return node
 
     def _entered(self, outside: Node) -> EnterNode:
         fingerprint = fingerprint_of("enter", outside.fingerprint)
         return self.intern(fingerprint, lambda: EnterNode(fingerprint, outside))
 
-    def _left(self, loop: LoopNode, k: int, collection: Collection) -> Collection:
+    def _left(self, loop: IterateNode, k: int, collection: Collection) -> Collection:
         fingerprint = fingerprint_of("leave", loop.fingerprint, k)
         node = self.outer.intern(fingerprint, lambda: LeaveNode(fingerprint, loop, k))
         return Collection(self.outer, node, Schema(collection.schema.columns))
