@@ -194,5 +194,6 @@ TABLES: dict[str, Table] = {
     "two batches": _before_merge,
     "merged": _after_merge,
     "imported": _imported,
+    "reachable": lambda n: _updates(n["third"][0], n["reachable"].schema),
     "files": _files,
 }
