@@ -45,20 +45,20 @@ class ConstantNode(Node):
     label = "constant"
 
     def is_eager(self, lower: int) -> bool:
-        """The row comes with the first step."""
-        return lower == 0
+        """The row comes with the first step, in one shard."""
+        return lower == 0 and self.shard.holds_the_whole
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The row, in the first step."""
-        return self._row(lower) if lower == 0 else QUIET
+        return self._row(lower) if self.is_eager(lower) else QUIET
 
     def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
         """The row."""
-        return self._row(as_of)
+        return self._row(as_of) if self.shard.holds_the_whole else QUIET
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:  # noqa: ARG002
         """The row, where the first epoch is asked for."""
-        return self._row(0) if lower <= 0 < upper else QUIET
+        return self._row(0) if lower <= 0 < upper and self.shard.holds_the_whole else QUIET
 
     def _row(self, time: int) -> Delta:
         columns = [pa.array([True]) for _ in self.schema.columns]

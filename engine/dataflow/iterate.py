@@ -17,6 +17,7 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
+from engine.dataflow.constant import ConstantNode
 from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
@@ -25,6 +26,7 @@ from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.dataflow.top import TopNode
 from engine.dataflow.trace import Trace
+from engine.dataflow.window import WindowNode
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import ERRORS, QUIET, Delta, concat, negated
 from engine.schema import Schema
@@ -377,10 +379,9 @@ class Iteration(Graph):
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
         """As `Graph.intern`. Raises NotInIterations for an operator that knows no rounds."""
         node = super().intern(fingerprint, make)
-        if isinstance(node, TopNode):
-            raise NotInIterations(
-                "the first rows of a group are not found in loops", loop=self.name, hint="use min or max"
-            )
+        if isinstance(node, (TopNode, WindowNode, ConstantNode)):
+            what = f"{node.label} does not know the rounds of an iteration"
+            raise NotInIterations(what, view=self.name, hint="build it outside; within use reduce, for min and max too")
         return node
 
     def _entered(self, outside: Node) -> EnterNode:

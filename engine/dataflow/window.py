@@ -19,7 +19,7 @@ from engine.operators.window import Window, window_changes, window_content
 def windowed(collection: Collection, window: Window) -> Collection:
     """Each row with the values of the window's functions behind its columns."""
     flow = collection.flow
-    arranged = flow.arrange(collection.node, window.key)
+    arranged = flow.arrange(flow.by_key(collection.node, tuple(window.key)), window.key)
     orders = [(o.column, o.descending, o.begins_with_nulls) for o in window.orders]
     fingerprint = fingerprint_of("window", arranged.fingerprint, orders, *window.functions)
     node = flow.intern(fingerprint, lambda: WindowNode(fingerprint, arranged, window))
