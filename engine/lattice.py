@@ -161,7 +161,7 @@ class Frontier:
         return None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def _at(epoch: int) -> Frontier:
     """Every arrangement asks for that of the step's end."""
     return Frontier((Time(epoch),))

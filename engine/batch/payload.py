@@ -186,12 +186,10 @@ class Chosen(Loose):
         head, children = source._words[: kernels.WORDS], source._words[kernels.WORDS :]
         self._chosen = np.arange(len(whole.steps)) if chosen is None else chosen
         words = np.concatenate([head, children[self._chosen]])
-        here = words.ctypes.data
-        words[kernels.COUNT], words[kernels.CHILDREN], words[kernels.HERE] = (
-            len(self._chosen),
-            here + kernels.WORDS * 8,
-            here,
-        )
+        here = words.__array_interface__["data"][0]
+        words[kernels.COUNT] = len(self._chosen)
+        words[kernels.CHILDREN] = here + kernels.WORDS * 8
+        words[kernels.HERE] = here
         super().__init__(whole, source.num_rows, words, source)
 
     def column(self, column: int) -> pa.Array:

@@ -109,6 +109,7 @@ class Live:
 
 
 CHANGING = {
+    "Assembly",
     "Batch",
     "View",
     "Exported",
