@@ -84,7 +84,9 @@ class Changes:
     def next(self, size: int, epochs: int) -> Path:
         """`epochs` epochs of `size` changes."""
         chosen = [self._random.choice(self._edges.shape[1], size, replace=False) for _ in range(epochs)]
-        parts, diffs, counts = [], [], []
+        parts: list[Edges] = []
+        diffs: list[int] = []
+        counts: list[int] = []
         for k in range(epochs):
             if self._replaces:
                 old = self._edges[:, chosen[k]]

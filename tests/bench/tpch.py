@@ -132,16 +132,19 @@ def _part_names(random: np.random.Generator, parts: int) -> Lane:
     first = random.integers(0, COLOURS, parts)
     step = random.integers(1, COLOURS // 5, parts)
     chosen = (first[:, None] + step[:, None] * np.arange(5)) % COLOURS
-    return np.ascontiguousarray(table[chosen]).view("S40").reshape(-1)
+    names: Lane = np.ascontiguousarray(table[chosen]).view("S40").reshape(-1)
+    return names
 
 
 def _supplier(part: Lane, which: Lane, suppliers: int) -> Lane:
     """The four suppliers of a part."""
-    return (part + which * (suppliers // 4)) % suppliers + 1
+    found: Lane = (part + which * (suppliers // 4)) % suppliers + 1
+    return found
 
 
 def _written(days: Lane) -> Lane:
     """yyyymmdd of days."""
     months = days.astype("datetime64[M]")
     years = days.astype("datetime64[Y]").astype(np.int64) + 1970
-    return years * 10_000 + (months.astype(np.int64) % 12 + 1) * 100 + (days - months).astype(np.int64) + 1
+    written: Lane = years * 10_000 + (months.astype(np.int64) % 12 + 1) * 100 + (days - months).astype(np.int64) + 1
+    return written

@@ -43,7 +43,7 @@ class Source:
         self.size = next(len(lane) for lane in numbers.values() if lane is not None)
         self._lanes: list[Lane] = []
         for column in schema.columns:
-            lane = numbers.get(column.name)
+            lane: Lane | None = numbers.get(column.name)
             if column.type == TEXT:
                 lane = np.fromfile(f"{prefix}.{column.name}", np.uint8).reshape(self.size, -1)
             assert lane is not None, f"{prefix}.{column.name}"
