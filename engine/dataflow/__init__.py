@@ -1,6 +1,7 @@
 """The dataflow's face: tables, collections, outputs, steps."""
 
 from engine.dataflow.collection import Collection
+from engine.dataflow.delta_join import delta_join
 from engine.dataflow.flow import Dataflow
 from engine.dataflow.iterate import Iteration, NotInIterations
 from engine.dataflow.nodes import OVERFLOWED
@@ -8,4 +9,14 @@ from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
 from engine.operators.top import Order
 
-__all__ = ["OVERFLOWED", "Collection", "Dataflow", "Iteration", "NotInIterations", "Order", "Output", "Reading"]
+__all__ = [
+    "OVERFLOWED",
+    "Collection",
+    "Dataflow",
+    "Iteration",
+    "NotInIterations",
+    "Order",
+    "Output",
+    "Reading",
+    "delta_join",
+]

@@ -159,6 +159,10 @@ class Collection:
         found = self._columns([column, *range(key)]).distinct()
         return found._columns([*range(1, key + 1), 0])
 
+    def pick(self, positions: Sequence[int], schema: Schema) -> Collection:
+        """These columns alone, under the names of `schema`."""
+        return self.project([ColumnRef(k, self.schema.columns[k].type) for k in positions], schema)
+
     def _columns(self, positions: Sequence[int]) -> Collection:
         """These columns alone."""
         columns = [self.schema.columns[k] for k in positions]

@@ -18,6 +18,7 @@ from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
 from engine.dataflow.constant import ConstantNode
+from engine.dataflow.delta_join import LookUpNode
 from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
@@ -379,7 +380,7 @@ class Iteration(Graph):
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
         """As `Graph.intern`. Raises NotInIterations for an operator that knows no rounds."""
         node = super().intern(fingerprint, make)
-        if isinstance(node, (TopNode, WindowNode, ConstantNode)):
+        if isinstance(node, (TopNode, WindowNode, ConstantNode, LookUpNode)):
             what = f"{node.label} does not know the rounds of an iteration"
             raise NotInIterations(what, view=self.name, hint="build it outside; within use reduce, for min and max too")
         return node

@@ -103,6 +103,21 @@ def join_round(
     return _joined(probes, here, joined), [(at, _joined(probes, found, joined)) for at, found in later]
 
 
+def look_up_earlier(probes: Probes, spine: Spine, since: int, joined: Joined, *, strictly: bool) -> Delta:
+    """`probes` joined with the updates of `spine` that came before them, or (unless `strictly`) at the same epoch.
+
+    Times before `since` are advanced to it. Raises DiffOverflow.
+    """
+    if not len(probes.keys):
+        return QUIET
+    matches = spine.gather(probes.keys, since)
+    when = probes.times[matches.probe]
+    late = matches.times >= when if strictly else matches.times > when
+    if late.any():
+        matches = matches.take(np.flatnonzero(~late))
+    return _joined(probes, matches, joined)
+
+
 def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
     """The pairs of probes and their matches."""
     n = len(matches)

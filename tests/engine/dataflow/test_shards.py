@@ -22,7 +22,7 @@ from engine.errors import InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import Schema
 from sidecar.workers.dealing import Dealer
-from tests.engine.dataflow import test_iterate, test_partners, test_random
+from tests.engine.dataflow import test_delta_join, test_iterate, test_partners, test_random
 from tests.engine.dataflow.pairs import World, upserts
 from tests.engine.dataflow.shards import in_shards
 from tests.engine.dataflow.test_determinism import as_bytes
@@ -38,6 +38,8 @@ def world(name: str, seed: int) -> tuple[World, random.Random]:
     """Without changes of keys, which take values along: the driver's affair."""
     if name in test_iterate.PROGRAMS:
         return test_iterate.world(name, seed)
+    if name in test_delta_join.PLANS:
+        return test_delta_join.world(name, seed)
     module = test_random if name in test_random.SHAPES else test_partners
     made, rng = module.world(SHAPES[name], seed)
     ops: Mapping[str, list[Op]] = {n: [replace(o, fill_from=-1) for o in some] for n, some in made.ops.items()}
@@ -96,7 +98,7 @@ def story(made: World, shard: Shard, middle: int, since: int) -> tuple[Asked, di
 
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize(
-    "name", ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_iterate.PROGRAMS]
+    "name", ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_iterate.PROGRAMS, "chain"]
 )
 @FEW
 @given(seed=st.integers(0, 2**32))

@@ -1,0 +1,168 @@
+"""Delta joins: a join of several collections that keeps nothing but an arrangement of each of them.
+
+Always: what changes in one collection is taken through the arrangements of the others one after the other, and each
+combination of rows is found once: by the one of its updates that is last in the order of (epoch, place of its
+collection), at that update's epoch (paper: "Shared Arrangements", section 5.3.2; McSherry's delta queries). Between two
+look-ups rows are a stream and no arrangement. Called by whoever builds plans: `delta_join`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.batch.layout import layout_of
+from engine.batch.updates import Updates
+from engine.dataflow.collection import Collection
+from engine.dataflow.graph import Graph
+from engine.dataflow.nodes import Memo, Node, fingerprint_of, merged
+from engine.dataflow.stateful import ArrangeNode
+from engine.errors import InvariantBroken
+from engine.operators.delta import QUIET, Delta
+from engine.operators.join import Probes, look_up_earlier, without_nulls
+from engine.operators.join import joined as joined_rows
+from engine.schema import Schema
+
+Place = tuple[int, int]
+"""A column: of which input, and which there."""
+
+
+class ChangesNode(Node):
+    """The changes of a collection without its content: the stream that a path of look-ups but the first begins with."""
+
+    label = "changes"
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The source's changes."""
+        return self.inputs[0].delta
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """No rows: the first path has them all. The errors are every path's own."""
+        return Delta(None, self.inputs[0].errors(as_of, memo))
+
+
+class LookUpNode(Node):
+    """The rows of a stream with their partners in an arrangement, as it was at the stream's times.
+
+    `key`: the stream's columns that are looked up; `held`: of both sides the columns that the rows have;
+    `strictly`: partners must be earlier, and not of the same epoch.
+    """
+
+    label = "look up"
+
+    def __init__(
+        self,
+        fingerprint: str,
+        stream: Node,
+        arranged: ArrangeNode,
+        key: tuple[int, ...],
+        held: tuple[tuple[int, ...], tuple[int, ...]],
+        *,
+        strictly: bool,
+    ) -> None:
+        columns = [*(stream.schema.columns[k] for k in held[0]), *(arranged.schema.columns[k] for k in held[1])]
+        super().__init__(fingerprint, Schema(tuple(columns)), [stream, arranged])
+        self._stream = stream
+        self._arranged = arranged
+        self._key = key
+        self._layout = layout_of(stream.schema, key)
+        self._joined, _ = joined_rows(self.schema.arrow, held[0], held[1], None)
+        self._strictly = strictly
+        self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The partners of what the stream brings."""
+        delta = self._stream.delta
+        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The partners, at `as_of`, of the stream's content."""
+        content = self._stream.content(as_of, memo)
+        self._arranged.trace.check_faithful(as_of)
+        return merged(self._partners(content.rows, as_of, strictly=False), Delta(None, content.errors))
+
+    def _partners(self, rows: Updates | None, since: int, *, strictly: bool) -> Delta:
+        if rows is None or not len(rows):
+            return QUIET
+        keys, positions = self._layout.keys_of(rows), np.arange(len(rows))
+        times, diffs = rows.times, rows.diffs
+        valid = without_nulls(rows.struct, self._key)
+        if valid is not None:
+            keys, positions, times, diffs = keys.take(valid), valid, times[valid], diffs[valid]
+        probes = Probes(rows.struct, positions, keys, times, diffs)
+        return look_up_earlier(probes, self._arranged.trace.spine, since, self._joined, strictly=strictly)
+
+    def release(self) -> None:
+        """Stop reading the arrangement."""
+        self._reader.release()
+
+
+def delta_join(inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], columns: Sequence[Place]) -> Collection:
+    """The inner join of `inputs` where the columns of each class of `equal` are equal (NULL equals nothing).
+
+    Rows are `columns`. Each input is arranged by the keys that it is looked up by, and nothing else is kept. Raises
+    InvariantBroken for inputs that no chain of classes connects, or a class whose columns have several lanes.
+    """
+    for some in equal:
+        lanes = {inputs[i].schema.columns[c].type.arrow for i, c in some}
+        if len(lanes) > 1 or len({i for i, _ in some}) < len(some):
+            raise InvariantBroken("keys of two lanes never meet", columns=list(some), hint="cast one; filter one input")
+    paths = [_path(inputs, equal, columns, first) for first in range(len(inputs))]
+    return paths[0].concat(*paths[1:])
+
+
+def _path(
+    inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], columns: Sequence[Place], first: int
+) -> Collection:
+    """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
+    flow = inputs[first].flow
+    node: Node = inputs[first].node if first == 0 else _changes(flow, inputs[first].node)
+    places: list[Place] = [(first, c) for c in range(len(inputs[first].schema.columns))]
+    left = [i for i in range(len(inputs)) if i != first]
+    while left:
+        keys = {i: _keys(places, equal, i) for i in left}
+        at = max(left, key=lambda i: (len(keys[i]), -i))
+        if not keys[at]:
+            raise InvariantBroken("inputs of a delta join that nothing connects", input=at, hint="join them apart")
+        left.remove(at)
+        wanted = {*columns, *(p for some in equal for p in some if any(i in left for i, _ in some))}
+        mine = tuple(k for k, p in enumerate(places) if p in wanted)
+        theirs = tuple(c for c in range(len(inputs[at].schema.columns)) if (at, c) in wanted)
+        one, two = (tuple(pair[side] for pair in sorted(keys[at], key=lambda pair: pair[1])) for side in (0, 1))
+        node = _looked_up(flow, node, inputs[at].node, (one, two), (mine, theirs), strictly=at > first)
+        places = [*(places[k] for k in mine), *((at, c) for c in theirs)]
+    schema = Schema(tuple(inputs[i].schema.columns[c] for i, c in columns))
+    whole = Collection(flow, node, node.schema)
+    return whole.pick([places.index(p) for p in columns], schema)
+
+
+def _keys(places: Sequence[Place], equal: Sequence[Sequence[Place]], at: int) -> list[tuple[int, int]]:
+    """(place in the rows so far, column of input `at`) of each equality between them."""
+    found = []
+    for some in equal:
+        bound = next((places.index(p) for p in some if p in places), None)
+        column = next((c for i, c in some if i == at), None)
+        if bound is not None and column is not None:
+            found.append((bound, column))
+    return found
+
+
+def _changes(flow: Graph, source: Node) -> Node:
+    fingerprint = fingerprint_of("changes", source.fingerprint)
+    return flow.intern(fingerprint, lambda: ChangesNode(fingerprint, source.schema, [source]))
+
+
+def _looked_up(
+    flow: Graph,
+    stream: Node,
+    source: Node,
+    keys: tuple[tuple[int, ...], tuple[int, ...]],
+    held: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    strictly: bool,
+) -> Node:
+    stream = flow.by_key(stream, keys[0], exactly=True)
+    arranged = flow.arrange(flow.by_key(source, keys[1], exactly=True), keys[1])
+    fingerprint = fingerprint_of("look up", stream.fingerprint, arranged.fingerprint, keys[0], *held, strictly)
+    return flow.intern(fingerprint, lambda: LookUpNode(fingerprint, stream, arranged, keys[0], held, strictly=strictly))
