@@ -35,7 +35,7 @@ from sidecar.workers.watch import Watch
 STILL_SECONDS = 30.0
 """A worker that neither answers nor waits for another nor uses the processor for so long is given up."""
 
-NAMING_SECONDS = 5.0
+NAMING_SECONDS = 20.0
 """How long the driver waits, once a channel is closed, to learn which process ended."""
 
 CONSEQUENCES = (ChannelClosed.code, ShardFailed.code)

@@ -18,7 +18,7 @@ from sidecar.workers.driver import Workers
 from tests.engine.dataflow.test_determinism import as_bytes
 from tests.sidecar.workers.built import TABLES, VIEWS, built, customers, fails, orders, stands_still
 
-NOTICED_SECONDS = 10
+NOTICED_SECONDS = 30.0
 """A worker that dies is to be named within this, on a busy machine too."""
 
 
@@ -111,10 +111,9 @@ def test_a_worker_that_never_begins_is_named() -> None:
         Workers(2, stands_still, TABLES, VIEWS, still_seconds=3)
 
 
-def test_a_build_that_fails_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_build_that_fails_is_told() -> None:
     with pytest.raises(HeadraceError, match=r"no plan \(worker=[01]\)"):
         Workers(2, fails, TABLES, VIEWS)
-    assert "no plan" in capfd.readouterr().err
 
 
 def test_workers_end_with_their_driver() -> None:
