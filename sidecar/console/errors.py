@@ -21,6 +21,9 @@ EXIT_CODES: dict[str, int] = {
     "batch": 1,
     "since": 1,
     "depth": 1,
+    "loop": 1,
+    "worker": 1,
+    "shard": 1,
     "literal": 1,
     "function": 1,
     "demo": 1,
@@ -42,6 +45,7 @@ EXIT_CODES: dict[str, int] = {
     "continuity": 8,
     "recording": 8,
     "overflow": 8,
+    "rounds": 8,
     "audit": 9,
 }
 """Exit code by the kind of error; 0 is success, 2 a wrong command line, 130 Ctrl-C."""

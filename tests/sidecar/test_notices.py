@@ -69,6 +69,8 @@ def test_over_the_budget_nothing_is_read_while_a_sink_has_work(tmp_path: Path, m
     shop.turn(2)
     assert runtime.epoch == epoch + 2
     assert shop.rows("orders").total() == 3
+    runtime.memory._asked = float("-inf")
+    runtime.turn(0.0)
     events = Notices(runtime).look()
     assert [e["over"] for e in events if e["event"] == "memory"] == [True]
     shop.end()
