@@ -2,6 +2,7 @@
 
 from engine.dataflow.collection import Collection
 from engine.dataflow.delta_join import delta_join
+from engine.dataflow.flat_map import flat_map
 from engine.dataflow.flow import Dataflow
 from engine.dataflow.iterate import Iteration, NotInIterations
 from engine.dataflow.nodes import OVERFLOWED
@@ -19,4 +20,5 @@ __all__ = [
     "Output",
     "Reading",
     "delta_join",
+    "flat_map",
 ]
