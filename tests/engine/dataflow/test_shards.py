@@ -39,9 +39,10 @@ def world(name: str, seed: int) -> tuple[World, random.Random]:
     if name in test_iterate.PROGRAMS:
         return test_iterate.world(name, seed)
     if name in test_delta_join.PLANS:
-        return test_delta_join.world(name, seed)
-    module = test_random if name in test_random.SHAPES else test_partners
-    made, rng = module.world(SHAPES[name], seed)
+        made, rng = test_delta_join.world(name, seed)
+    else:
+        module = test_random if name in test_random.SHAPES else test_partners
+        made, rng = module.world(SHAPES[name], seed)
     ops: Mapping[str, list[Op]] = {n: [replace(o, fill_from=-1) for o in some] for n, some in made.ops.items()}
     return World(made.schemas, made.shape, ops), rng
 
