@@ -185,7 +185,8 @@ class Batch:
         size = int(located[entries.SIZE])
         if not size or _is_wasteful(distinct, payload):
             return cls.of(layout, description, *blocked(block, size, distinct, 0)[:2], payload, distinct)
-        made = cls(layout, description, None, None, payload, distinct)
+        # a kernel run as plain Python counts in numpy's integers, which no file's header takes
+        made = cls(layout, description, None, None, payload, int(distinct))
         made._block, made._addresses, made._size = block, located, size
         return made
 
