@@ -84,7 +84,8 @@ class Batch:
         self.layout = layout
         self.description = description
         self.struct: Exported = payload if isinstance(payload, Exported) else Exported(payload)
-        self.distinct = distinct
+        # a kernel run as plain Python counts in numpy's integers, which no file's header takes
+        self.distinct = int(distinct)
         self._ids = ids
         self._facts = facts
         self._size = 0 if facts is None else len(facts[0])
@@ -185,8 +186,7 @@ class Batch:
         size = int(located[entries.SIZE])
         if not size or _is_wasteful(distinct, payload):
             return cls.of(layout, description, *blocked(block, size, distinct, 0)[:2], payload, distinct)
-        # a kernel run as plain Python counts in numpy's integers, which no file's header takes
-        made = cls(layout, description, None, None, payload, int(distinct))
+        made = cls(layout, description, None, None, payload, distinct)
         made._block, made._addresses, made._size = block, located, size
         return made
 
