@@ -7,8 +7,11 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 DURATION ?= 60
+WORKERS ?= 1
 KILLS ?= 1000
 RECORDS ?= 1000000
+QUERIES ?= 100000
+SEEDS ?= 10000
 SEED ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,7 +25,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup jars kernels demo test test-fast test-kernels crash mutate fuzz proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: oracle help setup jars kernels demo test test-fast test-kernels crash mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -55,8 +58,8 @@ $(VENV)/.kernels: $(VENV)/.ready $(wildcard engine/kernels/*.py)
 	$(PY) -c 'from engine import kernels; kernels.warm()'
 	@touch $@
 
-demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C)
-	$(PY) -m sidecar.demo --duration $(DURATION) $(if $(WRONG_DIFF),--wrong-diff)
+demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C), on WORKERS processes
+	$(PY) -m sidecar.demo --duration $(DURATION) --workers $(WORKERS) $(if $(WRONG_DIFF),--wrong-diff)
 
 test: setup jars kernels ## all tests, with real servers
 	$(PY) -m pytest
@@ -80,7 +83,16 @@ mutate: setup kernels ## state folders cut, flipped, deleted and swapped: about 
 fuzz: setup kernels ## RECORDS mutations of Debezium's own records, from SEED
 	$(PY) -m tests.crash.fuzz --records $(RECORDS) --seed $(SEED)
 
-proofs: setup ## the last counts of crash, mutate and fuzz into docs/guarantees.md
+oracle: setup kernels ## QUERIES drawn from the whole grammar, kept through transactions and compared with Postgres, from SEED
+	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED)
+
+sim: setup kernels ## SEEDS simulated lives from SEED, each with its own faults; SEEDS=1 SEED=n plays one again
+	$(PY) -m tests.sim.run --seeds $(SEEDS) --seed $(SEED) --keep
+
+sim-guards: setup kernels ## every fsync, fence, dedupe and order taken away alone: the simulator must fail
+	$(PY) -m tests.sim.guards
+
+proofs: setup ## the last counts of sim, crash, mutate and fuzz into docs/guarantees.md
 	$(PY) -m tests.crash.counts
 
 check: setup ## lint, format, strict types, import laws

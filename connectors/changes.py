@@ -35,6 +35,19 @@ class Messages:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def at(self, positions: Sequence[int]) -> Messages:
+        """The messages at `positions`, in that order."""
+        lane = np.array(positions, np.int64)
+        return Messages(
+            self.topic, self.partition, self.offsets[lane],
+            [self.keys[i] for i in positions], [self.values[i] for i in positions], self.timestamps[lane],
+            None if self.headers is None else [self.headers[i] for i in positions],
+        )  # fmt: skip
+
+    def before(self, offset: int) -> Messages:
+        """The messages before an offset."""
+        return self.at(range(int(np.searchsorted(self.offsets, offset))))
+
 
 @dataclass(frozen=True)
 class TableChanges:
@@ -173,16 +186,36 @@ class Undecodable:
 
 
 @dataclass(frozen=True)
+class LostColumn:
+    """A column of a declared table whose values a record, the first of several, no longer has as declared.
+
+    Its values are NULL from there on, and the other columns' are right. `gone`: the record has no such column; else it
+    has it, in another type.
+    """
+
+    table: str
+    column: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    hint: str
+    gone: bool
+
+
+@dataclass(frozen=True)
 class Decoded:
     """Everything that one run of messages held, each list in offset order. Tombstones and BEGINs may leave nothing.
 
     `schemas`: tables whose schema was learnt from, or changed by, these messages (schema-carrying messages only).
+    `lost`: columns that were not decoded, by a format that may go on without them.
     """
 
     changes: list[TableChanges] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
+    lost: list[LostColumn] = field(default_factory=list)
 
 
 class Format(Protocol):

@@ -111,7 +111,11 @@ class DataType:
         if not match or not spelled:
             raise TypeNotSupported("not a Postgres type", value=text, hint="write it as format_type() prints it")
         if match["array"].strip():
-            return cls(Kind.OTHER, name=text.strip())
+            element = cls.parse(spelled[: match.start("array")])
+            if match["mods"] and element.kind in (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
+                # Debezium's encoding hangs on the digits, which no other type keeps.
+                return cls(Kind.OTHER, name=text.strip())
+            return array_of(element, bare=False)
         name = f"{match['name'].strip()} {match['tail']}".strip()
         mods = [int(m) for m in match["mods"].split(",")] if match["mods"] and _all_ints(match["mods"]) else []
         kind = _SYNONYMS.get(name, Kind.OTHER)
@@ -126,6 +130,17 @@ class DataType:
         if kind is Kind.DOUBLE and name == "float" and mods and mods[0] <= 24:
             return REAL
         return cls(kind)
+
+    @cached_property
+    def element(self) -> DataType | None:
+        """The type of an array's elements; None for what is no array.
+
+        >>> str(DataType.parse("int[]").element), DataType.parse("int").element
+        ('integer', None)
+        """
+        if self.kind is not Kind.OTHER or not (self.name or "").endswith("[]"):
+            return None
+        return DataType.parse((self.name or "")[:-2])
 
     @property
     def fixed_scale(self) -> bool:
@@ -154,6 +169,15 @@ class DataType:
 
     def __str__(self) -> str:
         return self.sql()
+
+
+def array_of(element: DataType, *, bare: bool = True) -> DataType:
+    """The type of arrays of `element`; `bare`: without its modifiers, as Postgres's functions give it."""
+    if bare and element.kind is not Kind.OTHER:
+        element = DataType(element.kind)
+        spelled = "bpchar" if element.kind is Kind.BPCHAR else element.sql()
+        return DataType(Kind.OTHER, name=f"{spelled}[]")
+    return DataType(Kind.OTHER, name=f"{element.sql()}[]")
 
 
 def _all_ints(mods: str) -> bool:

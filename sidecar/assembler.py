@@ -2,7 +2,8 @@
 
 Always: what `complete` gives was never given before, is whole, and is the next prefix of the source's commit order;
 duplicates (Debezium repeats after a crash, Spark retries tasks) change nothing. What still waits is named by `waiting`
-and held back from the positions by `pending_positions`. The reclock is the only caller.
+and held back from the positions by `pending_positions`. The reclock is the only caller. One class,
+longer than a file should be: what came, what was given and what is owed are one state, which every part of it reads.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from engine.batch.updates import TRUNCATE
 from sidecar.pending import Pending, Slice, runs
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
-from sidecar.transactions import ContinuityError, Mended, Transaction, Waiting
+from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
 
 MEMORY_OF_TRANSACTIONS = 1_000_000
 """How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
+
+
+_ANEW = "start with an empty state folder"
 
 
 class TransactionAssembler:
@@ -44,23 +48,27 @@ class TransactionAssembler:
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
+        self._again: Snapshot | None = None
+        self._again_after: int | None = None
         self._given_us = -1
         self._loose: list[Slice] = []
         self._saw_end = self._finished = False
 
     def accept(self, decoded: Decoded) -> None:
-        """Take in what a format decoded. Raises ContinuityError for a second snapshot."""
+        """Take in what a format decoded. Raises ContinuityError for what cannot follow on what is here."""
         for changes in decoded.changes:
             if len(changes) and not self._stops.idle(changes.table):
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
                 self._saw_end = True
-                if mark.status == "END" and mark.lsn > self._bound_lsn:
+                if mark.status == "END":
                     self._ends.append(mark)
                     self._snapshot.ended |= self._in_order
             elif isinstance(mark, SnapshotMark) and self._snapshot_lsn is None:
                 self._snapshot.mark(mark)
+            elif isinstance(mark, SnapshotMark) and (self._again is not None or mark.status == "started"):
+                self._begin_again().mark(mark)
 
     def _accept_changes(self, changes: TableChanges) -> None:
         if changes.snapshot.any():
@@ -91,12 +99,29 @@ class TransactionAssembler:
             self._snapshot.add(rows)
         elif stop is not None and stop.backlog is not None and stop.snapshot is not None:
             stop.backlog.snapshot.add(rows)
-        elif int(rows.lsns.max()) > self._snapshot_lsn:
-            raise ContinuityError(
-                "a second snapshot began", table=rows.table, topic=rows.topic, partition=rows.partition,
-                offset=int(rows.offsets[0]),
-                hint="rows deleted meanwhile would stay: start with an empty state folder to read it whole",
-            )  # fmt: skip
+        elif self._again is not None or int(rows.lsns.max()) > max(self._snapshot_lsn, self._bound_lsn):
+            self._begin_again().add(rows)  # a later snapshot is later than all
+
+    def _begin_again(self) -> Snapshot:
+        """The later snapshot, which is waited for from now on. Raises ContinuityError."""
+        if self._stops.known or self._in_order:
+            stands = ", ".join(sorted(self._stops.known)) or None
+            raise ContinuityError("a second snapshot began", stands_still=stands, hint=_ANEW)
+        if self._again is None:
+            self._again = Snapshot(self._tables)
+        return self._again
+
+    def _check_repetition(self, end: TransactionMark) -> None:
+        """Raise ContinuityError for an END before the last bound that is none of those bound: the LSN went back."""
+        known = self._bound.get(end.transaction)
+        oldest = next(iter(self._bound.values()), 0)
+        if known == end.lsn or end.lsn < oldest or end.lsn <= (self._snapshot_lsn or -1):
+            return
+        raise ContinuityError(
+            "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
+            bound=self._bound_lsn, topic=end.topic, partition=end.partition, offset=end.offset,
+            hint=f"it was restored, or a standby that was behind took over: have the connector take a new snapshot, then {_ANEW}",
+        )  # fmt: skip
 
     def _accept_marked(self, changes: TableChanges) -> None:
         ids, orders, table = changes.transactions, changes.orders, changes.table
@@ -136,11 +161,32 @@ class TransactionAssembler:
         out: list[Transaction] = []
         if self._snapshot_lsn is None and not self._complete_snapshot(out):
             return out
+        self._give_whole(out)
+        while self._complete_again(out):
+            self._give_whole(out)
+        if not self._ends:
+            self._stop_all(tuple(self._stops.ailing))
+        if self._stops.known:
+            self._mend(out)
+        if self._loose:
+            cuts = self._cut()
+            out += [replace(cut, errors=self._stops.take_errors()) for cut in cuts]
+        return out
+
+    def _give_whole(self, out: list[Transaction]) -> None:
+        """Give the whole transactions at the front; none while a later snapshot is waited for, but those before it in the
+        log."""
         while self._ends:
             end = self._ends[0]
             if end.lsn <= self._bound_lsn:
-                self._ends.popleft()
+                self._check_repetition(end)
+                self._pass(self._ends.popleft())
                 continue
+            if self._again_after is not None:
+                if end.lsn > self._again_after:
+                    break
+            elif self._again is not None:
+                break
             if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
                 break
             pending = self._pending.get(end.transaction)
@@ -150,14 +196,36 @@ class TransactionAssembler:
                 break
             self._ends.popleft()
             out.append(self._give(end, self._pending.pop(end.transaction, None)))
-        if not self._ends:
-            self._stop_all(tuple(self._stops.ailing))
-        if self._stops.known:
-            self._mend(out)
-        if self._loose:
-            cuts = self._cut()
-            out += [replace(cut, errors=self._stops.take_errors()) for cut in cuts]
-        return out
+
+    def _complete_again(self, out: list[Transaction]) -> bool:
+        """Give a later snapshot if it is whole, in place of all that its tables held and of what came before it.
+
+        Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
+        """
+        again = self._again
+        if again is None or not again.ended or again.missing() or self._bound_lsn < (self._again_after or -1):
+            return False
+        lsn, at = again.stamp()
+        bad = next(iter(self._stops.ailing), None)
+        if bad is not None or 0 <= lsn <= self._bound_lsn:
+            what = (
+                "the source's LSN went back: a later snapshot is not later"
+                if bad is None
+                else "a second snapshot began"
+            )
+            raise ContinuityError(what, table=bad, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
+        self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
+        slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
+        self._given_us = max(at, self._given_us)
+        out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
+        self._again = self._again_after = None
+        return True
+
+    def _pass(self, end: TransactionMark) -> None:
+        """A transaction given already, or committed before the snapshot that counts: a connector killed before it has kept
+        where it stood makes a second snapshot after it has sent transactions."""
+        self._pending.pop(end.transaction, None)
+        self._bound.setdefault(end.transaction, end.lsn)
 
     def _complete_snapshot(self, out: list[Transaction]) -> bool:
         """Give the snapshot if it is whole; whether it is behind us."""
@@ -170,6 +238,7 @@ class TransactionAssembler:
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn = lsn
+        self._bound_lsn = max(self._bound_lsn, lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
             self._given_us = max(at, 0)
@@ -307,12 +376,14 @@ class TransactionAssembler:
             for gaps in pending.gaps.values():
                 for place in gaps.values():
                     hold(*place)
-        for bad, _ in self._stops.ailing.values():
-            hold(bad.topic, bad.partition, bad.offset)
-        for c in self._snapshot.rows():
-            hold(c.topic, c.partition, int(c.offsets[0]))
-        for mark in self._snapshot.marks:
-            hold(mark.topic, mark.partition, mark.offset)
+        for table in self._stops.ailing:
+            for (topic, partition), offset in self._stops.bad_at[table].items():
+                hold(topic, partition, offset)
+        for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
+            for c in snapshot.rows():
+                hold(c.topic, c.partition, int(c.offsets[0]))
+            for mark in snapshot.marks:
+                hold(mark.topic, mark.partition, mark.offset)
         for s in self._loose:
             hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
         for end in self._ends:
@@ -326,6 +397,9 @@ class TransactionAssembler:
                 since = self._snapshot.marks[0].timestamp_us if self._snapshot.marks else -1
                 return Waiting("snapshot", -1, self._snapshot.missing(), since)
             return None
+        if self._again is not None:
+            since = self._again.marks[0].timestamp_us if self._again.marks else -1
+            return Waiting(RESNAPSHOT, -1, self._again.missing(), since)
         if self._ends:
             end = self._ends[0]
             if self._stops.exactly and end.lsn > self._stops.after:
@@ -374,9 +448,10 @@ class TransactionAssembler:
         that stood still are owed of them."""
         where = mended or Mended(-1, exactly=False)
         self._stops.resume(stops, where.lsn, exactly=where.exactly)
-        self._snapshot_lsn = -1
+        self._snapshot_lsn, self._again_after = -1, where.before_snapshot
         for txid, lsn in bound:
             if txid >= 0:
                 self._remember(txid, lsn)
             else:
                 self._snapshot_lsn = max(self._snapshot_lsn, lsn)
+                self._bound_lsn = max(self._bound_lsn, lsn)

@@ -1,4 +1,4 @@
-"""What waits for one sink: the changes of whole epochs, added up by view until they are written.
+"""What waits for one sink, and why it waits: the changes of whole epochs, added up by view until they are written.
 
 Always: the changes are those of every epoch after the sink's own up to the frontier, in order; a whole content replaces
 what waited of its view. Owned by a group.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from connectors.sink import EpochStamp, Frontier, ViewChanges
+from connectors.sink import EpochStamp, Frontier, SinkError, SinkState, ViewChanges
 
 
 @dataclass
@@ -60,6 +60,30 @@ class Backlog:
     def merged(self) -> dict[str, ViewChanges]:
         """Each view's changes as one."""
         return {name: _merge(parts) for name, parts in self.changes.items()}
+
+
+@dataclass
+class Trouble:
+    """Why a sink is detached, `since` when (wall seconds), how often it was opened again. Written under the group's lock.
+
+    `lost`: nothing is kept for it; else `attempted` is the write whose end is not known. `back`: it is open again.
+    """
+
+    error: SinkError
+    since: float
+    lost: bool = False
+    attempted: Backlog | None = None
+    tries: int = 0
+    next_try: float = 0.0
+    back: bool = False
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A sink that was detached is open again; `lost`: all of its views must be given whole."""
+
+    state: SinkState
+    lost: bool
 
 
 def _merge(parts: Sequence[ViewChanges]) -> ViewChanges:

@@ -20,24 +20,21 @@ import sidecar.environment
 from sidecar.config import load, load_for_replay
 from sidecar.console import show
 from sidecar.console.errors import fail, reported
+from sidecar.groups import DEFAULT, ConfigPath, Json, deadletters, dev
 
 app = typer.Typer(name="headrace", help="Keeps SQL views of a live Postgres fresh, exact and ready to read.",
                   no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)  # fmt: skip
-dev = typer.Typer(help="The embedded Postgres, Kafka and Connect with Debezium, for trying things out.",
-                  no_args_is_help=True)  # fmt: skip
 app.add_typer(dev, name="dev")
+app.add_typer(deadletters, name="deadletters")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ConfigPath = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
-Folder = Annotated[Path, typer.Option("--folder", help="The stack's data folder.")]
-DEFAULT = Path("headrace.yaml")
-DEV_FOLDER = Path(".headrace/dev")
+Url = Annotated[str | None, typer.Option("--url", help="The sidecar's HTTP address, if not on this machine's socket.")]
+Drop = Annotated[bool, typer.Option("--drop", help="Views that are gone from the folder lose their result tables.")]
 
 
 def version(value: bool) -> None:
     """Print the version and leave."""
     if value:
-        from sidecar.wiring import program
+        from sidecar.making import program
 
         typer.echo(program())
         raise typer.Exit
@@ -106,15 +103,99 @@ def validate(
                 typer.echo(f"\n{v['name']}\n{v['plan']}")
 
 
+@app.command("explain")
+def explain_one(
+    view: Annotated[str, typer.Argument(help="The view's name.")],
+    config: ConfigPath = DEFAULT,
+    as_json: Json = False,
+    svg: Annotated[Path | None, typer.Option(help="Write the plan as a picture to this file.")] = None,
+    why: Annotated[bool, typer.Option(help="Name the rules that made the plan.")] = False,
+) -> None:
+    """How a view is kept: its plan, what it shares, what one change costs, and what it holds where a sidecar runs."""
+    with reported(as_json=as_json):
+        from sidecar.console.explain import run_explain
+
+        run_explain(load_for_replay(config), view, svg, why=why, as_json=as_json)
+
+
 @app.command()
-def run(config: ConfigPath = DEFAULT, as_json: Json = False) -> None:
-    """Run the sidecar until SIGTERM or Ctrl-C; then drain and leave with 0."""
+def run(
+    config: ConfigPath = DEFAULT,
+    as_json: Json = False,
+    as_folder: Annotated[
+        bool,
+        typer.Option("--as-folder", help="Take the folder's views, though the run before died with others in force."),
+    ] = False,
+) -> None:
+    """Run the sidecar until SIGTERM or Ctrl-C; then drain and leave with 0. SIGHUP does what `apply` does."""
     with reported(as_json=as_json):
         # pyarrow imports pandas at its first scalar: over 30 MB that nothing here uses.
         sidecar.environment.forgo("pandas")
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever asks over HTTP may hang up
         from sidecar.hosts.local import serve
 
-        serve(load(config), as_json=as_json)
+        serve(load(config), as_folder=as_folder, as_json=as_json)
+
+
+@app.command()
+def plan(
+    config: ConfigPath = DEFAULT,
+    url: Url = None,
+    drop: Drop = False,
+    as_json: Json = False,
+) -> None:
+    """What the changed folder of views would do: to a running sidecar, or against the state folder where none runs."""
+    with reported(as_json=as_json):
+        from sidecar.console.views import run_plan
+
+        run_plan(load(config), url, drop=drop, as_json=as_json)
+
+
+@app.command("apply")
+def apply_views(
+    config: ConfigPath = DEFAULT,
+    url: Url = None,
+    drop: Drop = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the change that is under way.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put the changed folder of views in force in the running sidecar: no restart, and no other view is disturbed."""
+    with reported(as_json=as_json):
+        from sidecar.console.views import run_apply
+
+        run_apply(load(config), url, drop=drop, cancel=cancel, as_json=as_json)
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="A SELECT over tables and views.")],
+    config: ConfigPath = DEFAULT,
+    url: Url = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: Postgres's texts, nothing for NULL.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Answer one SELECT from what a running sidecar holds, at its last complete epoch."""
+    with reported(as_json=as_json):
+        from sidecar.console.views import run_query
+
+        run_query(load(config), url, sql, as_csv=as_csv, as_json=as_json)
+
+
+@app.command()
+def tail(
+    view: Annotated[str, typer.Argument(help="A view that has a sink.")],
+    config: ConfigPath = DEFAULT,
+    url: Url = None,
+    start: Annotated[
+        int | None, typer.Option("--from", help="Go on after this epoch (`resume`); the whole view first unless given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Follow a view of a running sidecar: its rows, then every change, until Ctrl-C."""
+    with reported(as_json=as_json):
+        from sidecar.console.views import run_tail
+
+        run_tail(load(config), url, view, start, as_json=as_json)
 
 
 @app.command()
@@ -147,21 +228,45 @@ def show_status(address: str, ended: Mapping[str, Any] | None, *, as_json: bool)
     show.emit(body, as_json=as_json, tables=[] if as_json else show.status_tables(body))
 
 
-@app.command()
-def replay(
-    recordings: Annotated[list[Path], typer.Argument(help="JSON lines, plain or gzipped.")],
+@app.command("test")
+def run_tests_of_views(
+    views: Annotated[list[str] | None, typer.Argument(help="Views; all unless given.")] = None,
     config: ConfigPath = DEFAULT,
-    output: Annotated[str, typer.Option(help="final or changes.")] = "final",
     as_json: Json = False,
 ) -> None:
-    """Run the views over recorded topics, with no server at all."""
+    """Run the unit tests that stand under the views' `tests:`, with no server at all; leaves with 9 where one fails."""
+    with reported(as_json=as_json):
+        from sidecar.console.tests import run_unit_tests
+
+        run_unit_tests(load_for_replay(config), views or (), as_json=as_json)
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path], typer.Argument(help="Recordings (JSON lines, plain or gzipped), or SQL scripts (.sql).")
+    ],
+    config: ConfigPath = DEFAULT,
+    output: Annotated[str, typer.Option(help="Of recordings: final or changes.")] = "final",
+    seed: Annotated[int, typer.Option(help="Of scripts: the order in which rows come and go.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Run the views over recorded topics, with no server at all; or SQL scripts, each SELECT a view beside Postgres."""
     if output not in ("final", "changes"):
         raise typer.BadParameter("final or changes", param_hint="--output")
+    scripts = [f for f in files if f.suffix.lower() == ".sql"]
+    if scripts and len(scripts) < len(files):
+        raise typer.BadParameter("SQL scripts and recordings are replayed apart", param_hint="FILES")
     with reported(as_json=as_json):
+        if scripts:
+            from sidecar.console.script import run_scripts
+
+            run_scripts(scripts, seed, as_json=as_json)
+            return
         from sidecar.console.rows import print_replay
         from sidecar.replay import Replay
 
-        print_replay(Replay(load_for_replay(config), recordings), output, as_json=as_json)
+        print_replay(Replay(load_for_replay(config), files), output, as_json=as_json)
 
 
 @app.command()
@@ -181,6 +286,27 @@ def audit(
         from sidecar.console.audit import run_audit
 
         run_audit(load(config), views or (), sink, from_, every, http, as_json=as_json)
+
+
+@app.command()
+def resync(
+    table: Annotated[str, typer.Argument(help="schema.table, one that a view reads.")],
+    config: ConfigPath = DEFAULT,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="libpq URL of the source, if not the configuration's `database:`.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the running sidecar.")] = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Compare a table of the running sidecar with its source, and take in what differs as one epoch."""
+    with reported(as_json=as_json):
+        from sidecar.requests import ask
+
+        of = {"table": table, "from": from_}
+        found = ask(load_for_replay(config).state, "resync", of, timeout)
+        row = [found[k] for k in ("table", "rows", "added", "changed", "removed", "epoch")]
+        columns = ("table", "rows in the source", "added", "changed", "removed", "epoch")
+        show.emit(found, as_json=as_json, tables=[show.table(f"As of LSN {found['lsn']}", columns, [row])])
 
 
 @app.command()
@@ -207,6 +333,7 @@ def init(
     kafka: Annotated[str, typer.Option(help="Kafka's bootstrap servers.")] = "127.0.0.1:9092",
     connect: Annotated[str | None, typer.Option(help="Kafka Connect's REST address.")] = None,
     register: Annotated[bool, typer.Option(help="Register the connector with Connect.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that are to share the work.")] = 1,
     force: Annotated[bool, typer.Option(help="Overwrite files.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -215,38 +342,7 @@ def init(
         from sidecar.console.init import run_init
 
         run_init(url=from_, folder=folder, name=name, topic_prefix=topic_prefix or name, tables=tables, kafka=kafka,
-                 connect=connect, register=register, force=force, as_json=as_json)  # fmt: skip
-
-
-@dev.command("up")
-def dev_up(
-    folder: Folder = DEV_FOLDER,
-    detach: Annotated[bool, typer.Option(help="Stay in the background.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Start the embedded stack; stays until Ctrl-C unless detached."""
-    with reported(as_json=as_json):
-        from sidecar.console.dev import up
-
-        up(folder, detach=detach, as_json=as_json)
-
-
-@dev.command("down")
-def dev_down(folder: Folder = DEV_FOLDER, as_json: Json = False) -> None:
-    """Stop a detached stack."""
-    with reported(as_json=as_json):
-        from sidecar.console.dev import down
-
-        down(folder, as_json=as_json)
-
-
-@dev.command("status")
-def dev_status(folder: Folder = DEV_FOLDER, as_json: Json = False) -> None:
-    """What runs, where, since when, with how much memory."""
-    with reported(as_json=as_json):
-        from sidecar.console.dev import status as stack_status
-
-        stack_status(folder, as_json=as_json)
+                 connect=connect, register=register, workers=workers, force=force, as_json=as_json)  # fmt: skip
 
 
 def main() -> None:

@@ -16,10 +16,14 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from engine.errors import TypeNotSupported
 from engine.schema import Column, DataType, Schema
-from views.strict import ConfigError, StrictModel, json_schema, read_yaml, validate
+from views.document import ConfigError, read_yaml
+from views.strict import StrictModel, json_schema, validate
 
 NAME = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 TABLE = r"^[^.]+\.[^.].*$"
+
+OnUndecodable = Literal["stop", "dead_letter"]
+SchemaChanges = Literal["pause", "evolve", "fail"]
 
 
 class ColumnConfig(StrictModel):
@@ -50,6 +54,11 @@ class TableConfig(StrictModel):
         default=None, description="types of the columns; may be left out where messages carry their schema"
     )
     partitions: list[str] = Field(default_factory=list, description="leaf tables of a partitioned table")
+    keep: bool = Field(
+        default=False, description="read it even while no view does: for views and queries that come while it runs"
+    )
+    schema_changes: SchemaChanges | None = Field(default=None, description="as of the source, for this table")
+    on_undecodable: OnUndecodable | None = Field(default=None, description="as of the source, for this table")
 
     @model_validator(mode="after")
     def _key_is_there(self) -> TableConfig:
@@ -111,6 +120,16 @@ class SourceConfig(StrictModel):
         default="string", description="Debezium's interval.handling.mode"
     )
 
+    schema_changes: SchemaChanges = Field(
+        default="pause",
+        description="when a column is dropped, renamed or of another type: the views that name it stand still, or a dropped "
+        "one is NULL from there on, or the sidecar stops",
+    )
+    on_undecodable: OnUndecodable = Field(
+        default="stop",
+        description="what becomes of a record that cannot be decoded: its table stands still, or it is set aside as a dead "
+        "letter and its table goes on without it",
+    )
     skip: list[SkipConfig] = Field(
         default_factory=list,
         description="records of tables to go on without, where they cannot be decoded; their changes are lost to the views",
@@ -120,6 +139,9 @@ class SourceConfig(StrictModel):
     def _skip_is_of_debezium(self) -> SourceConfig:
         if self.skip and self.type != "debezium":
             raise ValueError("only records of a debezium source can be skipped: publish the version again")
+        aside = [self.on_undecodable, *(t.on_undecodable for t in self.tables or ())]
+        if "dead_letter" in aside and self.type != "debezium":
+            raise ValueError("only records of a debezium source can be dead letters: publish the version again")
         return self
 
     @model_validator(mode="after")
@@ -192,6 +214,23 @@ class MemoryConfig(StrictModel):
     )
 
 
+class EngineConfig(StrictModel):
+    """How the views are computed."""
+
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="processes that share the tables' rows by their keys; 1: all in the sidecar's own process",
+    )
+
+
+class TailConfig(StrictModel):
+    """What `headrace tail --from` can go back to."""
+
+    history_mib: int = Field(default=4, ge=0, description="changes of each view that are kept in memory, at most")
+
+
 class Config(StrictModel):
     """`headrace.yaml`."""
 
@@ -201,10 +240,18 @@ class Config(StrictModel):
     kafka: dict[str, str | int | float | bool] = Field(description="any librdkafka key; passed through untouched")
     sources: list[SourceConfig] = Field(min_length=1)
     sinks: list[SinkConfig] = Field(default_factory=list)
+    dead_letters: str | None = Field(
+        default=None, description="topic of dead letters; headrace.<name>.deadletters unless said otherwise"
+    )
     views: str = Field(default="./views", description="folder (or one file) of views")
-    http: str | None = Field(default="127.0.0.1:8088", description="address of /healthz, /readyz, /metrics, /status")
+    http: str | None = Field(
+        default="127.0.0.1:8088",
+        description="address of /healthz, /readyz, /metrics, /status, and of what `plan`, `apply`, `query` and `tail` ask",
+    )
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    tail: TailConfig = Field(default_factory=TailConfig)
 
     @field_validator("kafka")
     @classmethod

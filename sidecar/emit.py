@@ -10,9 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import replace
 
 from connectors.sink import (
     EpochStamp,
@@ -25,9 +23,8 @@ from connectors.sink import (
     SinkView,
     ViewChanges,
 )
-from engine.batch.updates import Updates
-from engine.dataflow import Output
-from sidecar.backlog import Backlog, after
+from engine.errors import InvariantBroken
+from sidecar.backlog import Backlog, Returned, Trouble, after
 
 Written = Callable[[str, Frontier, Mapping[int, EpochStamp], float], None]
 
@@ -35,78 +32,6 @@ MAX_BACKLOG_BYTES = 64 << 20
 """Bytes that may wait for one sink before the intake is slowed."""
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 """How long a detached sink is left alone before it is opened again: doubled each time until a write succeeds."""
-
-
-@dataclass
-class ViewState:
-    """A running view: its output and the errors that live in it now. Single writer: the runtime."""
-
-    view: SinkView
-    output: Output
-    sinks: tuple[str, ...]
-    errors: dict[str, int] = field(default_factory=dict)
-    mended: bool = False
-    frontier: int = 0
-
-    @property
-    def error(self) -> str:
-        """The first of the live errors, in order of their messages; "" where there is none."""
-        return min(self.errors, default="")
-
-    def take(self) -> ViewChanges | None:
-        """What changed since the last take; None where nothing did or the view is in error."""
-        rows, errors = self.output.take()
-        was = bool(self.errors)
-        if len(errors):
-            self._count(errors)
-        self.mended = was and not self.errors
-        if self.errors or self.mended or not len(rows):
-            return None
-        return ViewChanges(rows.rows, rows.times, rows.diffs)
-
-    def _count(self, errors: Updates) -> None:
-        for text, diff in zip(errors.rows.column(0).to_pylist(), errors.diffs.tolist(), strict=True):
-            left = self.errors.get(text, 0) + diff
-            if left:
-                self.errors[text] = left
-            else:
-                self.errors.pop(text, None)
-
-    def recount(self, epoch: int) -> None:
-        """Count the errors alive at `epoch` from the engine's state: for a view that no checkpoint knew."""
-        self._count(self.output.snapshot(epoch)[1])
-
-    def whole(self, epoch: int) -> ViewChanges | None:
-        """The view's whole content at `epoch`, to replace what a sink holds; None where it is in error after all."""
-        rows, errors = self.output.snapshot(epoch)
-        if len(errors):
-            self._count(errors)
-            return None
-        return ViewChanges(rows.rows, np.full(len(rows), epoch, np.int64), rows.diffs, whole=True)
-
-
-@dataclass
-class Trouble:
-    """Why a sink is detached, `since` when (wall seconds), how often it was opened again. Written under the group's lock.
-
-    `lost`: nothing is kept for it; else `attempted` is the write whose end is not known. `back`: it is open again.
-    """
-
-    error: SinkError
-    since: float
-    lost: bool = False
-    attempted: Backlog | None = None
-    tries: int = 0
-    next_try: float = 0.0
-    back: bool = False
-
-
-@dataclass(frozen=True)
-class Returned:
-    """A sink that was detached is open again; `lost`: all of its views must be given whole."""
-
-    state: SinkState
-    lost: bool
 
 
 class Group:
@@ -156,6 +81,32 @@ class Group:
         """Open the sink, which must answer. Raises SinkError. A sink opened otherwise is never opened again by us."""
         state = self.sink.open(views)
         self._views, self._generation = views, state.generation
+        return state
+
+    def change(self, views: Sequence[SinkView]) -> SinkState | None:
+        """Go on with other views, once everything offered is written; what the sink says then, as at `open`.
+
+        None where it is detached, or now is: when it is back it is opened with these views and given all of them whole.
+        Raises Fenced, and InvariantBroken while something waits to be written.
+        """
+        with self._changed:
+            self._raise()
+            if self.trouble is None and (self._writing or self._backlog.frontier is not None):
+                raise InvariantBroken("the views of a sink were changed before it was drained", sink=self.name)
+            self._views, self._told = views, {}
+            if self.trouble is not None:
+                self._let_go()
+                return None
+        try:
+            state = self.sink.open(views, self._generation)
+        except Fenced as failure:
+            self._failure = failure
+            raise
+        except SinkError as failure:
+            with self._changed:
+                self._detach(failure, lost=True)
+            return None
+        self._generation = state.generation
         return state
 
     def start(self, epoch: int, incarnation: int = 1) -> None:
@@ -368,6 +319,9 @@ class Group:
             return
         with self._changed:
             self._generation = state.generation
+            if views is not self._views:  # they were changed meanwhile
+                trouble.next_try = self._clock()
+                return
             self._stand_at(state.frontier, trouble)
             trouble.back = True
             self._returned = Returned(state, trouble.lost)

@@ -19,7 +19,7 @@ VARIABLE = "HEADRACE_FAILPOINT"
 
 STEPS = (
     "generation taken", "generation linked", "generation copied", "generation ready", "generation swept",
-    "reclock append", "reclock written", "reclock synced", "reclock trimmed", "reclock replaced",
+    "injected", "reclock append", "reclock written", "reclock synced", "reclock trimmed", "reclock replaced",
     "batch written", "batch named", "manifest written", "manifest named", "checkpoint swept", "offsets committed",
     "postgres claim", "postgres claimed", "postgres write", "postgres moved", "postgres applied", "postgres committed",
     "kafka fenced", "kafka claimed", "kafka begun", "kafka sent", "kafka flushed", "kafka committed",

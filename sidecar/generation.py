@@ -7,14 +7,14 @@ nobody; what the one before it had is copied, its batches by hard links, which c
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.durable import Reached, unwatched
 from engine.errors import HeadraceError
+from sidecar.disk import LOCAL, Disk
 
 
 class StateError(HeadraceError):
@@ -29,6 +29,7 @@ class Generation:
 
     number: int
     folder: Path
+    disk: Disk = LOCAL
 
     @property
     def batches(self) -> Path:
@@ -46,39 +47,55 @@ class Generation:
         return self.folder / "ready"
 
     @property
+    def injected(self) -> Path:
+        """Rows of epochs that no topic holds, until a checkpoint has them."""
+        return self.folder / "injected"
+
+    @property
     def manifest(self) -> Path:
         """The last complete checkpoint."""
         return self.folder / "manifest.json"
 
+    @property
+    def views(self) -> Path:
+        """The views in force."""
+        return self.folder / "views.json"
 
-def numbers(state: Path) -> list[int]:
+
+def numbers(state: Path, disk: Disk = LOCAL) -> list[int]:
     """The generations in a state folder, ascending."""
-    folder = state / "generations"
-    if not folder.exists():
-        return []
-    return sorted(int(p.name) for p in folder.iterdir() if re.fullmatch(r"\d{6,}", p.name))
+    return sorted(int(name) for name in disk.names(state / "generations") if re.fullmatch(r"\d{6,}", name))
 
 
-def open_generation(state: Path, number: int) -> Generation:
+def open_generation(state: Path, number: int, disk: Disk = LOCAL) -> Generation:
     """An existing generation, for reading."""
-    return Generation(number, state / "generations" / f"{number:06d}")
+    return Generation(number, state / "generations" / f"{number:06d}", disk)
 
 
-def take_generation(state: Path, reached: Reached = unwatched) -> tuple[Generation, Generation | None]:
+def last_generation(state: Path, disk: Disk = LOCAL) -> Generation | None:
+    """The newest generation that took over all that the one before it knew."""
+    ready = (
+        g for g in (open_generation(state, n, disk) for n in reversed(numbers(state, disk))) if disk.exists(g.ready)
+    )
+    return next(ready, None)
+
+
+def take_generation(
+    state: Path, reached: Reached = unwatched, disk: Disk = LOCAL
+) -> tuple[Generation, Generation | None]:
     """Make the next generation's folder; gives it and the one before it (its state is to be carried over).
 
     Raises StateError where the folder cannot be made.
     """
     try:
-        (state / "generations").mkdir(parents=True, exist_ok=True)
+        _make_folders(state / "generations", disk)
         while True:
-            known = numbers(state)
-            ready = [g for g in (open_generation(state, n) for n in reversed(known)) if g.ready.exists()]
-            previous = ready[0] if ready else None
-            fresh = open_generation(state, known[-1] + 1 if known else 1)
+            known = numbers(state, disk)
+            previous = last_generation(state, disk)
+            fresh = open_generation(state, known[-1] + 1 if known else 1, disk)
             try:
-                fresh.folder.mkdir(mode=0o700)
-                fresh.batches.mkdir()
+                disk.make_folder(fresh.folder, 0o700)
+                disk.make_folder(fresh.batches)
             except FileExistsError:
                 continue
             reached("generation taken")
@@ -86,6 +103,40 @@ def take_generation(state: Path, reached: Reached = unwatched) -> tuple[Generati
     except OSError as error:
         raise StateError(f"cannot use the state folder: {error.strerror}", folder=state,
                          hint="make it writable, or name another one under `state:`") from error  # fmt: skip
+
+
+def _make_folders(path: Path, disk: Disk) -> None:
+    """Make what is missing of the way to `path`; each folder's name is on disk before anything is made in it, even where a
+    run before was killed just after it had made it."""
+    if not disk.exists(path):
+        _make_folders(path.parent, disk)
+        disk.sync_folder(path.parent.parent)
+        with suppress(FileExistsError):
+            disk.make_folder(path)
+
+
+def predecessor(fresh: Generation) -> Generation | None:
+    """The generation to carry over, to be asked once every sink is fenced: nothing before it can write to a sink any more.
+
+    Raises StateError where a later one was taken meanwhile: that one may have some of the sinks, and this one the others.
+    """
+    state, disk = fresh.folder.parent.parent, fresh.disk
+    while True:
+        known = check_newest(fresh)
+        earlier = (open_generation(state, n, disk) for n in reversed(known) if n < fresh.number)
+        found = next((g for g in earlier if disk.exists(g.ready)), None)
+        if found is not None or numbers(state, disk) == known:
+            return found  # else a run that began meanwhile has swept what was to be looked at
+
+
+def check_newest(fresh: Generation) -> list[int]:
+    """The numbers of all generations. Raises StateError where a later one was taken: its run sweeps this one's folder."""
+    state = fresh.folder.parent.parent
+    known = numbers(state, fresh.disk)
+    if known and known[-1] > fresh.number:
+        raise StateError("another run has begun meanwhile", folder=state, generation=fresh.number, later=known[-1],
+                         hint="only one may run: this one has written nothing")  # fmt: skip
+    return known
 
 
 def carry_over(fresh: Generation, previous: Generation | None, reached: Reached = unwatched) -> None:
@@ -100,38 +151,60 @@ def carry_over(fresh: Generation, previous: Generation | None, reached: Reached 
 
 def _carry_over(fresh: Generation, previous: Generation | None, reached: Reached) -> None:
     if previous is not None:
+        _link_injected(fresh, previous)
         while not _link_batches(fresh, previous):
             continue
         reached("generation linked")
-        if previous.log.exists():
-            shutil.copyfile(previous.log, fresh.log)
-            _sync(fresh.log)
-        _sync(fresh.batches)
+        for old, new in ((previous.log, fresh.log), (previous.views, fresh.views)):
+            if fresh.disk.exists(old):
+                fresh.disk.write(new, [fresh.disk.read(old)])
+        _link_injected(fresh, previous)  # those that were bound meanwhile
+        fresh.disk.sync_folder(fresh.batches)
     reached("generation copied")
-    fresh.ready.touch()
-    _sync(fresh.folder)
+    check_newest(fresh)
+    if previous is not None and not fresh.disk.exists(previous.ready):
+        raise StateError("another run has swept what was to be carried over", folder=previous.folder,
+                         generation=fresh.number, hint="start again: this one has written nothing")  # fmt: skip
+    fresh.disk.write(fresh.ready, [])
+    fresh.disk.sync_folder(fresh.folder)
+    fresh.disk.sync_folder(fresh.folder.parent)
+    fresh.disk.sync_folder(fresh.folder.parent.parent)
     reached("generation ready")
 
 
 def _link_batches(fresh: Generation, previous: Generation) -> bool:
     """Copy the manifest and link every batch it names; False where `previous`, still alive, replaced it meanwhile."""
-    if not previous.manifest.exists():
+    disk = fresh.disk
+    if not disk.exists(previous.manifest):
         return True
-    manifest = previous.manifest.read_bytes()
+    manifest = disk.read(previous.manifest)
     for name in _files_of(manifest, previous.manifest):
         target = fresh.batches / name
-        if target.exists():
+        if disk.exists(target):
             continue
         try:
-            os.link(previous.batches / name, target)
+            disk.link(previous.batches / name, target)
         except FileNotFoundError:
-            if previous.manifest.read_bytes() != manifest:
+            if disk.read(previous.manifest) != manifest:
                 return False
             raise StateError("a batch of the checkpoint is gone", file=previous.batches / name,
                              hint="restore the state folder, or start with an empty one") from None  # fmt: skip
-    fresh.manifest.write_bytes(manifest)
-    _sync(fresh.manifest)
+    disk.write(fresh.manifest, [manifest])
     return True
+
+
+def _link_injected(fresh: Generation, previous: Generation) -> None:
+    """Link the rows that the log may need and no checkpoint may hold."""
+    disk = fresh.disk
+    if not disk.exists(previous.injected):
+        return
+    with suppress(FileExistsError):
+        disk.make_folder(fresh.injected, 0o700)
+    for name in disk.names(previous.injected):
+        if name.endswith(".rows"):
+            with suppress(FileExistsError, FileNotFoundError):
+                disk.link(previous.injected / name, fresh.injected / name)
+    disk.sync_folder(fresh.injected)
 
 
 def _files_of(manifest: bytes, path: Path) -> set[str]:
@@ -146,15 +219,7 @@ def _files_of(manifest: bytes, path: Path) -> set[str]:
     return found
 
 
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def sweep_generations(state: Path, keep: int) -> None:
+def sweep_generations(state: Path, keep: int, disk: Disk = LOCAL) -> None:
     """Remove all but the newest `keep` generations."""
-    for number in numbers(state)[:-keep]:
-        shutil.rmtree(state / "generations" / f"{number:06d}", ignore_errors=True)
+    for number in numbers(state, disk)[:-keep]:
+        disk.remove_folder(open_generation(state, number).folder)

@@ -8,19 +8,24 @@ Nothing here looks at a row one by one. The runtime calls it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from connectors.changes import Format, Messages, TableChanges, Undecodable
+from connectors.changes import Decoded, Format, Messages, TableChanges, Undecodable
+from connectors.letters import Letter, Letters
 from connectors.source import Positions, Source, SourceError
 from engine.batch.payload import take_rows
 from engine.batch.updates import DELETE, Int64s, Upserts
 from engine.errors import HeadraceError
 from engine.schema import Schema
+from sidecar.lost import Lost, unlike, without
 from sidecar.pending import Slice
+from sidecar.spill import Spill
 from sidecar.stops import Stop
 from sidecar.transactions import Assembler, Transaction
 from sidecar.unread import Unread
@@ -29,6 +34,8 @@ REMEDY = "then start again, or name the record under `skip:` of the source to go
 
 Place = tuple[str, int, int]
 """Topic, partition and offset of a record."""
+TableErrors = Mapping[int, Mapping[str, Mapping[str, int]]]
+"""Epoch → table → message → change of multiplicity."""
 
 
 class UndecodableError(HeadraceError):
@@ -53,7 +60,9 @@ class Intake:
     """One source's door: its transport, its format, its assembler. Single writer: the runtime.
 
     `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
-    decoded; `skipped`: those that were.
+    decoded; `skipped`: those that were. `schemas`: of the tables that are subscribed; `lost`: their columns that records
+    no longer have. `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did.
+    `spill`: what waits beyond its limit lies on disk. `injected`: transactions of our own, to be given next, before any other.
     """
 
     name: str
@@ -68,6 +77,14 @@ class Intake:
     tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
     skip: frozenset[Place] = frozenset()
     skipped: list[Place] = field(default_factory=list)
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    lost: Lost = field(default_factory=lambda: Lost(""))
+    injected: list[Transaction] = field(default_factory=list)
+    letters: Letters | None = None
+    lettered: frozenset[str] = frozenset()
+    put: Counter[str] = field(default_factory=Counter)
+    wall: Callable[[], float] = time.time
+    spill: Spill | None = None
     _quiet: frozenset[str] = frozenset()
 
     def poll(self, timeout: float) -> bool:
@@ -96,9 +113,64 @@ class Intake:
         started = self.clock()
         decoded = self.format.decode(messages)
         self.counts.decode_seconds += self.clock() - started
-        for bad in decoded.undecodable:
+        for bad in self._set_aside(decoded.undecodable, messages):
             self._meet(bad)
+        decoded = self.as_declared(decoded)
+        if self.spill is not None:
+            decoded = replace(decoded, changes=[self.spill.take(c) for c in decoded.changes])
         self.assembler.accept(decoded)
+
+    def _set_aside(self, undecodable: Sequence[Undecodable], messages: Messages) -> Sequence[Undecodable]:
+        """Make dead letters of the records that may be, durably; the others. Raises LettersError.
+
+        A record whose envelope cannot be read is none: its transaction would wait for it forever.
+        """
+        if self.letters is None or not undecodable:
+            return undecodable
+        taken = [b for b in undecodable if b.event is not None and b.table in self.lettered & self.subscribed]
+        if not taken:
+            return undecodable
+        at = {offset: i for i, offset in enumerate(messages.offsets.tolist())}
+        now = int(self.wall() * 1000)
+        self.letters.keep([
+            Letter(
+                self.name, b.table or "", b.topic, b.partition, b.offset, b.reason, b.hint,
+                -1 if b.event is None else b.event.lsn, now, messages.keys[at[b.offset]], messages.values[at[b.offset]],
+            )
+            for b in taken
+        ])  # fmt: skip
+        for bad in taken:
+            self.put[bad.table or ""] += 1
+            self.assembler.skip(bad)
+        return [b for b in undecodable if b not in taken]
+
+    def as_declared(self, decoded: Decoded) -> Decoded:
+        """`decoded` without what no longer fits the tables; notes columns that are lost, stops tables whose key is.
+
+        Raises SchemaChanged where a table's policy is to fail.
+        """
+        for lost in decoded.lost:
+            if lost.table in self.subscribed:
+                self.lost.met(lost)
+        changed = {}
+        for at, changes in enumerate(decoded.changes):
+            schema = self.schemas.get(changes.table)
+            if schema is None or changes.rows.schema.equals(schema.arrow):
+                continue
+            unfit = unlike(changes, schema)
+            key = {schema.names[k] for k in schema.key or range(len(schema.names))}
+            broken = next((lost for lost in unfit if lost.column in key), None)
+            changed[at] = replace(changes, rows=without(changes.rows, schema, [c.column for c in unfit]))
+            if broken is not None:
+                place = (changes.topic, changes.partition, broken.offset)
+                self._meet(Undecodable(changes.table, *place, broken.reason, broken.hint))
+                changed[at] = changes.take(np.empty(0, np.int64))
+                continue
+            for lost in unfit:
+                self.lost.met(lost)
+        if not changed:
+            return decoded
+        return replace(decoded, changes=[changed.get(at, c) for at, c in enumerate(decoded.changes)])
 
     def complete(self) -> list[Transaction]:
         """The transactions that became whole; tables with a bad record stop here."""
@@ -106,7 +178,10 @@ class Intake:
         for stop in self.assembler.stops:
             bad = stop.record
             stop.reached |= here.get(bad.topic, {}).get(bad.partition, 0) > bad.offset
-        out = self.assembler.complete()
+        if self.spill is not None and self.spill.full and not self.assembler.pending_positions():
+            self.spill.nothing_waits()
+        given, self.injected = self.injected, []
+        out = [*given, *self.assembler.complete()]
         self._quiet = frozenset()
         if self.assembler.stops:
             self._settle()
@@ -206,6 +281,25 @@ def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Sche
             else:
                 parts.append((epoch, s))
     return {t: _table_upserts(parts, schemas[t]) for t, parts in by_table.items() if t in schemas}
+
+
+class Feedable(Protocol):
+    """What takes changes in: a `Flow`, or a dataflow that follows it."""
+
+    def push(self, table: str, upserts: Upserts) -> None:
+        """Changes of a table, of epochs that are not complete, in their order."""
+
+    def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
+        """Changes of a table's own errors at `epoch`: message → change of multiplicity."""
+
+
+def push(flow: Feedable, changes: Mapping[str, Upserts], errors: TableErrors) -> None:
+    """Give a dataflow what its next step takes in."""
+    for table, rows in changes.items():
+        flow.push(table, rows)
+    for epoch, tables in errors.items():
+        for table, told in tables.items():
+            flow.push_errors(table, told, epoch)
 
 
 def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:

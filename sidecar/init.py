@@ -83,6 +83,7 @@ def init(
     create_heartbeat: bool = False,
     tuning: Tuning | None = None,
     overrides: Mapping[str, str] | None = None,
+    workers: int = 1,
 ) -> InitReport:
     """Reflect `url`, write the starting files into `folder`, and register the connector when asked.
 
@@ -103,7 +104,7 @@ def init(
     shown = config if write_password else config | {"database.password": PASSWORD}
     files = {
         folder / "headrace.yaml": headrace_yaml(
-            found.tables, source_name, topic_prefix, kafka_bootstrap, config, connect_url
+            found.tables, source_name, topic_prefix, kafka_bootstrap, config, connect_url, workers
         ),
         folder / "views" / "example.yaml": example_views(found.tables),
         folder / "connectors" / f"{source_name}.json": json.dumps(shown, indent=2) + "\n",
@@ -254,6 +255,7 @@ def headrace_yaml(
     bootstrap: str,
     connector: Mapping[str, str],
     connect_url: str | None = None,
+    workers: int = 1,
 ) -> str:
     """A starting headrace.yaml that decodes as `connector` encodes; without generated columns, which no change has."""
     modes = [
@@ -291,6 +293,7 @@ def headrace_yaml(
         "  - {name: bus, type: kafka, topic_prefix: views., format: json}",
         "views: ./views",
         "http: 127.0.0.1:8088",
+        f"engine: {{workers: {workers}}}                 # processes that share the work",
     ]
     return "\n".join(lines) + "\n"
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sidecar.flow import WorkerFacts
 
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 REMEMBERED = 10_000
@@ -52,6 +55,7 @@ class Metrics:
             ["view", "sink"], buckets=BUCKETS, registry=r,
         )  # fmt: skip
         self.view_errors = Gauge("headrace_view_errors", "Errors alive in a view", ["view"], registry=r)
+        self.data_tests = Gauge("headrace_data_test_failures", "Rows that break a data test", ["test"], registry=r)
         self.rows = Gauge("headrace_arrangement_rows", "Updates held", ["arrangement"], registry=r)
         self.bytes = Gauge("headrace_arrangement_bytes", "Bytes held", ["arrangement"], registry=r)
         self.readers = Gauge("headrace_arrangement_readers", "Operators that read it", ["arrangement"], registry=r)
@@ -71,9 +75,28 @@ class Metrics:
         self.lag = Gauge("headrace_consumer_lag", "Messages not read yet", ["source", "topic", "partition"], registry=r)
         self.checkpoints = Counter("headrace_checkpoints", "Checkpoints completed", registry=r)
         self.checkpoint_seconds = Gauge("headrace_checkpoint_seconds", "The last checkpoint's duration", registry=r)
-        self.resident = Gauge("headrace_resident_bytes", "Resident memory of this process", registry=r)
+        self.resident = Gauge("headrace_resident_bytes", "Resident memory, of all workers together", registry=r)
+        self.worker_resident = Gauge("headrace_worker_resident_bytes", "Resident memory", ["worker"], registry=r)
+        self.worker_seconds = Gauge("headrace_worker_cpu_seconds", "Processor time used", ["worker"], registry=r)
+        self.workers: Callable[[], Sequence[WorkerFacts]] = tuple
+        self._arrangements: set[str] = set()
         self._legs: dict[str, deque[Legs]] = {}
         self._lock = threading.Lock()
+
+    def forget(self, view: str, sinks: Iterable[str]) -> None:
+        """A view is dropped: nothing is told of it any more."""
+        with suppress(KeyError):
+            self.view_errors.remove(view)
+        for sink in sinks:
+            with suppress(KeyError):
+                self.freshness.remove(view, sink)
+
+    def forget_arrangements(self, live: Set[str]) -> None:
+        """Of arrangements that are gone nothing is told any more."""
+        for gone in self._arrangements - live:
+            for gauge in (self.rows, self.bytes, self.readers):
+                gauge.remove(gone)
+        self._arrangements = set(live)
 
     def walked(self, sink: str, legs: Iterable[Legs]) -> None:
         """Remember the legs of epochs that became visible in `sink`."""
@@ -93,7 +116,11 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus's text format."""
-        self.resident.set(resident_bytes())
+        workers = self.workers()
+        self.resident.set(resident_bytes(w.pid for w in workers))
+        for worker in workers:
+            self.worker_resident.labels(str(worker.shard)).set(memory_of(worker.pid).get("RssAnon", 0))
+            self.worker_seconds.labels(str(worker.shard)).set(worker.cpu_seconds or 0.0)
         return generate_latest(self.registry)
 
 
@@ -109,15 +136,21 @@ def quantile(ordered: list[float], q: float) -> float:
     return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
 
 
-def resident_bytes() -> int:
-    """This process's resident memory, mapped files apart (Linux's RssAnon), or 0 where it cannot be told."""
-    return memory().get("RssAnon", 0)
+def resident_bytes(others: Iterable[int] = ()) -> int:
+    """Resident memory, mapped files apart (Linux's RssAnon), of this process and others; 0 where it cannot be told."""
+    return memory(others).get("RssAnon", 0)
 
 
-def memory() -> Mapping[str, int]:
-    """VmRSS, VmHWM, RssAnon, RssFile of this process, in bytes."""
+def memory(others: Iterable[int] = ()) -> Mapping[str, int]:
+    """VmRSS, VmHWM, RssAnon, RssFile of this process and others together, in bytes."""
+    found = [memory_of("self"), *map(memory_of, others)]
+    return {name: sum(one.get(name, 0) for one in found) for name in found[0]}
+
+
+def memory_of(process: int | str) -> Mapping[str, int]:
+    """As `memory`, of one process by its id; nothing where the system does not tell."""
     try:
-        with open("/proc/self/status", encoding="ascii") as status:
+        with open(f"/proc/{process}/status", encoding="ascii") as status:
             lines = dict(line.split(":", 1) for line in status if ":" in line)
     except OSError:
         return {}

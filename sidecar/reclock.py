@@ -8,7 +8,6 @@ of epochs: a checksum and JSON.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +21,10 @@ import orjson
 from connectors.durable import Reached, unwatched
 from connectors.source import Positions
 from engine.errors import HeadraceError
+from sidecar.disk import LOCAL, Disk
+from sidecar.injected import RESYNC, Injected
 from sidecar.pending import Slice
-from sidecar.transactions import Mended, Transaction
+from sidecar.transactions import RESNAPSHOT, Mended, Transaction
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -59,6 +60,11 @@ class Binding:
     def source(self) -> str:
         """The one source of this run of epochs."""
         return self.stamps[0].source
+
+    @property
+    def epochs(self) -> range:
+        """What it binds."""
+        return range(self.first, self.first + len(self.stamps))
 
     def line(self) -> bytes:
         """The binding as a line of the log."""
@@ -107,16 +113,18 @@ class ReclockLog:
     `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits.
     """
 
-    def __init__(self, path: Path, executor: Executor | None = None, reached: Reached = unwatched) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path, executor: Executor | None = None, reached: Reached = unwatched, disk: Disk = LOCAL
+    ) -> None:
+        self._path, self._disk = path, disk
         self._reached = reached
         self._executor = executor
         self._syncing: Future[None] | None = None
         self.bindings: list[Binding] = []
         try:
-            data = path.read_bytes() if path.exists() else b""
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            _sync_folder(path.parent)
+            data = disk.read(path) if disk.exists(path) else b""
+            self._file = disk.open(path)
+            disk.sync_folder(path.parent)
         except OSError as error:
             raise ReclockError(f"cannot open the reclock log: {error.strerror}", file=path,
                                hint="make the state folder readable and writable") from error  # fmt: skip
@@ -131,12 +139,12 @@ class ReclockLog:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if good + len(line) == len(data):
                     break
-                os.close(self._file)
+                self._file.close()
                 raise ReclockError("the reclock log is damaged", file=path, byte=good,
                                    hint="restore the state folder, or start with an empty one") from error  # fmt: skip
             good += len(line)
         if good != len(data):
-            os.ftruncate(self._file, good)
+            self._file.cut(good)
 
     def append(self, bindings: Sequence[Binding]) -> None:
         """Write, and begin to sync. Raises ReclockError when the disk refuses."""
@@ -144,7 +152,7 @@ class ReclockLog:
         data = b"".join(b.line() for b in bindings)
         self._reached("reclock append")
         try:
-            written = os.write(self._file, data)
+            written = self._file.append(data)
         except OSError as error:
             raise self._refused(error) from error
         if written != len(data):
@@ -163,7 +171,7 @@ class ReclockLog:
 
     def _sync(self) -> None:
         try:
-            os.fdatasync(self._file)
+            self._file.sync()
         except OSError as error:
             raise self._refused(error) from error
         self._reached("reclock synced")
@@ -186,41 +194,39 @@ class ReclockLog:
             raise self._refused(error) from error
 
     def _rewrite(self, before: int) -> None:
-        kept = [b for b in ReclockLog._read(self._path) if b.first + len(b.stamps) > before]
+        lines = self._disk.read(self._path).splitlines(keepends=True)
+        kept = [b for b in map(Binding.parse, lines) if b.first + len(b.stamps) > before]
         fresh = self._path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.writelines(b.line() for b in kept)
-            file.flush()
-            os.fsync(file.fileno())
+        self._disk.write(fresh, (b.line() for b in kept))
         self._reached("reclock trimmed")
-        os.replace(fresh, self._path)
-        _sync_folder(self._path.parent)
+        self._disk.replace(fresh, self._path)
+        self._disk.sync_folder(self._path.parent)
         self._reached("reclock replaced")
-        os.close(self._file)
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
-
-    @staticmethod
-    def _read(path: Path) -> list[Binding]:
-        return [Binding.parse(line) for line in path.read_bytes().splitlines(keepends=True)]
+        self._file.close()
+        self._file = self._disk.open(self._path)
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return os.fstat(self._file).st_size
+        return self._file.size
 
     def close(self) -> None:
         """Let go of the file."""
         try:
             self.settle()
         finally:
-            os.close(self._file)
+            self._file.close()
 
 
 class Reclock:
-    """Binds transactions to epochs. `frontier`: the next epoch to mint; epochs < `frontier` are bound."""
+    """Binds transactions to epochs. `frontier`: the next epoch to mint; epochs < `frontier` are bound.
 
-    def __init__(self, log: ReclockLog, frontier: int = 1) -> None:
+    `injected`: where transactions are kept that no topic holds.
+    """
+
+    def __init__(self, log: ReclockLog, frontier: int = 1, injected: Injected | None = None) -> None:
         self._log = log
+        self._injected = injected
         self.frontier = frontier
         replayed = [b for b in log.bindings if b.first + len(b.stamps) > frontier]
         self._expected: deque[Binding] = deque(_from(b, frontier) for b in replayed)
@@ -262,6 +268,9 @@ class Reclock:
                 for kind_run in _one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
                     binding = Binding(self.frontier, tuple(kind_run), self._next_positions[name])
+                    if self._injected is not None and kind_run[0].kind == RESYNC:
+                        for epoch, transaction in enumerate(run, self.frontier):
+                            self._injected.keep(epoch, transaction)
                     self.frontier += len(run)
                     fresh.append((binding, run))
         if fresh:
@@ -277,6 +286,8 @@ class Reclock:
         held = self._held.get(binding.source, deque())
         if binding.stamps[0].kind == "cut":
             run = self._follow_cut(binding, held)
+        elif binding.stamps[0].kind == RESYNC and self._injected is not None:
+            run = [self._injected.load(epoch) for epoch, _ in enumerate(binding.stamps, binding.first)]
         elif len(held) < len(binding.stamps):
             run = None
         elif binding.stamps[0].kind == "snapshot" != held[0].kind:
@@ -315,6 +326,11 @@ class Reclock:
             held.append(Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond)))
         return [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(inside))]
 
+    def checkpointed(self, epoch: int) -> None:
+        """A checkpoint holds every epoch ≤ `epoch`: what was injected until then is in it."""
+        if self._injected is not None:
+            self._injected.forget(epoch)
+
     def skip_to(self, epoch: int) -> None:
         """Mint nothing below `epoch` from now on: a sink has seen such epochs with another meaning."""
         self._skip = max(self._skip, epoch)
@@ -322,30 +338,26 @@ class Reclock:
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
         for binding in self._log.bindings:
-            if binding.source == source and binding.stamps[0].kind != "mended":
+            if binding.source == source and binding.stamps[0].kind not in ("mended", RESYNC):
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
                         yield stamp.id, stamp.lsn
 
     def mended(self, source: str) -> Mended:
-        """Where tables of a source that stood still go on: where the log has it, or after all that it has."""
+        """Where tables of a source that stood still go on: where the log has it, or after all that it has; and a later
+        snapshot."""
         ahead = [s for b in self._expected if b.source == source for s in b.stamps]
+        again = next((i for i, s in enumerate(ahead) if s.kind == RESNAPSHOT), None)
+        before = None if again is None else max((s.lsn for s in ahead[:again] if s.kind == "transaction"), default=-1)
         first = next((s.lsn for s in ahead if s.kind == "mended"), None)
         if first is not None:
-            return Mended(first, exactly=True)
-        return Mended(max((s.lsn for s in ahead if s.kind == "transaction"), default=-1), exactly=False)
+            return Mended(first, exactly=True, before_snapshot=before)
+        last = max((s.lsn for s in ahead if s.kind == "transaction"), default=-1)
+        return Mended(last, exactly=False, before_snapshot=before)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
         self._log.bindings = []
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _from(binding: Binding, frontier: int) -> Binding:

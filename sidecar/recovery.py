@@ -6,47 +6,56 @@ back since begins a new incarnation (DECISIONS.md 16). Called by wiring.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from connectors.sink import Frontier, SinkState
-from engine.dataflow import OVERFLOWED, Dataflow
+from engine.dataflow import OVERFLOWED
 from sidecar.checkpoint import Manifest
-from sidecar.emit import ViewState
+from sidecar.flow import Flow
 from sidecar.runtime import Runtime
+from sidecar.viewstate import ViewState
 
 
-def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Dataflow) -> None:
-    """The errors alive in each view: as the checkpoint knows them, or counted where its state is not all from there."""
+def recover_errors(views: Sequence[ViewState], manifest: Manifest, flow: Flow, resumed: Set[str]) -> None:
+    """The errors alive in each view: as the checkpoint knows them, or counted where its state is not all from there.
+
+    `resumed`: the arrangements that are.
+    """
+    made = {view for name, facts in flow.facts().items() if name not in resumed for view in facts.views}
     for state in views:
         record = manifest.views.get(state.view.name)
         same = record is not None and record.fingerprint == state.view.fingerprint
-        resumed = flow.arrangements_of(state.output) <= manifest.arrangements.keys()
-        if record is not None and same and resumed and OVERFLOWED not in record.errors:
+        if record is not None and same and state.view.name not in made and OVERFLOWED not in record.errors:
             state.errors.update(record.errors)
         else:
             state.recount(manifest.epoch)
 
 
-def reconcile(runtime: Runtime, states: Mapping[str, SinkState], held: Mapping[str, int], newest: int) -> None:
+def reconcile(
+    runtime: Runtime, states: Mapping[str, SinkState], held: Mapping[str, int], bound: Sequence[range]
+) -> None:
     """Decide which views a sink must be given whole, and what to hold back until a lost state is read again.
 
-    `held`: the epochs that the sinks held at the checkpoint: one that is before its own went back since.
+    `held`: the epochs that the sinks held at the checkpoint: one that is before its own went back since. `bound`: the
+    epochs that the log knows: a sink at none of them, and beyond the checkpoint, was written by a state that is lost. That
+    can be one before the log's newest, where a run that found it so was killed before it had given the views whole.
     """
     start = runtime.epoch
     for group in runtime.parts.groups:
         state = states[group.name]
         at = state.frontier.epoch if state.frontier else 0
-        if at > newest:
+        foreign = at > start and not any(at in epochs for epochs in bound)
+        if foreign:
             _adopt(runtime, state.frontier)
-        runtime.reconcile(group, state, everything=at > newest or at < start)
+        runtime.reconcile(group, state, everything=foreign or at < start)
         incarnation = state.frontier.incarnation if state.frontier else 1
         group.start(at, incarnation + (state.frontier is not None and at < held.get(group.name, 0)))
     runtime.refresh()
 
 
 def _adopt(runtime: Runtime, frontier: Frontier | None) -> None:
-    """A sink is beyond the local log (DECISIONS.md 16): epochs go on after its own, and nothing is written before its
-    offsets are passed again."""
+    """A sink holds what the local log does not know (DECISIONS.md 16): epochs go on after its own, and nothing is written
+    before its offsets are passed again."""
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
     for name, source in frontier.sources.items():

@@ -22,9 +22,11 @@ from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.config import Settings, SourceConfig
 from sidecar.ingest import UndecodableError, upserts
+from sidecar.making import make_assembler, make_format
 from sidecar.transactions import Assembler, Transaction
-from sidecar.wiring import make_assembler, make_format, tables_of, understand
+from sidecar.wiring import tables_of, understand
 from views.compile import CompiledView
+from views.lineage import columns_named
 from views.render import render
 
 WINDOW = 20_000
@@ -64,6 +66,7 @@ class Replay:
         if understood.unknown:
             schemas = self._learn(settings, schemas)
         self.views = understood.compile(schemas)
+        self._named = columns_named(self.views)
         used = {t for v in self.views for t in tables_of(v)}
         self._tables = {t: s for t, s in schemas.items() if t in used}
         self._flow = Dataflow()
@@ -115,6 +118,11 @@ class Replay:
         for bad in decoded.undecodable:
             if bad.table is None or bad.table in self._tables:
                 raise UndecodableError(bad.reason, table=bad.table, topic=bad.topic, record=bad.offset, hint=bad.hint)
+        for lost in decoded.lost:
+            if any((lost.table, lost.column) in named for named in self._named.values()):
+                raise UndecodableError(
+                    lost.reason, table=lost.table, topic=lost.topic, record=lost.offset, hint=lost.hint
+                )
         door.assembler.accept(decoded)
 
     def _step(self, bound: list[tuple[int, Transaction]]) -> list[ViewOutput]:

@@ -7,24 +7,24 @@ Wiring makes the parts; the local host calls `run`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Protocol
 
-from connectors.durable import Reached, unwatched
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from connectors.source import Positions
-from engine.dataflow import Dataflow
-from engine.schema import Schema
+from engine.batch.updates import Upserts
 from sidecar.budget import Memory
-from sidecar.checkpoint import Capture, CheckpointStore, Manifest, ViewRecord
-from sidecar.emit import Group, ViewState
-from sidecar.ingest import Intake, upserts
-from sidecar.metrics import Legs, Metrics
-from sidecar.reclock import Binding, Reclock
+from sidecar.checkpoint import Capture, Manifest, ViewRecord
+from sidecar.desk import Desk
+from sidecar.emit import Group
+from sidecar.ingest import TableErrors, push, upserts
+from sidecar.metrics import Legs
+from sidecar.parts import Parts
+from sidecar.reclock import Binding
 from sidecar.transactions import Transaction, Waiting
+from sidecar.viewstate import ViewState
 
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
@@ -33,32 +33,18 @@ WATCH_SECONDS = 0.25
 FUEL = 20_000
 """Updates that idle merging may handle in one go."""
 
+Feed = Callable[[int, Mapping[str, Upserts], TableErrors], None]
+Told = Callable[[int, Mapping[str, ViewChanges]], None]
 
-@dataclass
-class Parts:
-    """What the loop works with, made by wiring."""
 
-    name: str
-    intakes: Sequence[Intake]
-    reclock: Reclock
-    log_size: Callable[[], int]
-    forget: Callable[[int], None]
-    flow: Dataflow
-    tables: Mapping[str, Schema]
-    views: Sequence[ViewState]
-    groups: Sequence[Group]
-    store: CheckpointStore
-    metrics: Metrics
-    executor: Executor
-    fingerprints: Mapping[str, str]
-    checkpoint_seconds: float
-    program: str
-    generation: int
-    table_facts: Mapping[str, Any] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    reached: Reached = unwatched
-    memory: Memory = field(default_factory=Memory)
+class Errand(Protocol):
+    """Something asked for while the loop runs, that takes several turns."""
+
+    def saw(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
+        """These are in now, each at its epoch."""
+
+    def attend(self, runtime: Runtime) -> bool:
+        """Go on as far as it goes now: all that is bound is in; whether that was all. Never raises HeadraceError."""
 
 
 @dataclass
@@ -84,6 +70,7 @@ class Runtime:
         self.stopping = False
         self.whole: dict[str, set[str]] = {}
         self.hold: dict[str, Positions] = {}
+        self.errands: list[Errand] = []
         self._pending_capture: Capture | None = None
         self._writing: Future[Manifest] | None = None
         self._checkpointed = epoch
@@ -93,6 +80,9 @@ class Runtime:
         self._polled_at = 0.0
         self._watch: Callable[[], None] = lambda: None
         self._watched = float("-inf")
+        self.desk = Desk()
+        self.feeds: list[Feed] = []  # who is given what a step takes in: dataflows that follow this one
+        self.told: list[Told] = []  # who is told what a step changed in the views
 
     def on_turn(self, watch: Callable[[], None]) -> None:
         """Call `watch` between two turns, every WATCH_SECONDS: what it reads stands still."""
@@ -109,7 +99,9 @@ class Runtime:
 
     def turn(self, timeout: float) -> bool:
         """One turn of the loop, waiting at most `timeout` seconds a source for messages; whether an epoch was bound."""
+        self.desk.serve()
         arrived = not self._wait_for_room(timeout) and self.poll(timeout)
+        self.errands = [e for e in self.errands if not e.attend(self)]
         bound = self.bind()
         if bound:
             self.step(bound)
@@ -167,15 +159,20 @@ class Runtime:
         """Bring every view to the last epoch bound and hand the changes to the sinks."""
         now = self.parts.wall()
         pairs = [(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)]
-        for table, changes in upserts(pairs, self.parts.tables).items():
-            self.parts.flow.push(table, changes)
-        for at, transaction in pairs:
-            for table in transaction.errors.keys() & self.parts.tables.keys():
-                self.parts.flow.push_errors(table, transaction.errors[table], at)
         epoch = bound[-1][0].first + len(bound[-1][0].stamps) - 1
+        changes = upserts(pairs, self.parts.tables)
+        errors = {at: {n: e for n, e in t.errors.items() if n in self.parts.tables} for at, t in pairs if t.errors}
+        push(self.parts.flow, changes, errors)
+        for feed in self.feeds:
+            feed(epoch, changes, errors)
         with self.parts.metrics.step_seconds.time():
             self.parts.flow.step(epoch + 1)
         self.epoch = epoch
+        for transaction in (t for _, t in pairs if t.whole):
+            for intake in self.parts.intakes:
+                intake.lost.found(transaction.whole)
+        for errand in self.errands:
+            errand.saw(pairs)
         self.transactions += len(pairs)
         self.parts.metrics.epoch.set(epoch)
         held = {i.name: i.held for i in self.parts.intakes}
@@ -192,7 +189,10 @@ class Runtime:
         stamps = {
             b.first + i: EpochStamp(s.source, s.lsn, s.commit_us) for b, _ in bound for i, s in enumerate(b.stamps)
         }
+        self.pause()
         changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
+        for tell in self.told:
+            tell(self.epoch, changes)
         if self.hold and not self._released():
             # also a sink that is not beyond the log misses these
             for state in self.parts.views:
@@ -202,11 +202,22 @@ class Runtime:
         for group in self.parts.groups:
             self._offer(group, changes, stamps)
 
+    def pause(self) -> None:
+        """Let the views that name a lost column stand still, and those go on that name none any more."""
+        lost = {column: text for i in self.parts.intakes for column, text in i.lost.pauses().items()}
+        for state in self.parts.views:
+            state.pause(lost)
+
     def refresh(self) -> None:
         """Give every sink, at once, the views that it must have whole, where nothing has to be read first."""
         for group in self.parts.groups:
             if self.whole.get(group.name) and not self.hold and self.epoch >= max(group.epoch, 1):
                 self._offer(group, {}, {})
+
+    def give(self, group: Group, contents: Mapping[str, ViewChanges]) -> None:
+        """Give a sink, at once, what it lacks of views, of which `contents` are at hand as of this epoch."""
+        self.whole.setdefault(group.name, set()).difference_update(contents)
+        self._offer(group, contents, {})
 
     def _attend(self, group: Group) -> None:
         """Hear of a sink's failure that stops us, and take one in again that was detached and is back."""
@@ -219,7 +230,7 @@ class Runtime:
     def reconcile(self, group: Group, state: SinkState, *, everything: bool) -> None:
         """Decide which views a sink that was opened must be given whole: those it lacks, or all."""
         mine = {v.view.name for v in self.parts.views if group.name in v.sinks}
-        mended = state.errors.keys() & {v.view.name for v in self.parts.views if not v.errors}
+        mended = state.errors.keys() & {v.view.name for v in self.parts.views if not v.stands}
         self.whole[group.name] = mine if everything else mine & (state.missing | mended)
 
     @property
@@ -236,7 +247,7 @@ class Runtime:
         out = {n: changes[n] for n in mine if n in changes and n not in whole}
         if self.epoch >= group.epoch:
             for name in sorted(whole & mine.keys()):
-                content = None if mine[name].errors else mine[name].whole(self.epoch)
+                content = None if mine[name].stands else mine[name].whole(self.epoch)
                 if content is not None:
                     out[name] = content
                     whole.discard(name)
@@ -245,11 +256,11 @@ class Runtime:
 
     def _take(self, state: ViewState) -> ViewChanges | None:
         changes = state.take()
-        self.parts.metrics.view_errors.labels(state.view.name).set(len(state.errors))
-        if state.errors or state.mended:
+        self.parts.metrics.view_errors.labels(state.view.name).set(len(state.errors) + len(state.lost))
+        if state.stands or state.mended:
             for sink in state.sinks:
                 self.whole.setdefault(sink, set()).add(state.view.name)
-        if not state.errors:
+        if not state.stands:
             state.frontier = self.epoch
         return changes
 
@@ -280,7 +291,7 @@ class Runtime:
                 )  # fmt: skip
         metrics.walked(sink, legs)
         for state in self.parts.views:
-            if sink in state.sinks and not state.errors:
+            if sink in state.sinks and not state.stands:
                 histogram = metrics.freshness.labels(state.view.name, sink)
                 for leg in legs:
                     histogram.observe(leg.total)
@@ -305,13 +316,14 @@ class Runtime:
                 del self._walks[epoch]
 
     def _capture(self) -> Capture:
-        arrangements = {n: a.spine.batches() for n, a in self.parts.flow.arrangements().items()}
         fingerprints = self.parts.fingerprints
         views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
         ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
         stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in self.parts.intakes}
         sinks = {g.name: g.epoch for g in self.parts.groups}
-        return Capture(self.epoch, dict(self.sources), arrangements, views, self.parts.table_facts, ids, stopped, sinks)
+        lost = {i.name: i.lost.json() for i in self.parts.intakes}
+        flow, facts = self.parts.flow, self.parts.table_facts
+        return Capture(self.epoch, dict(self.sources), flow.hold(), views, facts, ids, stopped, sinks, flow.count, lost)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()
@@ -326,17 +338,19 @@ class Runtime:
             if intake.name in manifest.sources:
                 intake.source.commit(manifest.sources[intake.name].positions)
         self.parts.reached("offsets committed")
+        self.parts.reclock.checkpointed(manifest.epoch)
         stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
         if self.parts.log_size() > LOG_BYTES and not stopped:
             self.parts.forget(manifest.epoch - LOG_EPOCHS)
         self._observe()
 
     def _observe(self) -> None:
-        metrics = self.parts.metrics
-        for name, arranged in self.parts.flow.registry.arrangements().items():
-            metrics.rows.labels(name).set(len(arranged))
-            metrics.bytes.labels(name).set(arranged.nbytes)
-            metrics.readers.labels(name).set(len(arranged.readers))
+        metrics, live = self.parts.metrics, self.parts.flow.facts()
+        metrics.forget_arrangements(live.keys())
+        for name, facts in live.items():
+            metrics.rows.labels(name).set(facts.rows)
+            metrics.bytes.labels(name).set(facts.bytes)
+            metrics.readers.labels(name).set(facts.readers)
         for intake in self.parts.intakes:
             here = intake.source.positions()
             for topic, ends in intake.source.high_watermarks().items():
@@ -346,6 +360,7 @@ class Runtime:
 
     def drain(self, timeout: float = 30.0) -> None:
         """Let every sink write what it was offered, then take a last checkpoint."""
+        self.desk.close()
         for group in self.parts.groups:
             group.drain(timeout)
         self._await_write(timeout)

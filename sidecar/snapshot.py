@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pyarrow as pa
 
-from connectors.changes import SnapshotMark, TableChanges
+from connectors.changes import SnapshotMark, TableChanges, lanes
+from engine.batch.updates import TRUNCATE
 from sidecar.pending import runs
 
 
@@ -69,6 +71,13 @@ class Snapshot:
         """How many rows the tables so named have, as far as it was said."""
         return sum(self._counts.get(name, 0) for name in names)
 
+    def replacing(self) -> list[TableChanges]:
+        """The rows of the last try, and before those of each table that was read a TRUNCATE: what is not seen again goes."""
+        rows = self.last()
+        tables = sorted({table for name in self._counts if (table := self._tables.get(name)) is not None})
+        at = int(rows[0].transactions[0]) if rows else -1
+        return [_emptied(table, at, self.stamp()[0]) for table in tables] + rows
+
     def last(self) -> list[TableChanges]:
         """The rows of the last try."""
         return max(self._tries.values(), key=lambda chunks: int(chunks[0].lsns[0]), default=[])
@@ -100,3 +109,12 @@ class Snapshot:
         rows = self.last()
         lsn = max([self.floor, *(int(c.lsns.max()) for c in rows)])
         return lsn, max((int(c.timestamps.max()) for c in rows), default=-1)
+
+
+def _emptied(table: str, transaction: int, lsn: int) -> TableChanges:
+    """A TRUNCATE that stands before the rows of a snapshot, which have order -1."""
+    row = pa.RecordBatch.from_arrays([pa.nulls(1)], names=["\x00"])
+    return TableChanges(
+        table, "", 0, row, np.array([TRUNCATE], np.uint8), lanes(1, -1), lanes(1, transaction), lanes(1, -2),
+        lanes(1, lsn), lanes(1), np.ones(1, np.uint8), np.zeros(1, np.bool_), lanes(1),
+    )  # fmt: skip

@@ -143,8 +143,9 @@ class Stops:
     """The stopped tables of one source. `names`: name by which events are counted → table, of the tables that go on:
     the assembler's own, from which stopped tables are taken.
 
-    `ailing`: tables with a bad record that are not stopped yet. `after`: END's LSN before which no table is mended;
-    `exactly`: nor may anything be given beyond it before, because the log has it so.
+    `ailing`: tables with a bad record that are not stopped yet. `bad_at`: of those, and of tables that are read again,
+    the first bad record of each partition: a table may have several, and is read again from all of them. `after`: END's
+    LSN before which no table is mended; `exactly`: nor may anything be given beyond it before, because the log has it so.
     """
 
     def __init__(self, names: dict[str, str]) -> None:
@@ -152,6 +153,7 @@ class Stops:
         self._untold: dict[str, dict[str, int]] = {}
         self.known: dict[str, Stop] = {}
         self.ailing: dict[str, tuple[Undecodable, str]] = {}
+        self.bad_at: dict[str, Holds] = {}
         self.after = -1
         self.exactly = False
 
@@ -183,19 +185,26 @@ class Stops:
         snapshot that was, None where it was not or nobody can tell."""
         stop = self.known.get(table)
         if stop is None:
+            self._bad(table, record)
             self.ailing.setdefault(table, (record, text))
         elif stop.backlog is not None:
             owed = bound is not None and (bound > stop.lsn if bound >= 0 else stop.snapshot is not None)
             if owed or (bound is None and record.event is None):
+                self._bad(table, record)
                 stop.bad = stop.bad or (record, text)
             elif bound is None:
+                self._bad(table, record)
                 stop.beyond = stop.beyond or (record, text)
+
+    def _bad(self, table: str, record: Undecodable) -> None:
+        places, place = self.bad_at.setdefault(table, {}), (record.topic, record.partition)
+        places[place] = min(record.offset, places.get(place, record.offset))
 
     def stop(self, table: str, lsn: int, holds: Holds, snapshot: int | None) -> None:
         """From now on nothing of a table is given."""
         record, text = self.ailing.pop(table)
-        place = (record.topic, record.partition)
-        holds[place] = min(record.offset, holds.get(place, record.offset))
+        for place, offset in self.bad_at.pop(table).items():
+            holds[place] = min(offset, holds.get(place, offset))
         self.known[table] = Stop(table, record, text, lsn, self._take_names(table), 0, snapshot, holds=holds)
         self._tell(table, text, 1)
 
@@ -234,6 +243,7 @@ class Stops:
         found = [s for s in self.known.values() if s.backlog is not None and s.bad is not None and not self.exactly]
         for stop in found:
             assert stop.bad is not None, "a record is at fault"
+            del self.bad_at[stop.table]  # it is read again from where it was, which is before all of them
             (stop.record, text), stop.backlog, stop.bad = stop.bad, None, None
             if text != stop.text:
                 self._tell(stop.table, stop.text, -1)
@@ -251,7 +261,9 @@ class Stops:
             self._names.update(dict.fromkeys(stop.names, stop.table))
             self._tell(stop.table, stop.told, -1)
             later = stop.bad or stop.beyond
-            if later is not None:
+            if later is None:
+                self.bad_at.pop(stop.table, None)
+            else:
                 self.ailing[stop.table] = later
         self.exactly = False
         return reading

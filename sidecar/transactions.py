@@ -26,9 +26,11 @@ class ContinuityError(HeadraceError):
 class Transaction:
     """One whole source transaction, ready to become an epoch.
 
-    `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), or mended (what
-    stopped tables missed). `id`: txId or version, -1 for snapshots and cuts, -2 for mended. `lsn`: of its END (version for
-    Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change.
+    `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), mended (what stopped
+    tables missed), resnapshot (what a later snapshot read, in place of what its tables held), or resync (what a table
+    lacked). `id`: txId or version, -1 for snapshots and cuts, -2 for mended, -3 for resync. `lsn`: of its END (version for
+    Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change. `whole`: of
+    resync, the table that is as the source has it from here on.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Transaction:
     commit_us: int
     slices: tuple[Slice, ...]
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    whole: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,18 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Mended:
-    """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it."""
+    """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it.
+
+    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is).
+    """
 
     lsn: int
     exactly: bool
+    before_snapshot: int | None = None
+
+
+RESNAPSHOT = "resnapshot"
+"""The kind of a later snapshot."""
 
 
 class Assembler(Protocol):

@@ -9,58 +9,74 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-from connectors.changes import Format
+from connectors.changes import Messages
 from connectors.durable import Reached, unwatched
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.spark import SparkFormat
-from connectors.formats.tables import TableSpec
-from connectors.formats.topics import table_topic
-from connectors.formats.wire import declared_precision
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.source import KafkaSource
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import Sink, SinkState, SinkView
-from connectors.source import Source, check_topic_ids
-from engine.dataflow import Dataflow
+from connectors.sink import SinkState, SinkView
+from connectors.source import check_topic_ids
+from engine.dataflow import Collection, Dataflow, Output
 from engine.schema import Schema
-from sidecar import VERSION
-from sidecar.assembler import TransactionAssembler
-from sidecar.budget import Memory
-from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, load_batches, read_manifest, table_facts
-from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, SourceConfig, kafka_settings
-from sidecar.emit import Group, ViewState
+from sidecar.batches import BatchStore
+from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, read_manifest, table_facts
+from sidecar.config import Settings, SinkConfig, SourceConfig
+from sidecar.disk import LOCAL, Disk
+from sidecar.emit import Group
 from sidecar.failpoints import failpoints
-from sidecar.generation import carry_over, sweep_generations, take_generation
+from sidecar.flow import Flow
+from sidecar.generation import Generation, carry_over, check_newest, predecessor, sweep_generations, take_generation
 from sidecar.ingest import Intake
+from sidecar.injected import Injected
+from sidecar.keeping import KeptDataflow
+from sidecar.lost import Lost
+from sidecar.making import (
+    lettered,
+    make_assembler,
+    make_format,
+    make_letters,
+    make_memory,
+    make_sink,
+    make_source,
+    make_spill,
+    program,
+    schema_policies,
+    tables_at,
+)
 from sidecar.metrics import Metrics
-from sidecar.preflight import check_connectors, encodings_of
-from sidecar.reclock import Reclock, ReclockLog
+from sidecar.parts import Parts
+from sidecar.preflight import check_connectors
+from sidecar.reclock import Reclock, ReclockError, ReclockLog
 from sidecar.recovery import reconcile, recover_errors
-from sidecar.runtime import Parts, Runtime
+from sidecar.runtime import Runtime
 from sidecar.stops import Stop
-from sidecar.transactions import Assembler
 from sidecar.unread import Unread, unread
-from sidecar.versions import VersionAssembler
+from sidecar.viewstate import ViewState
+from sidecar.workers.driver import Workers
+from sidecar.workers.serving import Task
 from views import spec
 from views.catalog import Catalog
 from views.compile import CompiledView, compile_views
+from views.document import ConfigError
+from views.lineage import columns_named
 from views.plan import Scan, walk
 from views.render import render
-from views.strict import ConfigError, nearest
+from views.strict import nearest
 
 LEARN_SECONDS = 60.0
 KEPT_GENERATIONS = 2
 
 
-def program() -> str:
-    """Name and version, as manifests and `--version` give it."""
-    return f"headrace {VERSION}"
+@dataclass(frozen=True)
+class Topic:
+    """One topic is to be read."""
+
+    name: str
+
+    def wants(self, topic: str) -> bool:
+        """See `Wants`."""
+        return topic == self.name
 
 
 @dataclass(frozen=True)
@@ -103,86 +119,68 @@ def understand(settings: Settings) -> Understood:
     return Understood(settings, specs, tables, tuple(unknown))
 
 
-def table_specs(source: SourceConfig) -> dict[str, TableSpec] | None:
-    """What a format is told of its tables; None where messages tell their columns."""
-    out = {}
-    for table in source.tables or ():
-        schema = table.schema_of()
-        if schema is None:
-            return None
-        precisions = {c.name: p for c in table.columns or () if (p := declared_precision(c.data_type)) != 6}
-        out[table.name] = TableSpec(table.name, schema, tuple(table.partitions), precisions)
-    return out or None
+def read_topic(
+    settings: Settings, source: SourceConfig, intake: Intake, topic: str, partition: int, start: int, stop: int
+) -> list[Messages]:
+    """The messages of a partition from `start` on and before `stop`, by a transport of their own. Raises SourceError."""
+    here = {p: o for p, o in intake.source.positions().get(topic, {}).items() if p != partition}
+    transport = make_source(settings, source, Topic(topic))
+    found = []
+    transport.open({topic: {**here, partition: start}})
+    try:
+        while transport.positions().get(topic, {}).get(partition, 0) < stop:
+            found += [run.before(stop) for run in transport.poll(0.1) if run.partition == partition]
+    finally:
+        transport.close()
+    return found
 
 
-def make_format(source: SourceConfig, path: Path) -> Format:
-    """The decoder of a source's messages. Raises ConfigError for a Spark source that does not declare its tables."""
-    specs = table_specs(source)
-    if source.type == "spark":
-        if specs is None:
-            raise ConfigError("a spark source must declare its tables with their columns", file=path, source=source.name,
-                              hint="`headrace-publish --describe` prints them")  # fmt: skip
-        return SparkFormat(source.name, source.topic_prefix, specs)
-    return DebeziumFormat(
-        source.name,
-        source.topic_prefix,
-        specs,
-        encodings=encodings_of(source),
-        notification_topic=source.notifications or f"{source.topic_prefix}.notifications",
-        carried=specs is None,
-    )
+@dataclass(frozen=True)
+class Plans:
+    """The views over their tables, to be built wherever a dataflow runs: in this process, or in each worker."""
+
+    views: tuple[CompiledView, ...]
+    tables: Mapping[str, Schema]
+
+    @classmethod
+    def of(cls, views: Sequence[CompiledView], tables: Mapping[str, Schema]) -> Plans:
+        """Without what leads back to files, which another process has not read."""
+        return cls(tuple(replace(v, spec=replace(v.spec, locate=None)) for v in views), tables)
+
+    def __call__(self, flow: Dataflow) -> Mapping[str, Output]:
+        """Build all; the outputs of those that go to a sink."""
+        for name in sorted(self.tables):
+            flow.table(name, self.tables[name])
+        rendered: dict[str, Collection] = {}
+        for view in self.views:
+            rendered[view.name] = render(view, flow, rendered)
+        return {v.name: rendered[v.name].output(v.name) for v in self.emitted}
+
+    @property
+    def emitted(self) -> list[CompiledView]:
+        """The views that go to a sink, and those that check others."""
+        return [v for v in self.views if v.spec.sinks or v.spec.check]
 
 
-def make_assembler(source: SourceConfig, tables: Mapping[str, Schema], *, in_order: bool = False) -> Assembler:
-    """What makes whole transactions of a source's changes."""
-    if source.type == "spark":
-        return VersionAssembler({n: s.key or () for n, s in tables.items()})
-    return TransactionAssembler(subscribed(source, tables), in_order=in_order)
-
-
-def subscribed(source: SourceConfig, tables: Mapping[str, Schema]) -> dict[str, str]:
-    """Each name by which the source counts events → the table it belongs to."""
-    names = {name: name for name in tables}
-    for table in source.tables or ():
-        names |= dict.fromkeys(table.partitions, table.name)
-    return names
-
-
-def tables_at(source: SourceConfig) -> dict[str, frozenset[str]]:
-    """Topic → the declared tables whose records stand in it (names are sanitised, so there may be several)."""
-    found: dict[str, set[str]] = {}
-    for table in source.tables or ():
-        for name in (table.name, *table.partitions):
-            found.setdefault(table_topic(source.topic_prefix, name), set()).add(table.name)
-    return {topic: frozenset(tables) for topic, tables in found.items()}
-
-
-def make_source(settings: Settings, source: SourceConfig, format_: Format) -> Source:
-    """The transport of a source."""
-    kafka = kafka_settings(settings.config.kafka)
-    return KafkaSource(kafka, wants=format_.wants, name=source.name, group=f"headrace.{settings.config.name}")
-
-
-def make_sink(settings: Settings, sink: SinkConfig, reached: Reached = unwatched) -> Sink:
-    """One sink, not opened yet. `reached`: told each durable step."""
-    if isinstance(sink, PostgresSinkConfig):
-        return PostgresSink(sink.name, sink.url.get_secret_value(), sink.schema_, program=program(), reached=reached)
-    kafka = kafka_settings(sink.kafka or settings.config.kafka)
-    return KafkaSink(
-        sink.name, kafka, sink.topic_prefix, sidecar=settings.config.name, format=sink.format, program=program(),
-        reached=reached,
-    )  # fmt: skip
-
-
-def make_memory(settings: Settings) -> Memory:
-    """The budget."""
-    mib = settings.config.memory.budget_mib
-    return Memory(None if mib is None else mib << 20)
+def make_flow(settings: Settings, plans: Plans, generation: Generation, reached: Reached) -> Flow:
+    """What runs the plans: one dataflow here, or as many workers as the configuration says."""
+    workers = settings.config.engine.workers
+    if workers == 1:
+        flow = KeptDataflow(BatchStore(generation.batches, reached=reached, disk=generation.disk))
+        plans(flow)
+        return flow
+    task = Task(plans, generation.batches, partial(failpoints, dict(os.environ)))
+    return Workers(workers, task, plans.tables, {v.name: Schema(v.schema.columns) for v in plans.emitted})
 
 
 def tables_of(view: CompiledView) -> tuple[str, ...]:
     """The tables that a view's own SQL reads, by name; those of views it reads are theirs."""
     return tuple(sorted({node.table for node in walk(view.plan) if isinstance(node, Scan)}))
+
+
+def kept_tables(settings: Settings) -> set[str]:
+    """The tables that are read though no view may need them yet."""
+    return {t.name for source in settings.config.sources for t in source.tables or () if t.keep}
 
 
 def sink_view(view: CompiledView) -> SinkView:
@@ -223,14 +221,34 @@ def learn(settings: Settings, understood: Understood, seconds: float = LEARN_SEC
     return tables
 
 
+def _one_thread(name: str) -> Executor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run has of its machine, and a simulator has its own of: disk, clocks, and who does what the loop need not
+    wait for. `executor`: one of that name, which does one thing after the other; `group`: makes a sink's group."""
+
+    disk: Disk = LOCAL
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    executor: Callable[[str], Executor] = _one_thread
+    group: Callable[..., Group] | None = None
+
+
 @dataclass
 class Running:
-    """A runtime with everything that must be closed after it."""
+    """A runtime with everything that must be closed after it. `views`: those in force; `schemas`: of every table known."""
 
     runtime: Runtime
     metrics: Metrics
     views: Sequence[CompiledView]
-    closers: Sequence[Callable[[], None]]
+    closers: list[Callable[[], None]]
+    settings: Settings
+    schemas: Mapping[str, Schema]
+    generation: Generation
+    reached: Reached = unwatched
 
     def close(self) -> None:
         """Close what was opened, the last first."""
@@ -238,92 +256,96 @@ class Running:
             close()
 
 
-def build(understood: Understood) -> Running:
+def build(understood: Understood, machine: Machine | None = None) -> Running:
     """Make a runtime, recovered and ready to turn. Raises HeadraceError; nothing is left open then."""
     closers: list[Callable[[], None]] = []
     try:
-        return _build(understood, closers)
+        return _build(understood, closers, machine or Machine())
     except BaseException:
         for close in reversed(closers):
             close()
         raise
 
 
-def _build(understood: Understood, closers: list[Callable[[], None]]) -> Running:
-    settings, metrics = understood.settings, Metrics()
+def _build(understood: Understood, closers: list[Callable[[], None]], machine: Machine) -> Running:
+    settings, metrics, disk = understood.settings, Metrics(), machine.disk
     check_connectors(settings)
     schemas = learn(settings, understood)
     compiled = understood.compile(schemas)
-    used = {t for v in compiled for t in tables_of(v)}
+    used = {t for v in compiled for t in tables_of(v)} | kept_tables(settings)
     tables = {t: s for t, s in schemas.items() if t in used}
 
     reached = failpoints(os.environ)
-    generation, previous = take_generation(settings.state, reached)
-    groups, states = _open_sinks(settings, compiled, closers, reached)
-    carry_over(generation, previous, reached)
-    manifest = read_manifest(generation.manifest)
+    generation, _ = take_generation(settings.state, reached, disk)
+    groups, states = _open_sinks(settings, compiled, closers, reached, machine.group or Group)
+    carry_over(generation, predecessor(generation), reached)
+    manifest = read_manifest(generation.manifest, disk)
     facts = table_facts(tables)
     check_tables(manifest, facts)
 
-    flow = Dataflow()
-    views = _render(compiled, tables, flow)
+    plans = Plans.of(compiled, tables)
+    flow = make_flow(settings, plans, generation, reached)
+    closers.append(flow.close)
+    metrics.workers = flow.workers
+    named = columns_named(compiled)
+    views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.emitted]
     epoch = manifest.epoch if manifest else 0
     store = CheckpointStore(generation, program(), reached)
     if manifest is not None:
-        layouts = {name: arranged.layout for name, arranged in flow.registry.arrangements().items()}
-        batches, files = load_batches(manifest, generation, layouts)
-        store.adopt(batches, files)
-        flow.restore(epoch + 1, batches)
-        recover_errors(views, manifest, flow)
-    executor, syncing = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("checkpoint", "reclock"))
+        resumed = flow.recover(epoch + 1, manifest.arrangements, manifest.workers)
+        recover_errors(views, manifest, flow, resumed)
+    executor, syncing = (machine.executor(name) for name in ("checkpoint", "reclock"))
     closers += [executor.shutdown, syncing.shutdown]
-    log = ReclockLog(generation.log, syncing, reached)
+    try:
+        log = ReclockLog(generation.log, syncing, reached, disk)
+    except ReclockError:
+        check_newest(generation)
+        raise
     closers.append(log.close)
-    reclock = Reclock(log, epoch + 1)
+    reclock = Reclock(log, epoch + 1, Injected(generation.injected, reached, disk))
     intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers)
-    newest = log.bindings[-1].first + len(log.bindings[-1].stamps) - 1 if log.bindings else epoch
+    for intake in intakes:
+        intake.spill = make_spill(settings, generation.folder)
+    bound = [b.epochs for b in log.bindings]
     reclock.started()
 
     parts = Parts(
         settings.config.name, intakes, reclock, lambda: log.size, log.forget, flow, tables, views, groups, store, metrics,
         executor, {v.name: v.fingerprint for v in compiled}, settings.config.checkpoint.interval_seconds, program(),
-        generation.number, facts, memory=make_memory(settings), reached=reached,
+        generation.number, facts, machine.clock, machine.wall, memory=make_memory(settings, flow), reached=reached,
     )  # fmt: skip
     runtime = Runtime(parts, manifest.sources if manifest else {}, epoch)
+    runtime.pause()
     for group in groups:
         group.on_written(runtime.written)
-    reconcile(runtime, states, manifest.sinks if manifest else {}, newest)
-    sweep_generations(settings.state, KEPT_GENERATIONS)
+    reconcile(runtime, states, manifest.sinks if manifest else {}, bound)
+    sweep_generations(settings.state, KEPT_GENERATIONS, disk)
     reached("generation swept")
-    return Running(runtime, metrics, compiled, closers)
+    return Running(runtime, metrics, compiled, closers, settings, schemas, generation, reached)
 
 
 def _open_sinks(
-    settings: Settings, compiled: Sequence[CompiledView], closers: list[Callable[[], None]], reached: Reached
-) -> tuple[list[Group], dict[str, SinkState]]:
+    settings: Settings, compiled: Sequence[CompiledView], closers: list[Callable[[], None]], reached: Reached,
+    make: Callable[..., Group],
+) -> tuple[list[Group], dict[str, SinkState]]:  # fmt: skip
     groups, states = [], {}
     for config in settings.config.sinks:
         views = [sink_view(v) for v in compiled if config.name in v.spec.sinks]
         if not views:
             continue
-        sink = make_sink(settings, config, reached)
-        group = Group(sink, interval=config.interval_ms / 1000, limit=config.detach_seconds)
+        group = make_group(settings, config, reached, make)
         closers.append(group.close)
         states[config.name] = group.open(views)
         groups.append(group)
     return groups, states
 
 
-def _render(compiled: Sequence[CompiledView], tables: Mapping[str, Schema], flow: Dataflow) -> list[ViewState]:
-    for name in sorted(tables):
-        flow.table(name, tables[name])
-    rendered: dict[str, Any] = {}
-    states = []
-    for view in compiled:
-        rendered[view.name] = render(view, flow, rendered)
-        if view.spec.sinks:
-            states.append(ViewState(sink_view(view), rendered[view.name].output(view.name), view.spec.sinks))
-    return states
+def make_group(
+    settings: Settings, config: SinkConfig, reached: Reached = unwatched, make: Callable[..., Group] = Group
+) -> Group:
+    """The group of a sink's views, not opened yet."""
+    sink = make_sink(settings, config, reached)
+    return make(sink, interval=config.interval_ms / 1000, limit=config.detach_seconds)
 
 
 def _open_intakes(
@@ -347,12 +369,16 @@ def _open_intakes(
         intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
         intake.tables_at = tables_at(source)
         intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)
+        intake.lettered = lettered(source, mine)
+        intake.letters = make_letters(settings) if intake.lettered else None
+        intake.schemas, intake.lost = mine, Lost(source.name, schema_policies(source, mine))
         recovered = manifest.sources.get(source.name) if manifest else None
         if manifest is not None and recovered is not None:
             stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]
             bound = reclock.bound_transactions(source.name, reclock.frontier)
             assembler.resume(bound, stops, reclock.mended(source.name))
             intake.resume_holds(recovered.positions)
+            intake.lost.restore(manifest.lost.get(source.name, ()), mine)
         transport.open(recovered.positions if recovered else {})
         if manifest is not None:
             check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())

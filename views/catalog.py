@@ -1,6 +1,7 @@
 """The tables that views may read: full name (`schema.table`) to schema.
 
-Always: names are as Postgres stores them (folded where unquoted). An unqualified name means the schema `public`.
+Always: names are as Postgres stores them (folded where unquoted). An unqualified name means the first schema of the search
+path that has it; the path is `public` unless a session says otherwise.
 Called by the binder; made by the sidecar from configuration or decoded message schemas.
 """
 
@@ -16,17 +17,21 @@ DEFAULT_SCHEMA = "public"
 
 @dataclass(frozen=True)
 class Catalog:
-    """Tables by full name, as in `{"public.orders": Schema(...)}`."""
+    """Tables by full name, as in `{"public.orders": Schema(...)}`, and the schemas that need not be written."""
 
     tables: Mapping[str, Schema] = field(default_factory=dict)
+    search_path: tuple[str, ...] = (DEFAULT_SCHEMA,)
 
     def find(self, schema: str | None, name: str) -> tuple[str, Schema] | None:
-        """The full name and schema of a table, or None. Without a schema: `public`."""
-        full = f"{schema or DEFAULT_SCHEMA}.{name}"
-        found = self.tables.get(full)
-        return None if found is None else (full, found)
+        """The full name and schema of a table, or None. Without a schema: by the search path."""
+        for place in self.search_path if schema is None else (schema,):
+            full = f"{place}.{name}"
+            found = self.tables.get(full)
+            if found is not None:
+                return full, found
+        return None
 
     def spellings(self) -> tuple[str, ...]:
         """Every name by which a table can be written, for suggestions."""
-        short = [t.removeprefix(f"{DEFAULT_SCHEMA}.") for t in self.tables if t.startswith(f"{DEFAULT_SCHEMA}.")]
+        short = [t.removeprefix(f"{p}.") for p in self.search_path for t in self.tables if t.startswith(f"{p}.")]
         return (*self.tables, *short)

@@ -8,7 +8,7 @@ multiset. Called by `validate`, `run` and `replay`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -21,8 +21,9 @@ from views.optimize import optimize
 from views.plan import Join, LeftJoin, Plan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
+from views.sql.ordered import with_places
 from views.sql.parse import Source, name_of, parse
-from views.sql.queries import bind_view
+from views.sql.queries import bind_query, bind_view
 from views.strict import nearest
 
 
@@ -43,6 +44,7 @@ class CompiledView:
     fingerprint: str
     reads: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    rules: tuple[str, ...] = field(default=(), compare=False)
 
 
 def compile_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[CompiledView, ...]:
@@ -91,7 +93,8 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
 
 def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
     """One parsed view over the tables and views in `env`. Raises ViewError."""
-    plan = optimize(bind_view(source, env, query))
+    fired: list[str] = []
+    plan = optimize(bind_view(source, env, query), fired=fired)
     for column in source.spec.columns:
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
@@ -101,8 +104,55 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     schema = replace(plan.schema, key=key)
     digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
     return CompiledView(
-        source.spec.name, source.spec, plan, schema, key, proved, digest[:32], reads, _warnings(source, plan)
+        source.spec.name,
+        source.spec,
+        plan,
+        schema,
+        key,
+        proved,
+        digest[:32],
+        reads,
+        _warnings(source, plan),
+        tuple(dict.fromkeys(fired)),
     )
+
+
+def compile_ordered(
+    spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView]
+) -> tuple[CompiledView, tuple[str, ...]]:
+    """One query over these tables and compiled views, and the views that it rests on, in their order. Raises ViewError.
+
+    A query that says an order gets a last column more, `views.sql.ordered.PLACE`: each row's place.
+    """
+    source, query = parse(spec)
+    env = Environment(catalog, views, spec.name)
+    reads = _view_reads(query, set(views))
+    compiled = compile_view(source, query, env, reads)
+    if query.args.get("order") is not None:
+        compiled = compile_view(source, with_places(query), env, reads)
+    rest: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        for read in views[name].reads:
+            visit(read)
+        rest[name] = None
+
+    for name in reads:
+        visit(name)
+    return compiled, tuple(rest)
+
+
+def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView]) -> CompiledView:
+    """A SELECT that is asked, not stored: its columns may be without names, or share one. Raises ViewError.
+
+    `views` may compile a view when it is first looked up.
+    """
+    source, query = parse(spec)
+    try:
+        plan = optimize(bind_query(source, Environment(catalog, views), query))
+    except RecursionError:
+        raise source.error("the SQL is nested too deeply", "split the query, or use IN for long lists") from None
+    return CompiledView(spec.name, spec, plan, plan.schema, None, True, plan.digest)
 
 
 def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:

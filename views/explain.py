@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import Column, Kind
 from views.compile import CompiledView
+from views.cost import costs
+from views.joins import flat, own_key
 from views.plan import (
+    DeltaJoin,
     Distinct,
     Filter,
     Import,
@@ -25,6 +28,7 @@ from views.plan import (
     Repeat,
     Scan,
     Semijoin,
+    Spread,
     Top,
     Windowed,
     children,
@@ -52,11 +56,9 @@ class Arranged:
 def arrangements(plan: Plan) -> tuple[Arranged, ...]:
     """The arrangements of the joins of a plan, each once, in order of the tree."""
     found: dict[tuple[str, tuple[str, ...]], Arranged] = {}
-    for node in walk(plan):
-        if isinstance(node, Join | LeftJoin | Semijoin):
-            for side, key in ((node.left, node.left_key), (node.right, node.right_key)):
-                arranged = _arranged(side, key)
-                found.setdefault((arranged.digest, arranged.key), arranged)
+    for _, node, _ in _tree(plan, 0):
+        for arranged in _looked_up(node):
+            found.setdefault((arranged.digest, arranged.key), arranged)
     return tuple(found.values())
 
 
@@ -70,10 +72,29 @@ def explain(view: CompiledView, others: Sequence[CompiledView] = ()) -> str:
     shared = _sharing(view, others)
     for depth, node, text in _tree(view.plan, 1):
         lines.append("  " * depth + text)
-        if isinstance(node, Join | LeftJoin | Semijoin):
-            for side, at in ((node.left, node.left_key), (node.right, node.right_key)):
-                lines.append("  " * (depth + 1) + f"| {_note(_arranged(side, at), shared)}")
+        lines += ("  " * (depth + 1) + f"| {_note(arranged, shared)}" for arranged in _looked_up(node))
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A node of a plan in words, with the arrangements that it looks keys up in and the views that share each."""
+
+    word: str
+    text: str
+    arranged: tuple[tuple[Arranged, tuple[str, ...]], ...]
+    inputs: tuple[Told, ...]
+
+
+def told(view: CompiledView, others: Sequence[CompiledView] = ()) -> Told:
+    """The view's plan, for whoever shows it in their own way."""
+    shared = _sharing(view, others)
+
+    def of(plan: Plan) -> Told:
+        marked = tuple((a, tuple(shared.get((a.digest, a.key), ()))) for a in _looked_up(plan))
+        return Told(*_described(plan), marked, tuple(of(below) for below in _inputs(plan)))
+
+    return of(view.plan)
 
 
 def explain_json(view: CompiledView, others: Sequence[CompiledView] = ()) -> dict[str, object]:
@@ -91,6 +112,8 @@ def explain_json(view: CompiledView, others: Sequence[CompiledView] = ()) -> dic
             {"of": a.of, "key": list(a.key), "own": a.own, "shared_with": shared.get((a.digest, a.key), [])}
             for a in arrangements(view.plan)
         ],
+        "costs": {name: cost._asdict() for name, cost in costs(view.plan).items()},
+        "rules": list(view.rules),
     }
 
 
@@ -135,8 +158,23 @@ def _aggregate(aggregate: Aggregate, columns: Sequence[Column]) -> str:
 
 def _tree(plan: Plan, depth: int) -> Iterator[tuple[int, Plan, str]]:
     yield depth, plan, _line(plan)
-    for child in children(plan):
+    for child in _inputs(plan):
         yield from _tree(child, depth + 1)
+
+
+def _inputs(plan: Plan) -> Sequence[Plan]:
+    """What a node is made of: a delta join of its leaves, for there are no joins between."""
+    return flat(plan.input).leaves if isinstance(plan, DeltaJoin) else children(plan)
+
+
+def _looked_up(plan: Plan) -> Iterator[Arranged]:
+    """The arrangements in which a node looks keys up."""
+    if isinstance(plan, Join | LeftJoin | Semijoin):
+        yield _arranged(plan.left, plan.left_key)
+        yield _arranged(plan.right, plan.right_key)
+    elif isinstance(plan, DeltaJoin):
+        for part, key in flat(plan.input).arranged():
+            yield _arranged(part, key)
 
 
 def _line(plan: Plan) -> str:
@@ -164,6 +202,10 @@ def _described(plan: Plan) -> tuple[str, str]:
         both = (*plan.left.schema.columns, *plan.right.schema.columns)
         rest = "" if plan.residual is None else f" where {spelled(plan.residual, both)}"
         return "Join" if isinstance(plan, Join) else "Full join" if plan.full else "Left join", f"{on}{rest}"
+    if isinstance(plan, DeltaJoin):
+        tree = flat(plan.input)
+        equal = (" = ".join(tree.leaves[i].schema.names[c] for i, c in some) for some in tree.equal)
+        return "Delta join", f"on {' AND '.join(equal)}"
     if isinstance(plan, Reduce):
         inputs = plan.input.schema.columns
         by = ", ".join(inputs[k].name for k in plan.key)
@@ -172,6 +214,10 @@ def _described(plan: Plan) -> tuple[str, str]:
         return "Top", _top(plan)
     if isinstance(plan, Windowed):
         return "Window", _windowed(plan)
+    if isinstance(plan, Spread):
+        named = plan.input.schema.names
+        made = ((f.function.partition("(")[0], ", ".join(named[a] for a in f.args)) for f in plan.functions)
+        return "Spread", ", ".join(f"{name}({args})" for name, args in made)
     if isinstance(plan, One | Repeat):
         return ("One row", "") if isinstance(plan, One) else ("Repeat", f"{plan.input.schema.names[-1]} times")
     return ("Distinct", "") if isinstance(plan, Distinct) else ("Union", "all")
@@ -194,18 +240,18 @@ def _top(plan: Top) -> str:
 
 
 def _arranged(plan: Plan, key: tuple[int, ...]) -> Arranged:
-    own = isinstance(plan, Scan) and plan.schema.key is not None and set(plan.schema.key) == set(key)
+    own = own_key(plan) == key
     names = tuple(plan.schema.columns[k].name for k in key)
     core = plan
     while isinstance(core, Filter | Project):
         core = core.input
     if isinstance(core, Scan):
-        of = core.table if core is plan else f"part of {core.table}"
+        of = core.table if core is plan or own else f"part of {core.table}"
     elif isinstance(core, Import):
         of = f"view {core.view}" if core is plan else f"part of view {core.view}"
     else:
         of = f"{type(core).__name__.lower()} {plan.digest[:8]}"
-    return Arranged(of, names, own, plan.digest)
+    return Arranged(of, names, own, core.digest if own else plan.digest)
 
 
 def _sharing(view: CompiledView, others: Sequence[CompiledView]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
@@ -233,5 +279,5 @@ def _leaf_name(plan: Plan) -> str:
 
 def _json(plan: Plan) -> dict[str, object]:
     word, text = _described(plan)
-    below = [_json(p) for p in children(plan)]
+    below = [_json(p) for p in _inputs(plan)]
     return {"node": word, "text": text, "columns": list(plan.schema.names), "digest": plan.digest[:12], "inputs": below}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import (
+    DeltaJoin,
     Distinct,
     Filter,
     Import,
@@ -21,6 +22,7 @@ from views.plan import (
     Reduce,
     Scan,
     Semijoin,
+    Spread,
     Top,
     Windowed,
 )
@@ -42,7 +44,7 @@ def unique_sets(plan: Plan) -> Keys:
         return () if plan.schema.key is None else (frozenset(plan.schema.key),)
     if isinstance(plan, One):
         return (frozenset(),)
-    if isinstance(plan, Filter | Windowed):
+    if isinstance(plan, Filter | Windowed | DeltaJoin):
         return unique_sets(plan.input)
     if isinstance(plan, Top):
         alone = [frozenset(plan.key)] if plan.limit == 1 and not plan.ties else []
@@ -59,6 +61,9 @@ def unique_sets(plan: Plan) -> Keys:
         return unique_sets(plan.left)
     if isinstance(plan, LeftJoin):
         return _left_joined(plan)
+    if isinstance(plan, Spread) and plan.ordinal and not plan.outer:
+        number = frozenset({len(plan.schema.columns) - 1})
+        return _smallest(s | number for s in unique_sets(plan.input))
     return ()
 
 

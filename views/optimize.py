@@ -6,11 +6,13 @@ errors. Called by `compile`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import Plan, Project
 from views.rules.bare_tables import bare_tables
+from views.rules.delta_joins import delta_joins
 from views.rules.factor_conditions import factor_conditions
 from views.rules.flatten_unions import flatten_unions
 from views.rules.inner_joins import inner_joins
@@ -32,16 +34,29 @@ RULES: tuple[Rule, ...] = (
     bare_tables,
     prune_columns,
     merge_projects,
+    delta_joins,
 )
 
 
-def optimize(plan: Plan, rules: tuple[Rule, ...] = RULES) -> Plan:
-    """The plan after all rules, with the same output names."""
+def optimize(plan: Plan, rules: tuple[Rule, ...] = RULES, fired: list[str] | None = None) -> Plan:
+    """The plan after all rules, with the same output names. `fired`: what those did that changed it is added there."""
     names = plan.schema.names
     for rule in rules:
-        plan = rule(plan)
+        before, plan = plan, rule(plan)
+        if fired is not None and plan.digest != before.digest:
+            fired.append(said_of(rule))
     if plan.schema.names == names:
         return plan
     if isinstance(plan, Project):
         return Project(plan.input, plan.exprs, names)
     return Project(plan, tuple(ColumnRef(i, c.type) for i, c in enumerate(plan.schema.columns)), names)
+
+
+def said_of(rule: Rule) -> str:
+    """A rule's name, and what its file says that it does.
+
+    >>> said_of(flatten_unions).split(":")[0]
+    'flatten_unions'
+    """
+    first = (sys.modules[rule.__module__].__doc__ or "").split("\n\n")[0]
+    return f"{rule.__name__}: {' '.join(first.removeprefix('Rule: ').split())}"

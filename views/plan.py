@@ -15,8 +15,9 @@ from typing import Literal
 
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
 from engine.operators.framed import RANKS, WindowFunction
+from engine.operators.spread import SetFunction
 from engine.operators.top import Order
-from engine.schema import BOOLEAN, Column, Schema
+from engine.schema import BIGINT, BOOLEAN, Column, Schema
 from views.scalar import may_be_null, proved_present
 
 
@@ -110,6 +111,18 @@ class Join(_Node):
         width = len(self.left.schema.columns)
         keys = {*self.left_key, *(width + k for k in self.right_key)}
         return _present(both, proved_present(self.residual) | keys)
+
+
+@dataclass(frozen=True)
+class DeltaJoin(_Node):
+    """The rows of `input`, a tree of inner joins (see `views.joins`), of which nothing is kept but its leaves' arrangements."""
+
+    input: Plan
+
+    @property
+    def schema(self) -> Schema:
+        """The tree's."""
+        return self.input.schema
 
 
 @dataclass(frozen=True)
@@ -260,6 +273,28 @@ class Windowed(_Node):
         return Schema((*self.input.schema.columns, *found))
 
 
+@dataclass(frozen=True)
+class Spread(_Node):
+    """Each row with each row that set functions make of it, these in step; `outer`: or once, with NULL, where there is
+    none. `ordinal`: and with the number of what is made, from 1.
+    """
+
+    input: Plan
+    functions: tuple[SetFunction, ...]
+    names: tuple[str, ...]
+    ordinal: bool = False
+    outer: bool = False
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The input's columns, then the functions' and the number."""
+        types = [t for f in self.functions for t in f.types]
+        found = [Column(n, t) for n, t in zip(self.names, types, strict=False)]
+        if self.ordinal:
+            found.append(Column(self.names[-1], BIGINT, nullable=self.outer))
+        return Schema((*self.input.schema.columns, *found))
+
+
 Plan = (
     Scan
     | Import
@@ -267,6 +302,7 @@ Plan = (
     | Project
     | Filter
     | Join
+    | DeltaJoin
     | LeftJoin
     | Semijoin
     | Reduce
@@ -275,6 +311,7 @@ Plan = (
     | Top
     | Repeat
     | Windowed
+    | Spread
 )
 
 
@@ -297,8 +334,7 @@ def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
         return replace(plan, left=inputs[0], right=inputs[1])
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(inputs))
-    if isinstance(plan, Scan | Import | One):
-        return plan
+    assert not isinstance(plan, Scan | Import | One), "it has no inputs, and so is itself"
     return replace(plan, input=inputs[0])
 
 

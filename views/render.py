@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.dataflow import Collection, Dataflow
+from engine.dataflow import Collection, Dataflow, delta_join, flat_map
 from engine.dataflow.constant import one_row, repeated
 from engine.dataflow.window import windowed
 from engine.errors import InvariantBroken
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
+from engine.operators.spread import Spreading
 from engine.operators.top import MOST_ROWS
 from engine.operators.window import Window
 from engine.schema import Column, Schema
 from views.compile import CompiledView
+from views.joins import flat
 from views.keys import unique_sets
 from views.plan import (
+    DeltaJoin,
     Distinct,
     Filter,
     Import,
@@ -32,6 +35,7 @@ from views.plan import (
     Repeat,
     Scan,
     Semijoin,
+    Spread,
     Top,
     Windowed,
     identity,
@@ -84,6 +88,10 @@ class _Renderer:
         if isinstance(plan, Join):
             left, right = self.build(plan.left), self.build(plan.right)
             return left.join(right, plan.left_key, plan.right_key, plan.residual)
+        if isinstance(plan, DeltaJoin):
+            tree = flat(plan.input)
+            joined = delta_join([self.build(leaf) for leaf in tree.leaves], tree.equal, tree.columns)
+            return joined.project(identity(plan.schema)[0], plan.schema)
         if isinstance(plan, LeftJoin):
             return self.outer_join(plan)
         if isinstance(plan, Semijoin):
@@ -102,6 +110,9 @@ class _Renderer:
         if isinstance(plan, Windowed):
             window = Window(plan.input.schema, plan.key, plan.orders, plan.functions, plan.schema)
             return windowed(self.build(plan.input), window)
+        if isinstance(plan, Spread):
+            spreading = Spreading(plan.input.schema, plan.functions, plan.ordinal, plan.outer, plan.schema)
+            return flat_map(self.build(plan.input), plan.digest, spreading, plan.schema)
         first, *rest = (self.build(p) for p in plan.inputs)
         return first.concat(*rest) if rest else first
 

@@ -225,13 +225,18 @@ def fallible(expr: Expr) -> bool:
         return False
     if isinstance(expr, Call | Cast) and not columns(expr) and not reaches_out(expr):
         return _constant_fails(expr)
-    if isinstance(expr, Call) and base_name(expr) not in _NEVER_FAIL:
+    if isinstance(expr, Call) and (base_name(expr) not in _NEVER_FAIL or _of_arrays(expr)):
         return True
     if isinstance(expr, Call) and base_name(expr) in ("like", "ilike") and not _is_whole_pattern(expr.args[1]):
         return True
     if isinstance(expr, Cast) and not _cast_never_fails(expr.arg.type, expr.type):
         return True
     return any(fallible(e) for e in children(expr))
+
+
+def _of_arrays(call: Call) -> bool:
+    """Whether the call takes an array: operators of arrays may fail, and take NULL for an empty one."""
+    return any(a.type.element is not None for a in call.args)
 
 
 def _is_whole_pattern(pattern: Expr) -> bool:
@@ -299,6 +304,6 @@ def _strict_columns(expr: Expr) -> set[int]:
         return {expr.index}
     if isinstance(expr, Cast):
         return _strict_columns(expr.arg)
-    if isinstance(expr, Call) and base_name(expr) in _STRICT:
+    if isinstance(expr, Call) and base_name(expr) in _STRICT and not (_of_arrays(expr) and base_name(expr) == "||"):
         return {c for a in expr.args for c in _strict_columns(a)}
     return set()

@@ -13,9 +13,34 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from views.strict import ConfigError, Document, StrictModel, read_yaml, validate
+from views.document import ConfigError, Document, read_yaml
+from views.strict import StrictModel, validate
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$", max_length=63)]
+
+
+class Relationship(StrictModel):
+    """Every value but NULL is one of another view's, or table's, column."""
+
+    to: str = Field(description="a view, or a table as schema.table")
+    field: str = Field(description="its column")
+
+
+class AcceptedValues(StrictModel):
+    """Every value but NULL is one of these."""
+
+    accepted_values: Annotated[tuple[str | int | float | bool, ...], Field(min_length=1)] = Field(
+        description="the values"
+    )
+
+
+class Relationships(StrictModel):
+    """A reference to another view or table."""
+
+    relationships: Relationship = Field(description="what it refers to")
+
+
+DataTest = Literal["unique", "not_null"] | AcceptedValues | Relationships
 
 
 class ColumnSpec(StrictModel):
@@ -23,6 +48,28 @@ class ColumnSpec(StrictModel):
 
     name: str = Field(description="The column's name, as the view's SQL gives it")
     description: str = Field(default="", description="What the column means")
+    data_tests: tuple[DataTest, ...] = Field(
+        default=(), description="What must hold of its values; watched while the view runs, shown in status and metrics"
+    )
+
+
+class UnitTest(StrictModel):
+    """What a view answers to given rows; run by `headrace test`, without any server."""
+
+    name: str = Field(description="What the test shows")
+    given: dict[str, tuple[dict[str, Any], ...]] = Field(
+        default={}, description="Rows by table (schema.table) or view; what is not named is empty, a view computed"
+    )
+    expect: tuple[dict[str, Any], ...] | None = Field(
+        default=None, description="The view's rows, in any order; only the columns named are compared"
+    )
+    expect_error: str | None = Field(default=None, description="Or the error that the view must be in")
+
+    @model_validator(mode="after")
+    def _one_end(self) -> UnitTest:
+        if (self.expect is None) == (self.expect_error is None):
+            raise ValueError("a test has either expect or expect_error")
+        return self
 
 
 class ViewModel(StrictModel):
@@ -39,7 +86,8 @@ class ViewModel(StrictModel):
         description="Columns that tell rows apart; without it the key is derived from the SQL if it can be",
     )
     sinks: tuple[str, ...] = Field(default=(), description="Names of the sinks that get this view; none: helper view")
-    columns: tuple[ColumnSpec, ...] = Field(default=(), description="Documentation of columns")
+    columns: tuple[ColumnSpec, ...] = Field(default=(), description="Documentation and tests of columns")
+    tests: tuple[UnitTest, ...] = Field(default=(), description="Unit tests: given rows and the rows expected")
     tags: tuple[str, ...] = Field(default=(), description="Free labels")
     meta: dict[str, Any] = Field(default={}, description="Free values, kept and not read")
 
@@ -59,7 +107,11 @@ class ViewsFile(StrictModel):
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """A view as declared. `locate` turns an offset in `sql` into a line and column (from 1) of `file`."""
+    """A view as declared. `locate` turns an offset in `sql` into a line and column (from 1) of `file`.
+
+    `check`: what must hold of another view, "unique of view.column"; then this one holds the rows that break it.
+    `tests`: its unit tests, with their lines.
+    """
 
     name: str
     sql: str
@@ -71,6 +123,8 @@ class ViewSpec:
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict, hash=False)
     line: int | None = None
+    check: str = ""
+    tests: tuple[tuple[UnitTest, int], ...] = field(default=(), compare=False, repr=False)
     locate: Callable[[int], tuple[int, int]] | None = field(default=None, compare=False, repr=False)
 
     def place(self, offset: int) -> tuple[int, int]:
@@ -103,6 +157,8 @@ def load(path: Path) -> tuple[ViewSpec, ...]:
         document = read_yaml(file, interpolate=False, env={})
         for index, model in enumerate(validate(document, ViewsFile).views):
             spec = _spec(document, index, model)
+            for check in checks_of(spec):
+                specs.setdefault(check.name, check)
             first = specs.setdefault(spec.name, spec)
             if first is not spec:
                 place = document.place(("views", index, "name"))
@@ -146,5 +202,45 @@ def _spec(document: Document, index: int, model: ViewModel) -> ViewSpec:
         tags=model.tags,
         meta=model.meta,
         line=document.place(("views", index)).line,
+        tests=tuple((t, document.place(("views", index, "tests", i)).line) for i, t in enumerate(model.tests)),
         locate=locate,
     )
+
+
+def checks_of(spec: ViewSpec) -> tuple[ViewSpec, ...]:
+    """The views of rows that break what must hold of a view's columns; each must be empty."""
+    found = []
+    for column in spec.columns:
+        for test in column.data_tests:
+            kind, sql = _failing(spec.name, column.name, test)
+            name = f"{spec.name}.{column.name}.{kind}"
+            check = f"{kind} of {spec.name}.{column.name}"
+            found.append(ViewSpec(name=name, sql=sql, file=spec.file, line=spec.line, check=check))
+    return tuple(found)
+
+
+def _failing(view: str, column: str, test: DataTest) -> tuple[str, str]:
+    """The kind of a data test, and the SELECT of the rows that break it."""
+    of, value = _quoted(view), _quoted(column)
+    if test == "not_null":
+        return "not_null", f"SELECT count(*) AS n FROM {of} WHERE {value} IS NULL HAVING count(*) > 0"  # noqa: S608 (quoted)
+    counted = f"SELECT {value}, count(*) AS n FROM {of} AS v WHERE {value} IS NOT NULL"  # noqa: S608 (quoted)
+    if test == "unique":
+        return "unique", f"{counted} GROUP BY {value} HAVING count(*) > 1"
+    if isinstance(test, AcceptedValues):
+        listed = ", ".join(_literal(v) for v in test.accepted_values)
+        return "accepted_values", f"{counted} AND {value} NOT IN ({listed}) GROUP BY {value}"
+    assert isinstance(test, Relationships), "there are four kinds"
+    to = ".".join(_quoted(part) for part in test.relationships.to.split("."))
+    other = f"SELECT 1 AS one FROM {to} AS o WHERE o.{_quoted(test.relationships.field)} = v.{value}"  # noqa: S608 (quoted)
+    return "relationships", f"{counted} AND NOT EXISTS ({other}) GROUP BY {value}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)

@@ -33,7 +33,7 @@ class DebeziumFormat:
     topic_prefix: the connector's topic.prefix. tables: by name, those wanted; None where messages carry their schema
     and every table is wanted. Topics other than a table's are named as the connector is configured to name them.
     Raises ConfigurationRefused for a mode under which declared tables cannot be decoded, unless `carried`: the source
-    is known to send schemas.
+    is known to send schemas. `loses`: columns that cannot be decoded are told as lost, where the row is known without them.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class DebeziumFormat:
         heartbeat_topic: str | None = None,
         message_topic: str | None = None,
         carried: bool = False,
+        loses: bool = False,
     ) -> None:
         self.source = source
         self.topic_prefix = topic_prefix
@@ -55,7 +56,7 @@ class DebeziumFormat:
         if not carried:
             for spec in (tables or {}).values():
                 encodings.check(spec)
-        self._envelopes = EnvelopeDecoder(tables, encodings, prefix=topic_prefix)
+        self._envelopes = EnvelopeDecoder(tables, encodings, prefix=topic_prefix, loses=loses)
         self._shapes = Shapes()
         self.transaction_topic = transaction_topic or f"{topic_prefix}.transaction"
         self.notification_topic = notification_topic

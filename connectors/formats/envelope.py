@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from connectors.changes import Decoded, Event, Messages, TableChanges, Undecodable
+from connectors.changes import Decoded, Event, LostColumn, Messages, TableChanges, Undecodable
 from connectors.formats.plans import Plan, declared_plan, learnt_plan
 from connectors.formats.rows import DATA_ERRORS, Run, build, concat, event_of
 from connectors.formats.shapes import Shape, Shapes
@@ -51,13 +51,15 @@ class _Found:
     pieces: list[tuple[Plan, TableChanges]] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
+    lost: dict[tuple[str, str], LostColumn] = field(default_factory=dict)
 
 
 class EnvelopeDecoder:
     """Debezium's envelope, with or without schema; with `versions` it is our Spark publisher's.
 
     tables: those declared, by name; None or empty where the messages' own schemas are to be learnt. prefix: of the topics,
-    by which a record that stands in the topic of another table is known; None where topics tell nothing.
+    by which a record that stands in the topic of another table is known; None where topics tell nothing. loses: columns
+    of declared tables that cannot be decoded are told as lost, where the rest of the row can be.
     """
 
     def __init__(
@@ -66,12 +68,16 @@ class EnvelopeDecoder:
         encodings: Encodings,
         versions: bool = False,
         prefix: str | None = None,
+        *,
+        loses: bool = False,
     ) -> None:
         self._tables = dict(tables or {})
         self._leaves = {leaf: spec for spec in self._tables.values() for leaf in (spec.name, *spec.partitions)}
         self._encodings = encodings
         self._versions = versions
         self._prefix = prefix
+        self._loses = loses
+        self._without: dict[tuple[Plan, str], Plan] = {}
         self._at_home: set[tuple[str, Any, Any]] = set()
         self._values, self._keys = Shapes(), Shapes()
         self._plans: dict[_Route, Plan | None] = {}
@@ -99,7 +105,7 @@ class EnvelopeDecoder:
                 for at in range(low, high, CHUNK):
                     self._narrow(messages, at, min(at + CHUNK, high), found)
             low = high
-        return Decoded(_merged(found.pieces), [], found.undecodable, found.schemas)
+        return Decoded(_merged(found.pieces), [], found.undecodable, found.schemas, [*found.lost.values()])
 
     def _typed(self, messages: Messages, low: int, high: int, found: _Found) -> bool:
         """Decode a block by the typed path; False, and nothing done, where the row path must decide."""
@@ -122,7 +128,7 @@ class EnvelopeDecoder:
         if self._tables:
             self._read[messages.topic, shape] = known
         found.pieces.append((made.plan, changes))
-        self._note(made.plan, found)
+        self._note(made.plan, changes, found)
         return True
 
     def _route_of(
@@ -152,9 +158,13 @@ class EnvelopeDecoder:
         found.undecodable.extend(refused)
         for plan, changes in pieces:
             found.pieces.append((plan, changes))
-            self._note(plan, found)
+            self._note(plan, changes, found)
 
-    def _note(self, plan: Plan, found: _Found) -> None:
+    def _note(self, plan: Plan, changes: TableChanges, found: _Found) -> None:
+        for column, why in plan.lost.items():
+            place = (changes.topic, changes.partition, int(changes.offsets[0]))
+            lost = LostColumn(plan.table, column, *place, why.reason, why.hint, why.gone)
+            found.lost.setdefault((plan.table, column), lost)
         known = self._learnt.get(plan.table)
         if not plan.learnt or plan is known or plan.provisional:
             return
@@ -184,8 +194,23 @@ class EnvelopeDecoder:
                 )
                 continue
             run = Run(messages, segment.positions, segment.docs, key_of)
-            pieces.append((plan, build(plan, run, self._versions)))
+            pieces.append(self._built(plan, run))
         return pieces, refused
+
+    def _built(self, plan: Plan, run: Run) -> tuple[Plan, TableChanges]:
+        """The changes of a run, by its plan or, where a column of it is at fault in all of them, by one without it."""
+        while True:
+            try:
+                return plan, build(plan, run, self._versions)
+            except CannotDecode as error:
+                column = error.column
+                if column is None or column in plan.lost or not (self._loses and plan.may_lose(column)):
+                    raise
+                if len(run.docs) > 1 and not (error.gone and run.lacks(column)):
+                    raise
+                if (plan, column) not in self._without:
+                    self._without[plan, column] = plan.without(column, error)
+                plan = self._without[plan, column]
 
     def _segments(
         self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
@@ -285,7 +310,7 @@ class EnvelopeDecoder:
                 # leaf tables share the plan of the table that they are leaves of
                 whole = (spec.name, "", shape, None)
                 if whole not in self._plans:
-                    self._plans[whole] = declared_plan(spec, self._encodings, shape)
+                    self._plans[whole] = declared_plan(spec, self._encodings, shape, loses=self._loses)
                 self._plans[route] = self._plans[whole]
             elif self._tables or shape is None:
                 self._plans[route] = None

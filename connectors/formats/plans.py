@@ -8,7 +8,7 @@ decoded exactly are left out, each with its reason. Pure; called by the envelope
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -30,7 +30,7 @@ class Plan:
     """How rows of one table are decoded. One decoder and one tuple of placeholders a column, by position.
 
     learnt: the schema is the message's own; provisional: too little of it is known to tell anyone (a truncate alone).
-    refusal: why no row of the table can be decoded, or None.
+    refusal: why no row of the table can be decoded, or None. lost: columns that are not decoded, and NULL, each with why.
     """
 
     table: str
@@ -42,6 +42,20 @@ class Plan:
     refusal: CannotDecode | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     provisional: bool = False
+    lost: Mapping[str, CannotDecode] = field(default_factory=dict)
+
+    def may_lose(self, column: str | None) -> bool:
+        """Whether rows are what they are without a column: not one of the key, nor any where the whole row is the key."""
+        return not self.learnt and self.key is not None and column in self.schema.names and column not in self.key
+
+    def without(self, column: str, why: CannotDecode) -> Plan:
+        """The plan by which a column is not decoded."""
+        at = self.schema.position(column)
+        null = Decoder(self.schema.columns[at].type.arrow, lambda values: [None] * len(values))
+        decoders = (*self.decoders[:at], null, *self.decoders[at + 1 :])
+        unsent: tuple[tuple[Any, ...], ...] = (*self.unsent[:at], (), *self.unsent[at + 1 :])
+        absent, lost = self.absent_is_null | {column}, {**self.lost, column: why}
+        return replace(self, decoders=decoders, unsent=unsent, absent_is_null=absent, lost=lost)
 
     @cached_property
     def toastable(self) -> tuple[tuple[int, tuple[Any, ...]], ...]:
@@ -80,25 +94,35 @@ class Plan:
                         f"column {name} is gone: the message has no such field",
                         "declare the table as it is now; where the column is newer than the message, say that its "
                         "absence means NULL",
-                    )
+                        column=name, gone=True,
+                    )  # fmt: skip
         return [image.get(name) for image in images]
 
 
-def declared_plan(spec: TableSpec, encodings: Encodings, shape: Shape | None) -> Plan:
-    """The plan of a declared table, for messages of `shape` (None: without schema)."""
+def declared_plan(spec: TableSpec, encodings: Encodings, shape: Shape | None, *, loses: bool = False) -> Plan:
+    """The plan of a declared table, for messages of `shape` (None: without schema). `loses`: it may do without columns."""
     fields = None if shape is None else shape.row_fields()
     decoders: list[Decoder] = []
     refusal = None
+    lost: dict[str, CannotDecode] = {}
     for column in spec.schema.columns:
         try:
             wire = _declared_wire(column, spec, encodings, fields)
             decoders.append(decoder(column.type, wire))
         except CannotDecode as error:
-            refusal = refusal or CannotDecode(f"column {column.name}: {error.reason}", error.hint)
+            why = CannotDecode(f"column {column.name}: {error.reason}", error.hint, column=column.name, gone=error.gone)
+            decoders.append(Decoder(column.type.arrow, lambda values: [None] * len(values)))
+            lost[column.name] = why
+            refusal = refusal or why
     if shape is not None and fields is None:
         refusal = not_an_envelope()
     unsent = tuple(unsent_values(c.type, encodings.unavailable_value) for c in spec.schema.columns)
-    return Plan(spec.name, spec.schema, tuple(decoders), unsent, spec.absent_is_null, refusal=refusal)
+    plan = Plan(spec.name, spec.schema, tuple(decoders), unsent, spec.absent_is_null, refusal=refusal)
+    if refusal is not None and loses and fields is not None and all(map(plan.may_lose, lost)):
+        plan = replace(plan, refusal=None)
+        for name, why in lost.items():
+            plan = plan.without(name, why)
+    return plan
 
 
 def _declared_wire(
@@ -110,7 +134,9 @@ def _declared_wire(
     if column.name not in fields:
         if column.name in spec.absent_is_null:
             return own if isinstance(own, Wire) else _raise(own)
-        raise CannotDecode("is gone: the message's schema has no such field", "declare the table as it is now")
+        raise CannotDecode(
+            "is gone: the message's schema has no such field", "declare the table as it is now", gone=True
+        )
     wire, _ = from_connect(fields[column.name])
     if wire.form is Form.TEXT and column.type.kind is Kind.BYTEA and isinstance(own, Wire):
         return own

@@ -65,6 +65,10 @@ class Run:
     docs: Sequence[Mapping[str, Any]]
     key_of: Callable[[int], Any]
 
+    def lacks(self, column: str) -> bool:
+        """Whether no row has a column."""
+        return not any(column in (doc.get("after") or ()) for doc in self.docs)
+
 
 def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     """The changes of a run. `versions`: the source numbers versions and attempts (Spark) and not transactions."""
@@ -212,13 +216,15 @@ def _column(plan: Plan, at: int, make: Callable[[Sequence[Any]], Any], values: S
     try:
         return make(values)
     except CannotDecode as error:
-        raise CannotDecode(f"column {plan.schema.names[at]}: {error.reason}", error.hint) from None
+        name = plan.schema.names[at]
+        raise CannotDecode(f"column {name}: {error.reason}", error.hint, column=name) from None
     except DATA_ERRORS:
         # Arrow's own message would show the value
         column = plan.schema.columns[at]
         raise CannotDecode(
             f"column {column.name}: a value that is no {column.type} as this source writes it",
             "declare the column's type in the source and the connector's modes as they are",
+            column=column.name,
         ) from None
 
 

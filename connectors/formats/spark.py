@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from connectors.changes import Decoded, Messages, VersionMark
 from connectors.formats.debezium import read_marks
 from connectors.formats.envelope import EnvelopeDecoder
@@ -62,21 +60,11 @@ class SparkFormat:
         ends = [i for i, key in enumerate(messages.keys) if key is not None and key.startswith(_END_PREFIX)]
         if not ends:
             return self._envelopes.decode(messages)
-        marks = read_marks(_take(messages, ends), version_mark, self._shapes)
+        marks = read_marks(messages.at(ends), version_mark, self._shapes)
         ended = frozenset(ends)
-        rest = self._envelopes.decode(_take(messages, [i for i in range(len(messages)) if i not in ended]))
+        rest = self._envelopes.decode(messages.at([i for i in range(len(messages)) if i not in ended]))
         undecodable = sorted([*rest.undecodable, *marks.undecodable], key=lambda record: record.offset)
         return replace(rest, marks=marks.marks, undecodable=undecodable)
-
-
-def _take(messages: Messages, positions: Sequence[int]) -> Messages:
-    at = np.array(positions, np.int64)
-    headers = messages.headers
-    return Messages(
-        messages.topic, messages.partition, messages.offsets[at],
-        [messages.keys[i] for i in positions], [messages.values[i] for i in positions], messages.timestamps[at],
-        None if headers is None else [headers[i] for i in positions],
-    )  # fmt: skip
 
 
 def version_mark(payload: Mapping[str, Any], place: Place) -> VersionMark:

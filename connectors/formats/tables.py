@@ -85,9 +85,14 @@ class Encodings:
 
 
 class CannotDecode(Exception):
-    """A value, column or record that cannot be decoded exactly. Stays inside the formats: becomes an `Undecodable`."""
+    """A value, column or record that cannot be decoded exactly. Stays inside the formats: becomes an `Undecodable`.
 
-    def __init__(self, reason: str, hint: str = "") -> None:
+    `column`: the one that is at fault, where it is one. `gone`: it is not there at all.
+    """
+
+    def __init__(self, reason: str, hint: str = "", *, column: str | None = None, gone: bool = False) -> None:
         self.reason = reason
         self.hint = hint
+        self.column = column
+        self.gone = gone
         super().__init__(reason)

@@ -90,6 +90,8 @@ class KafkaSource:
         self._next: dict[tuple[str, int], int] = {}
         self._asked: list[TopicPartition] = []
         self._ends: dict[tuple[str, int], int] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._cut: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
         self._failures: deque[SourceError] = deque()
 
@@ -188,7 +190,22 @@ class KafkaSource:
             messages = [message for message in messages if message.error() is None]
         if not messages and self._failures:
             raise self._failures.popleft()
-        return [self._messages(topic, partition, run) for (topic, partition), run in _runs(messages).items()]
+        runs = _runs(messages)
+        return [self._messages(*place, run) for place, run in runs.items() if not self._is_cut_back(place, run)]
+
+    def _is_cut_back(self, place: tuple[str, int], run: Sequence[Message]) -> bool:
+        """Whether messages come from a leader older than that of the last ones, which it lacked: told once, and none given."""
+        epoch, known = run[-1].leader_epoch(), self._leaders.get(place, -1)
+        if epoch is None or epoch >= known:
+            self._leaders[place] = known if epoch is None else epoch
+            return False
+        if place not in self._cut:
+            self._cut.add(place)
+            self._failures.append(self._error(
+                "the log was cut back: a leader took over that lacked what was read", hint=_RESYNC, topic=place[0],
+                partition=place[1], offset=self._next.get(place), leader_epoch=epoch, before=known,
+            ))  # fmt: skip
+        return True
 
     def _messages(self, topic: str, partition: int, run: Sequence[Message]) -> Messages:
         # `map` over the type's own methods: several calls a message, none of them through Python
@@ -225,6 +242,10 @@ class KafkaSource:
         where = {"topic": topic, "partition": partition, "offset": offset}
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._failures.append(self._out_of_range(topic, partition, offset or 0, None, None))
+        elif error.code() == KafkaError._LOG_TRUNCATION:
+            self._failures.append(
+                self._error("the log was cut back: a leader took over that lacked what was read", hint=_RESYNC, **where)
+            )
         elif error.code() in _GONE:
             self._failures.append(self._error("the topic is gone", hint=_RESYNC, **where))
         elif error.code() in _FORBIDDEN:
@@ -287,6 +308,8 @@ class KafkaSource:
             consumer.close()
         self._admin = None
         self._next.clear()
+        self._leaders.clear()
+        self._cut.clear()
         self._asked.clear()
         self._failures.clear()
 

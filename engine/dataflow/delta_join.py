@@ -9,13 +9,14 @@ look-ups rows are a stream and no arrangement. Called by whoever builds plans: `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
-from engine.dataflow.graph import Graph
+from engine.dataflow.graph import Graph, own_key
 from engine.dataflow.nodes import Memo, Node, fingerprint_of, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.errors import InvariantBroken
@@ -40,6 +41,10 @@ class ChangesNode(Node):
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """No rows: the first path has them all. The errors are every path's own."""
         return Delta(None, self.inputs[0].errors(as_of, memo))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The source's changes."""
+        return self.inputs[0].changes(lower, upper, memo)
 
 
 class LookUpNode(Node):
@@ -82,6 +87,12 @@ class LookUpNode(Node):
         self._arranged.trace.check_faithful(as_of)
         return merged(self._partners(content.rows, as_of, strictly=False), Delta(None, content.errors))
 
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The partners of the stream's changes, as the steps of these epochs found them."""
+        self._arranged.trace.check_faithful(max(lower - 1, 0))
+        delta = self._stream.changes(lower, upper, memo)
+        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+
     def _partners(self, rows: Updates | None, since: int, *, strictly: bool) -> Delta:
         if rows is None or not len(rows):
             return QUIET
@@ -91,7 +102,7 @@ class LookUpNode(Node):
         if valid is not None:
             keys, positions, times, diffs = keys.take(valid), valid, times[valid], diffs[valid]
         probes = Probes(rows.struct, positions, keys, times, diffs)
-        return look_up_earlier(probes, self._arranged.trace.spine, since, self._joined, strictly=strictly)
+        return look_up_earlier(probes, self._arranged.index, since, self._joined, strictly=strictly)
 
     def release(self) -> None:
         """Stop reading the arrangement."""
@@ -108,17 +119,36 @@ def delta_join(inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], c
         lanes = {inputs[i].schema.columns[c].type.arrow for i, c in some}
         if len(lanes) > 1 or len({i for i, _ in some}) < len(some):
             raise InvariantBroken("keys of two lanes never meet", columns=list(some), hint="cast one; filter one input")
-    paths = [_path(inputs, equal, columns, first) for first in range(len(inputs))]
+    sources = [_Source(c, i, {*columns, *(p for some in equal for p in some)}) for i, c in enumerate(inputs)]
+    paths = [_path(sources, equal, columns, first) for first in range(len(inputs))]
     return paths[0].concat(*paths[1:])
 
 
+class _Source:
+    """An input, and of it the columns that are read, which are what is arranged unless a table's own arrangement serves."""
+
+    def __init__(self, whole: Collection, place: int, read: AbstractSet[Place]) -> None:
+        self.whole = whole
+        self.columns = tuple(c for c in range(len(whole.schema.columns)) if (place, c) in read)
+        self._part = whole.pick(self.columns, Schema(tuple(whole.schema.columns[c] for c in self.columns)))
+
+    def arranged(self, key: tuple[int, ...], held: Sequence[int]) -> tuple[ArrangeNode, tuple[int, ...]]:
+        """Where columns `key` are looked up, and where columns `held` stand there."""
+        flow, node = self.whole.flow, self.whole.node
+        if own_key(node) == key or len(self.columns) == len(self.whole.schema.columns):
+            return flow.indexed(flow.by_key(node, key, exactly=True), key), tuple(held)
+        at = tuple(self.columns.index(k) for k in key)
+        part = flow.by_key(self._part.node, at, exactly=True)
+        return flow.indexed(part, at), tuple(self.columns.index(c) for c in held)
+
+
 def _path(
-    inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], columns: Sequence[Place], first: int
+    inputs: Sequence[_Source], equal: Sequence[Sequence[Place]], columns: Sequence[Place], first: int
 ) -> Collection:
     """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
-    flow = inputs[first].flow
-    node: Node = inputs[first].node if first == 0 else _changes(flow, inputs[first].node)
-    places: list[Place] = [(first, c) for c in range(len(inputs[first].schema.columns))]
+    flow, begin = inputs[first].whole.flow, inputs[first].whole
+    node: Node = begin.node if first == 0 else _changes(flow, begin.node)
+    places: list[Place] = [(first, c) for c in range(len(begin.schema.columns))]
     left = [i for i in range(len(inputs)) if i != first]
     while left:
         keys = {i: _keys(places, equal, i) for i in left}
@@ -128,11 +158,12 @@ def _path(
         left.remove(at)
         wanted = {*columns, *(p for some in equal for p in some if any(i in left for i, _ in some))}
         mine = tuple(k for k, p in enumerate(places) if p in wanted)
-        theirs = tuple(c for c in range(len(inputs[at].schema.columns)) if (at, c) in wanted)
+        theirs = tuple(c for c in inputs[at].columns if (at, c) in wanted)
         one, two = (tuple(pair[side] for pair in sorted(keys[at], key=lambda pair: pair[1])) for side in (0, 1))
-        node = _looked_up(flow, node, inputs[at].node, (one, two), (mine, theirs), strictly=at > first)
+        arranged, held = inputs[at].arranged(two, theirs)
+        node = _looked_up(flow, node, one, arranged, (mine, held), strictly=at > first)
         places = [*(places[k] for k in mine), *((at, c) for c in theirs)]
-    schema = Schema(tuple(inputs[i].schema.columns[c] for i, c in columns))
+    schema = Schema(tuple(inputs[i].whole.schema.columns[c] for i, c in columns))
     whole = Collection(flow, node, node.schema)
     return whole.pick([places.index(p) for p in columns], schema)
 
@@ -156,13 +187,12 @@ def _changes(flow: Graph, source: Node) -> Node:
 def _looked_up(
     flow: Graph,
     stream: Node,
-    source: Node,
-    keys: tuple[tuple[int, ...], tuple[int, ...]],
+    key: tuple[int, ...],
+    arranged: ArrangeNode,
     held: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     strictly: bool,
 ) -> Node:
-    stream = flow.by_key(stream, keys[0], exactly=True)
-    arranged = flow.arrange(flow.by_key(source, keys[1], exactly=True), keys[1])
-    fingerprint = fingerprint_of("look up", stream.fingerprint, arranged.fingerprint, keys[0], *held, strictly)
-    return flow.intern(fingerprint, lambda: LookUpNode(fingerprint, stream, arranged, keys[0], held, strictly=strictly))
+    stream = flow.by_key(stream, key, exactly=True)
+    fingerprint = fingerprint_of("look up", stream.fingerprint, arranged.fingerprint, key, *held, strictly)
+    return flow.intern(fingerprint, lambda: LookUpNode(fingerprint, stream, arranged, key, held, strictly=strictly))

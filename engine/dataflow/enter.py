@@ -34,8 +34,5 @@ class EnteredNode(ArrangeNode):
 
     def __init__(self, fingerprint: str, entered: EnterNode, outside: ArrangeNode) -> None:
         Node.__init__(self, fingerprint, outside.schema, [entered])
-        self.source = entered
         self.outside = outside
-        self.key = outside.key
-        self.trace = outside.trace
-        self._own = False
+        self._wrap(entered, outside)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from engine.batch.updates import Int64s, Updates
 from engine.dataflow.collection import Collection
 from engine.dataflow.nodes import Node, StatelessNode, fingerprint_of, merged
-from engine.operators.delta import QUIET, Delta
+from engine.operators.delta import QUIET, Delta, errors_at
 from engine.schema import Schema
 
-Spread = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Int64s]]
-"""From rows to rows, and of each of these the place of the one that it was made of."""
+Spread = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Int64s, pa.Array | None]]
+"""From rows to rows, of each of these the place of the one that it was made of, and the messages of rows that fail."""
 
 
 def flat_map(collection: Collection, name: str, spread: Spread, schema: Schema) -> Collection:
@@ -38,10 +39,14 @@ class FlatMapNode(StatelessNode):
         self._spread = spread
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
-        """The rows made, each with the time and the multiplicity of the one that it was made of."""
+        """The rows made, and the errors of those that fail, each with the time and the multiplicity of its row."""
         rows = deltas[0].rows
         if rows is None or not len(rows):
             return merged(QUIET, deltas[0])
-        made, places = self._spread(rows.rows)
+        made, places, messages = self._spread(rows.rows)
         found = Updates(made, rows.times[places], rows.diffs[places]) if len(places) else None
-        return merged(Delta(found, None), deltas[0])
+        errors = None
+        if messages is not None:
+            failed = np.flatnonzero(messages.is_valid().to_numpy(zero_copy_only=False))
+            errors = errors_at(messages.take(pa.array(failed)), rows.times[failed], rows.diffs[failed])
+        return merged(Delta(found, errors), deltas[0])

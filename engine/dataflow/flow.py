@@ -142,6 +142,13 @@ class Dataflow(Graph):
             raise InvariantBroken("a dataflow that has run cannot be restored", frontier=self.frontier)
         self.resume(frontier, batches)
 
+    def adopt(self, batches: Mapping[str, Sequence[Batch]]) -> None:
+        """Plans made from now to the next step resume from `batches`, arrangements of another dataflow at this very frontier.
+
+        Those that are not named are hydrated, as after `restore`; those that stand already stay as they are.
+        """
+        self._restored = batches
+
     def add_output(self, output: Output) -> Output:
         """Called by `Collection.output`."""
         self.check_stands(output.collection.node)

@@ -15,9 +15,10 @@ from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
-from engine.dataflow.nodes import Memo, Node, fingerprint_of
+from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of
 from engine.dataflow.scope import Scope
-from engine.dataflow.stateful import ArrangeNode
+from engine.dataflow.sifted import SiftedNode
+from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
 from engine.trace.spine import NotFaithful
@@ -73,6 +74,13 @@ class Graph:
         fingerprint = fingerprint_of("arrange", source.fingerprint, key, *order)
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
+    def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
+        """As `arrange`, for those who only look keys up: a filtered table by its own key is not arranged once more."""
+        if not isinstance(source, FilterNode) or own_key(source) != key:
+            return self.arrange(source, key)
+        fingerprint, whole = fingerprint_of("sift", source.fingerprint), self.arrange(source.inputs[0], key)
+        return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
         """`source` with rows of one `key` on one shard; `exactly`: on the shard to which any such key belongs."""
         known = () if self.shard.is_alone else placed_by(source)
@@ -91,7 +99,7 @@ class Graph:
             left, right = self.by_key(left, one, exactly=True), self.by_key(right, two, exactly=True)
         else:
             right = self._everywhere(right)
-        return self.arrange(left, one), self.arrange(right, two)
+        return self.indexed(left, one), self.indexed(right, two)
 
     def _everywhere(self, source: Node) -> Node:
         fingerprint = fingerprint_of("replicate", source.fingerprint)
@@ -120,10 +128,15 @@ class Graph:
         with self.shard.together():
             return QUIET if lower >= upper else node.changes(lower, upper, {})
 
-    def hydrate(self) -> None:
+    def unhydrated(self) -> Sequence[Node]:
+        """The nodes made since the last step whose arrangements `hydrate` will fill."""
+        return [n for n in self._fresh if any(not trace.loaded for trace in n.traces())]
+
+    def hydrate(self, begun: Callable[[Node], None] = lambda _: None) -> None:
         """Bring the arrangements made since the last step to the frontier, from the live ones.
 
-        A node whose content overflows has failed; its `content` says so, and so its steps need not.
+        A node whose content overflows has failed; its `content` says so, and so its steps need not. `begun` is told each
+        node before it is filled; what it raises ends the dataflow, which must not be used any more.
         """
         if not self._fresh:
             return
@@ -132,6 +145,7 @@ class Graph:
             return
         memo: Memo = {}
         for node in fresh:
+            begun(node)
             try:
                 with self.shard.together():
                     node.hydrate(self.frontier, memo)
@@ -190,6 +204,12 @@ class Graph:
                 self._fresh.pop(node, None)
                 self._unread.pop(node, None)
                 todo += node.inputs
+
+
+def own_key(source: Node) -> tuple[int, ...] | None:
+    """By what a node's rows are arranged anyhow: those of a table, filtered or not."""
+    table = source.inputs[0] if isinstance(source, FilterNode) else source
+    return table.key if isinstance(table, TableNode) else None
 
 
 def reachable(roots: Iterable[Node]) -> set[Node]:

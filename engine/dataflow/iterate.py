@@ -27,9 +27,10 @@ from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.dataflow.top import TopNode
 from engine.dataflow.trace import Trace
+from engine.dataflow.variable import VariableNode
 from engine.dataflow.window import WindowNode
 from engine.errors import HeadraceError, InvariantBroken
-from engine.operators.delta import ERRORS, QUIET, Delta, concat, negated
+from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.schema import Schema
 
 N = TypeVar("N", bound=Node)
@@ -46,43 +47,6 @@ class NotInIterations(HeadraceError):
     """An operator that a loop's body cannot hold."""
 
     code = "loop"
-
-
-class VariableNode(Node):
-    """What the loop's rule made of the round before; in the first round the initial collection, if there is one."""
-
-    label = "variable"
-
-    def __init__(self, fingerprint: str, schema: Schema, initial: Node | None) -> None:
-        super().__init__(fingerprint, schema, () if initial is None else [initial])
-        self.initial = initial
-        self.rule: Node | None = None
-        self._next: Updates | None = None
-
-    def step(self, lower: int, upper: int) -> None:  # noqa: ARG002
-        """The changes of this round."""
-        assert self.scope is not None
-        found, self._next = self._next, None
-        if self.initial is not None and not self.scope.own:
-            found = concat([found, self.initial.delta.rows])
-        self.delta = QUIET if found is None else Delta(found, None)
-
-    def turn(self) -> bool:
-        """Take what the rule made in this round, for the next one; false if that is nothing.
-
-        Errors do not go round: the loop hands them out as they arise.
-        """
-        assert self.rule is not None
-        assert self.scope is not None
-        made, settled = self.rule.delta.rows, isinstance(self.rule, ReduceNode)
-        if self.initial is not None and not self.scope.own and self.initial.delta.rows is not None:
-            # From now on it is what the rule makes, and no more what it began as.
-            made, settled = concat([made, negated(self.initial.delta.rows)]), False
-        if made is not None and not settled:
-            # What cancels must not go round: each round would multiply it.
-            made = consolidate(made)
-        self._next = made if made is not None and len(made) else None
-        return self._next is not None
 
 
 class IterateNode(Node):
@@ -367,9 +331,17 @@ class Iteration(Graph):
         """As `Graph.arrange`; what entered is arranged outside, once for all who read it so."""
         if not isinstance(source, EnterNode):
             return super().arrange(source, key, order)
-        outside = self.outer.arrange(source.outside, key, order)
+        return self._as_it_lies(source, self.outer.arrange(source.outside, key, order))
+
+    def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
+        """As `Graph.indexed`; what entered is looked up outside."""
+        if not isinstance(source, EnterNode):
+            return super().indexed(source, key)
+        return self._as_it_lies(source, self.outer.indexed(source.outside, key))
+
+    def _as_it_lies(self, entered: EnterNode, outside: ArrangeNode) -> ArrangeNode:
         fingerprint = fingerprint_of("entered", outside.fingerprint)
-        return self.intern(fingerprint, lambda: EnteredNode(fingerprint, source, outside))
+        return self.intern(fingerprint, lambda: EnteredNode(fingerprint, entered, outside))
 
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
         """As `Graph.by_key`; what entered is exchanged outside."""

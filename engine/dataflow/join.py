@@ -39,7 +39,7 @@ class _Side:
     @property
     def size(self) -> int:
         """How many updates its trace holds, those of all shards together."""
-        return self.arranged.shard.agree(len(self.arranged.trace.spine), sum)
+        return self.arranged.shard.agree(len(self.arranged.index), sum)
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
@@ -99,8 +99,8 @@ class JoinNode(Node):
                 continue
             from_left = mine is self._left
             joined = self._from_left if from_left else self._from_right
-            spine = other.arranged.trace.spine
-            found, later = join_round(mine.probes(updates), spine, scope.moment, joined, old=not from_left)
+            index = other.arranged.index
+            found, later = join_round(mine.probes(updates), index, scope.moment, joined, old=not from_left)
             parts.append(found)
             for now, delta in later:
                 self._later.setdefault(now, []).append(delta)
@@ -124,7 +124,7 @@ class JoinNode(Node):
         if updates is None or not len(updates):
             return QUIET
         joined = self._from_left if mine is self._left else self._from_right
-        return join_trace(mine.probes(updates), other.arranged.trace.spine, span, joined)
+        return join_trace(mine.probes(updates), other.arranged.index, span, joined)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The smaller side's content looked up in the other's trace at `as_of`, if that goes so far back."""

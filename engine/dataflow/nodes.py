@@ -259,12 +259,12 @@ class FilterNode(StatelessNode):
 
     def __init__(self, fingerprint: str, source: Node, predicate: Expr) -> None:
         super().__init__(fingerprint, source.schema, [source])
-        self._predicate = predicate
+        self.predicate = predicate
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The rows kept, and errors of rows that fail."""
         rows = deltas[0].rows
-        return merged(QUIET if rows is None else filter_rows(rows, self._predicate), deltas[0])
+        return merged(QUIET if rows is None else filter_rows(rows, self.predicate), deltas[0])
 
 
 class ConcatNode(StatelessNode):

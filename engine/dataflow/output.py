@@ -23,23 +23,18 @@ if TYPE_CHECKING:
     from engine.dataflow.collection import Collection
 
 
-class Output:
-    """What a collection emitted and nobody took yet. Single writer: the dataflow; single reader: its owner."""
+class Emitted:
+    """What steps emitted and nobody took yet. Single writer: who steps; single reader: its owner. `schema`: of its rows."""
 
-    def __init__(self, name: str, collection: Collection) -> None:
+    def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
-        self.collection = collection
-        self._layout = layout_of(collection.schema, ())
+        self.schema = schema
+        self._layout = layout_of(schema, ())
         self._pending: list[Delta] = []
         self._failed = False
 
-    @property
-    def schema(self) -> Schema:
-        """The rows' columns."""
-        return self.collection.schema
-
     def receive(self, delta: Delta) -> None:
-        """Called by the dataflow at the end of a step."""
+        """Called at the end of a step."""
         self._pending.append(delta)
 
     def take(self) -> tuple[Updates, Updates]:
@@ -56,6 +51,14 @@ class Output:
             self._failed = True
             last = max(int(u.times.max()) for u in (rows, errors) if u is not None)
             return canonical(Delta(None, overflowed(last)), self._layout)
+
+
+class Output(Emitted):
+    """What a collection emitted. Single writer: the dataflow."""
+
+    def __init__(self, name: str, collection: Collection) -> None:
+        super().__init__(name, collection.schema)
+        self.collection = collection
 
     def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
         """The collection at `as_of`."""

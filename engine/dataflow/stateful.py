@@ -19,6 +19,7 @@ from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.join import without_nulls
 from engine.operators.multiset import count_rows
+from engine.operators.sifted import Index
 from engine.operators.upsert import upsert
 from engine.schema import Schema
 
@@ -103,7 +104,8 @@ class TableNode(Node):
 class ArrangeNode(Node):
     """A collection indexed by a key for its readers; a table's own arrangement is taken as it is.
 
-    `_clean`: an epoch from which on it is known to be without errors; `_stained`: an epoch after which no error came or went.
+    `index`: where keys are looked up. `_clean`: an epoch from which on it is known to be without errors; `_stained`: one
+    after which no error came or went.
     """
 
     label = "arrange"
@@ -121,6 +123,12 @@ class ArrangeNode(Node):
             self.trace = source.trace
         else:
             self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key, order)
+        self.index: Index = self.trace.spine
+
+    def _wrap(self, source: Node, whole: ArrangeNode) -> None:
+        """Stand for `source` before the trace of `whole`, which is of the same rows or more."""
+        self.source, self.key, self.trace, self.index = source, whole.key, whole.trace, whole.index
+        self._own, self._clean, self._stained = False, None, 0
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """Insert the step's updates; they pass on as they are."""

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from engine.batch.updates import Int64s
 from engine.operators.aggregates import Slot
-from engine.operators.expressions import fallback, numerals
+from engine.operators.expressions import array_text, fallback, json_text, numerals
+from engine.operators.expressions.internal import PACKED_AS_NUMBERS
+from engine.operators.regressions import REGRESSIONS, regression
 from engine.operators.streams import Clock, Stream
 from engine.schema import Kind
 
@@ -57,6 +59,16 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
                 k += 1
             found.append(_folded(live, fold, detail, key))
     return pa.array(found, slot.aggregate.type.arrow)
+
+
+def folds() -> frozenset[str]:
+    """The names of what is folded."""
+    return frozenset(_FOLDS)
+
+
+def fold_of(name: str) -> Fold:
+    """What makes an aggregate's value of its values in order, and of what else it needs. Raises KeyError."""
+    return _FOLDS[name]
 
 
 def _folded(live: Counter[Any], fold: Fold, detail: Mapping[str, Any], key: Callable[[Any], Any]) -> Any:
@@ -105,18 +117,49 @@ def _spread(values: list[Any], detail: Mapping[str, Any]) -> float | str | None:
 def _joined(values: list[Any], detail: Mapping[str, Any]) -> str | None:
     """string_agg: texts, or packed rows of a text and what it is ordered by."""
     separator = str(detail["separator"] or "")
-    orders = detail.get("orders")
-    if orders is None:
+    if detail.get("orders") is None:
         return separator.join(values)
-    rows = [json.loads(v) for v in values]
-    return separator.join(row[0] for row in _ordered(rows, orders)) if rows else None
+    rows = _rows(values, detail)
+    return separator.join(row[0] for row in rows) if rows else None
 
 
-def _ordered(rows: list[list[Any]], orders: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Packed rows by what stands behind their first value: (kind, descending, NULLs first) of each."""
+def _rows(values: list[Any], detail: Mapping[str, Any]) -> list[list[Any]]:
+    """Packed rows in their order, of equal ones the first alone where they are to be distinct."""
+    rows = _ordered([json.loads(v) for v in values], detail["orders"], detail["width"])
+    if not detail["distinct"]:
+        return rows
+    keys = [
+        [_comparable(kind, v) for (kind, *_), v in zip(detail["orders"], r[detail["width"] :], strict=True)]
+        for r in rows
+    ]
+    return [r for i, r in enumerate(rows) if not i or keys[i] != keys[i - 1]]
+
+
+def _array(values: list[Any], detail: Mapping[str, Any]) -> str:
+    return array_text.spell([row[0] for row in _rows(values, detail)])
+
+
+def _json_list(*, binary: bool) -> Fold:
+    def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
+        text = "[" + (", \n " if detail["broken"] else ", ").join(row[0] for row in _rows(values, detail)) + "]"
+        return json_text.canonical(text) if binary else text
+
+    return fold
+
+
+def _json_object(*, binary: bool) -> Fold:
+    def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
+        text = "{ " + ", ".join(f"{row[0]} : {row[1]}" for row in _rows(values, detail)) + " }"
+        return json_text.canonical(text) if binary else text
+
+    return fold
+
+
+def _ordered(rows: list[list[Any]], orders: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Packed rows by what stands behind their first `width` values: (kind, descending, NULLs first) of each."""
 
     def compare(one: list[Any], two: list[Any]) -> int:
-        for place, (kind, descending, nulls_first) in enumerate(orders, 1):
+        for place, (kind, descending, nulls_first) in enumerate(orders, width):
             a, b = one[place], two[place]
             if a == b:
                 continue
@@ -130,9 +173,19 @@ def _ordered(rows: list[list[Any]], orders: Sequence[Sequence[Any]]) -> list[lis
     return sorted(rows, key=cmp_to_key(compare))
 
 
-def _comparable(kind: str, image: str) -> Any:
-    if kind in ("smallint", "integer", "bigint"):
+_NUMBERED = ("smallint", "integer", "bigint", *PACKED_AS_NUMBERS)
+
+
+def _comparable(kind: str, image: Any) -> Any:
+    """What a packed value sorts by."""
+    if image is None:
+        return None
+    if kind in _NUMBERED:
         return int(image)
+    if kind in ("real", "double precision"):
+        return (image == "NaN", 0.0 if image == "NaN" else float(image))
+    if kind == "character":
+        return image.rstrip(" ")
     return fallback.order(image) if kind == "numeric" else image
 
 
@@ -160,6 +213,12 @@ _FOLDS: dict[str, Fold] = {
     "bit_xor": _bits(lambda a, b: a ^ b),
     "spread": _spread,
     "string_agg": _joined,
+    "array_agg": _array,
+    "json_agg": _json_list(binary=False),
+    "jsonb_agg": _json_list(binary=True),
+    "json_object_agg": _json_object(binary=False),
+    "jsonb_object_agg": _json_object(binary=True),
+    **{name: regression(name) for name in REGRESSIONS if name != "regr_count"},
     "percentile_cont": _continuous,
     "percentile_disc": _discrete,
     "mode": _mode,

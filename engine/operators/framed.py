@@ -6,8 +6,8 @@ rows. Called by `window`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,23 +17,15 @@ from engine.batch.exported import Exported
 from engine.batch.updates import Bools, Int64s
 from engine.operators.aggregates import add_lanes, is_summable, result_of, slots_of
 from engine.operators.expressions.ir import Aggregate
+from engine.operators.frames import Frame, Places, Run, runs_of
 from engine.operators.ranks import ranks_of
-from engine.schema import DataType, Schema
+from engine.operators.sliding import float_sums, folded, is_folded, least_of
+from engine.schema import DataType, Kind, Schema
 
 RANKS = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
+_FLOATS = (Kind.REAL, Kind.DOUBLE)
 NEIGHBOURS = frozenset({"lag", "lead"})
 ENDS = frozenset({"first_value", "last_value", "nth_value"})
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Which rows of its group a row looks at: `unit` rows, range or groups; from `start` to `end`, counted from its own
-    (None: without bound).
-    """
-
-    unit: str
-    start: int | None
-    end: int | None
 
 
 @dataclass(frozen=True)
@@ -47,37 +39,13 @@ class WindowFunction:
     number: int = 1
 
 
-class Places(NamedTuple):
-    """Of each row: its group's first place and the one behind its last, those of its equals, and the equals' number.
-
-    `starts`: where each set of equals begins, and the number of rows behind them.
-    """
-
-    low: Int64s
-    high: Int64s
-    first: Int64s
-    behind: Int64s
-    peers: Int64s
-    starts: Int64s
-
-    @classmethod
-    def of(cls, groups: Int64s, peers: Int64s, size: int) -> Places:
-        """From the places where groups and sets of equals begin."""
-        (low, high), (first, behind) = (_spans(starts, size) for starts in (groups, peers))
-        numbers = np.repeat(np.arange(len(peers)), np.diff(np.append(peers, size)))
-        return cls(low, high, first, behind, numbers, np.append(peers, size))
-
-
-def _spans(starts: Int64s, size: int) -> tuple[Int64s, Int64s]:
-    ends = np.append(starts[1:], size)
-    return np.repeat(starts, ends - starts), np.repeat(ends, ends - starts)
-
-
-def keeps_frame(function: str, frame: Frame, arg: DataType | None, result: DataType) -> bool:
-    """Whether an aggregate can be computed over such frames here."""
+def keeps_frame(function: str, arg: DataType | None, result: DataType) -> bool:
+    """Whether an aggregate can be computed over frames here."""
     if function in ("min", "max"):
-        return arg is not None and (frame.start is None or frame.end is None)
-    return is_summable(Aggregate(function, None, result), arg)
+        return arg is not None
+    if function in ("sum", "avg") and arg is not None and arg.kind in _FLOATS:
+        return True
+    return is_summable(Aggregate(function, None, result), arg) or is_folded(function, arg)
 
 
 def value_of(
@@ -92,15 +60,38 @@ def value_of(
         inside = (at >= places.low) & (at < places.high)
         found = _taken(columns[0], at, inside)
         return (pc.if_else(pa.array(inside), found, columns[1]) if len(columns) > 1 else found), None
-    start, end = _frames(function.frame, places)
-    if function.name in ENDS:
-        last = function.name == "last_value"
-        at = end - 1 if last else start + (function.number - 1 if function.name == "nth_value" else 0)
-        return _taken(columns[0], at, (at >= start) & (at < end)), None
+    frame = function.frame
+    own = len(columns) - frame.reach
     types = [schema.columns[a].type for a in function.args]
+    runs = runs_of(frame, places, columns[own:], types[own:])
+    columns, types = columns[:own], types[:own]
+    if function.name in ENDS:
+        return _end(function, columns[0], runs), None
     if function.name in ("min", "max"):
-        return _extreme(function, columns[0], types[0], places, (start, end)), None
-    return _summed(function, columns, types, start, end)
+        if len(runs) == 1 and (frame.start is None or frame.end is None):
+            return _extreme(function, columns[0], types[0], places, runs[0]), None
+        return _taken(columns[0], *least_of(columns[0], types[0], runs, greatest=function.name == "max")), None
+    if types and types[0].kind in _FLOATS and function.name in ("sum", "avg"):
+        return float_sums(columns[0], runs, mean=function.name == "avg", kind=function.type)
+    if types and is_folded(function.name, types[0]):
+        return folded(function.name, columns[0], runs, function.type), None
+    return _summed(function, columns, types, runs)
+
+
+def _end(function: WindowFunction, column: pa.Array, runs: Sequence[Run]) -> pa.Array:
+    """first_value, last_value and nth_value: a place counted through the runs of the frame."""
+    sizes = [end - start for start, end in runs]
+    total = np.sum(sizes, axis=0)
+    wanted = total - 1 if function.name == "last_value" else np.full(len(total), function.number - 1)
+    if function.name == "first_value":
+        wanted = np.zeros(len(total), np.int64)
+    inside = (wanted >= 0) & (wanted < total)
+    at = np.zeros(len(total), np.int64)
+    for (start, _), size in zip(runs, sizes, strict=True):
+        here = (wanted >= 0) & (wanted < size)
+        at = np.where(here, start + wanted, at)
+        wanted = np.where(here, -1, wanted - size)
+    return _taken(column, at, inside)
 
 
 def _rank(function: WindowFunction, places: Places) -> pa.Array:
@@ -129,42 +120,21 @@ def _taken(column: pa.Array, at: Int64s, inside: Bools) -> pa.Array:
     return column.take(pa.array(np.where(inside, at, 0), mask=~inside))
 
 
-def _frames(frame: Frame, places: Places) -> tuple[Int64s, Int64s]:
-    """Where each row's frame begins, and the place behind its end."""
-    low, high = places.low, places.high
-    at = np.arange(len(low))
-    start, end = low, high
-    if frame.unit == "rows":
-        if frame.start is not None:
-            start = np.clip(at + frame.start, low, high)
-        if frame.end is not None:
-            end = np.clip(at + frame.end + 1, low, high)
-    else:
-        # A range that has a bound has the row's equals for it; groups count sets of equals.
-        least, most = places.peers[low], places.peers[high - 1]
-        if frame.start is not None:
-            peer = places.peers + frame.start
-            start = np.where(peer > most, high, places.starts[np.clip(peer, least, most)])
-        if frame.end is not None:
-            peer = places.peers + frame.end
-            end = np.where(peer < least, low, places.starts[np.clip(peer, least, most) + 1])
-    return start, np.maximum(end, start)
-
-
 def _summed(
-    function: WindowFunction, columns: list[pa.Array], types: list[DataType], start: Int64s, end: Int64s
+    function: WindowFunction, columns: list[pa.Array], types: list[DataType], runs: Sequence[Run]
 ) -> tuple[pa.Array, pa.Array | None]:
     """count, sum, avg, bool_and and bool_or."""
     if not columns:
-        return pa.array(end - start), None
+        return pa.array(np.sum([end - start for start, end in runs], axis=0)), None
     (slot,) = slots_of([Aggregate(function.name, None, function.type)], [0], types)
-    running = np.zeros((len(start) + 1, slot.width), np.int64)
-    lanes = np.zeros((len(start), slot.width), np.int64)
+    size = len(columns[0])
+    running = np.zeros((size + 1, slot.width), np.int64)
+    lanes = np.zeros((size, slot.width), np.int64)
     add_lanes(Exported(pa.RecordBatch.from_arrays(columns[:1], names=["value"])), 0, slot, lanes)
     # What stands where a value is NULL is no part of a sum.
     lanes[lanes[:, 0] == 0] = 0
     np.cumsum(lanes, axis=0, out=running[1:])
-    return result_of(running[end] - running[start], slot)
+    return result_of(np.sum([running[end] - running[start] for start, end in runs], axis=0), slot)
 
 
 def _extreme(

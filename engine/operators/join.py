@@ -22,8 +22,8 @@ from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
 from engine.operators.rounds import Moment
+from engine.operators.sifted import Index
 from engine.trace.lookup import Matches
-from engine.trace.spine import Spine
 
 FUEL = 1 << 18
 """Pairs whose rows are assembled at a time, so that a residual which drops most of them bounds the memory."""
@@ -78,23 +78,23 @@ def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:
     return None if mask is None else np.flatnonzero(mask)
 
 
-def join_trace(probes: Probes, spine: Spine, span: Span, joined: Joined) -> Delta:
-    """`probes` joined with the updates of `spine` in `span`. Raises DiffOverflow."""
+def join_trace(probes: Probes, index: Index, span: Span, joined: Joined) -> Delta:
+    """`probes` joined with the updates of `index` in `span`. Raises DiffOverflow."""
     if not len(probes.keys):
         return QUIET
-    return _joined(probes, spine.gather(probes.keys, span.since, span.until), joined)
+    return _joined(probes, index.gather(probes.keys, span.since, span.until), joined)
 
 
 def join_round(
-    probes: Probes, spine: Spine, moment: Moment, joined: Joined, *, old: bool
+    probes: Probes, index: Index, moment: Moment, joined: Joined, *, old: bool
 ) -> tuple[Delta, list[tuple[int, Delta]]]:
-    """`probes`, of the moment's round, joined with `spine`: the pairs of this round, and those of which later rounds.
+    """`probes`, of the moment's round, joined with `index`: the pairs of this round, and those of which later rounds.
 
     `old`: without the trace's updates of this moment. Raises DiffOverflow.
     """
     if not len(probes.keys):
         return QUIET, []
-    matches = spine.gather(probes.keys, moment.lower - 1)
+    matches = index.gather(probes.keys, moment.lower - 1)
     if old:
         new = moment.is_new(matches.times)
         if new.any():
@@ -103,14 +103,14 @@ def join_round(
     return _joined(probes, here, joined), [(at, _joined(probes, found, joined)) for at, found in later]
 
 
-def look_up_earlier(probes: Probes, spine: Spine, since: int, joined: Joined, *, strictly: bool) -> Delta:
-    """`probes` joined with the updates of `spine` that came before them, or (unless `strictly`) at the same epoch.
+def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *, strictly: bool) -> Delta:
+    """`probes` joined with the updates of `index` that came before them, or (unless `strictly`) at the same epoch.
 
     Times before `since` are advanced to it. Raises DiffOverflow.
     """
     if not len(probes.keys):
         return QUIET
-    matches = spine.gather(probes.keys, since)
+    matches = index.gather(probes.keys, since)
     when = probes.times[matches.probe]
     late = matches.times >= when if strictly else matches.times > when
     if late.any():

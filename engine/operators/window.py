@@ -21,7 +21,8 @@ from engine.batch.payload import take_rows
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.operators.aggregates import MESSAGE, first_message
 from engine.operators.delta import QUIET, Delta, concat, take
-from engine.operators.framed import Places, WindowFunction, value_of
+from engine.operators.framed import WindowFunction, value_of
+from engine.operators.frames import Places
 from engine.operators.linear import split
 from engine.operators.top import Order, order_lanes
 from engine.schema import Schema

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from sidecar.audit import Audit, AuditError, Finding
 from sidecar.config import PostgresSinkConfig, Settings
 from sidecar.console import show
-from sidecar.health import Door
+from sidecar.health import Door, Served
 from sidecar.oracle import with_views
 from sidecar.wiring import tables_of, understand
 from views.compile import CompiledView
@@ -130,7 +130,7 @@ class AuditMetrics:
 
     def serve(self, address: str) -> Door:
         """Answer /metrics at host:port."""
-        door = Door(address, health=lambda: (True, ""), ready=lambda: (True, ""),
-                    metrics=lambda: generate_latest(self.registry), status=dict)  # fmt: skip
+        here = (True, "")
+        door = Door(address, Served(lambda: here, lambda: here, lambda: generate_latest(self.registry), dict))
         door.start()
         return door

@@ -31,10 +31,16 @@ EXIT_CODES: dict[str, int] = {
     "init": 3,
     "view": 4,
     "type": 4,
+    "apply": 4,
+    "query": 4,
+    "tail": 4,
+    "cancelled": 4,
     "source": 5,
     "sink": 5,
     "connect": 5,
     "http": 5,
+    "control": 5,
+    "request": 5,
     "devstack": 5,
     "publish": 5,
     "state": 6,
@@ -47,13 +53,15 @@ EXIT_CODES: dict[str, int] = {
     "overflow": 8,
     "rounds": 8,
     "audit": 9,
+    "resync": 9,
+    "test": 9,
 }
 """Exit code by the kind of error; 0 is success, 2 a wrong command line, 130 Ctrl-C."""
 
 
 def exit_code(error: HeadraceError) -> int:
     """The exit code of an error."""
-    return EXIT_CODES[error.code]
+    return EXIT_CODES.get(str(error.as_json()["code"]), 1)
 
 
 def fail(error: HeadraceError, *, as_json: bool) -> NoReturn:

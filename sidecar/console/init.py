@@ -19,12 +19,13 @@ def run_init(
     connect: str | None,
     register: bool,
     force: bool,
+    workers: int,
     as_json: bool,
 ) -> None:
     """Reflect, write, register if asked, and print the report."""
     report = init(
         url, source_name=name, topic_prefix=topic_prefix, folder=folder, tables=tables, connect_url=connect,
-        register=register, kafka_bootstrap=kafka, force=force, create_heartbeat=register,
+        register=register, kafka_bootstrap=kafka, force=force, create_heartbeat=register, workers=workers,
     )  # fmt: skip
     out = [
         show.table(

@@ -80,13 +80,26 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
               ("arrangement", "updates", "memory", "readers", "views"), arrangements),
         table("Sinks", ("sink", "state", "epoch", "epochs behind", "waits", "why"), sinks),
     ]  # fmt: skip
+    workers = [(w["worker"], w["pid"], w["cpu_seconds"], bytes_text(w["memory"])) for w in status.get("workers", ())]
+    if workers:
+        tables.append(table("Workers", ("worker", "process", "processor seconds", "memory"), workers))
     stopped = [
         (s["name"], t["table"], f"{t['missing']} events", t["error"])
         for s in status["sources"]
         for t in s.get("stopped", ())
     ]
+    tests = [(t["test"], t["failing"], t["error"] or "") for t in status.get("data_tests", ())]
+    if tests:
+        tables.append(table("Data tests", ("what must hold", "rows that break it", "error"), tests))
     if stopped:
         tables.append(table("Tables that stand still", ("source", "table", "still to be read", "why"), stopped))
+    lost = [
+        (s["name"], f"{c['table']}.{c['column']}", "pauses its views" if c["pauses"] else "is NULL", c["why"])
+        for s in status["sources"]
+        for c in s.get("lost", ())
+    ]
+    if lost:
+        tables.append(table("Columns that changed", ("source", "column", "state", "why"), lost))
     if unread:
         tables.append(table("In the source and in no view", ("source", "table or column", "why"), unread))
     return tables

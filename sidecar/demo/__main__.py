@@ -71,7 +71,7 @@ class Stage:
                 self.children[name].stop(20)
 
 
-def prepare(stage: Stage) -> None:
+def prepare(stage: Stage, workers: int) -> None:
     """Databases, first rows, connector, configuration."""
     postgres = stage.stack.postgres
     stage.source_url, stage.sink_url = postgres.url("shop"), postgres.url("warehouse")
@@ -90,10 +90,10 @@ def prepare(stage: Stage) -> None:
     connection = Connection(host, port, str(parts["user"]), "shop", str(parts.get("password", "")))
     config = connector_config("shop", connection, shop.TABLES, tuning=Tuning(poll_ms=5))
     register(stage.stack.connect.url, "shop", config)
-    write_configuration(stage)
+    write_configuration(stage, workers)
 
 
-def write_configuration(stage: Stage) -> None:
+def write_configuration(stage: Stage, workers: int) -> None:
     """headrace.yaml and the views, in the folder."""
     views = stage.folder / "views"
     shutil.copytree(HERE / "views", views, dirs_exist_ok=True)
@@ -114,6 +114,7 @@ def write_configuration(stage: Stage) -> None:
         ],
         "views": "./views",
         "http": stage.http,
+        "engine": {"workers": workers},
     }  # fmt: skip
     (stage.folder / "headrace.yaml").write_text(json.dumps(body, indent=1))  # YAML holds JSON
 
@@ -246,7 +247,7 @@ def run(arguments: argparse.Namespace, console: Console) -> str:
         )
         stage = Stage(stack, folder, f"127.0.0.1:{pick(1)[0]}", began)
         try:
-            prepare(stage)
+            prepare(stage, arguments.workers)
             start_sidecar(stage, stopping, wrong_diff=arguments.wrong_diff)
             console.print(f"first view fresh {time.monotonic() - began:.1f} s after the command")
             judge = play(stage, arguments, stopping, console)
@@ -292,6 +293,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=100.0, help="transactions a second")
     parser.add_argument("--folder", default=".headrace/demo", help="data folder, kept for a warm second run")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the sidecar's work")
     parser.add_argument("--fresh", action="store_true", help="forget an earlier run")
     parser.add_argument("--no-spark", action="store_true", help="leave the Spark job out")
     parser.add_argument("--wrong-diff", action="store_true", help="break one change on purpose: the demo must fail")

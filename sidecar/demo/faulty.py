@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from engine.batch.updates import Updates
 from sidecar import cli
-from sidecar.emit import ViewState
+from sidecar.viewstate import ViewState
 
 AFTER, UNTIL = 10, 15
 """Which steps' changes of the chosen view are harmed."""

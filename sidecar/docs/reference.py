@@ -53,6 +53,7 @@ sinks:
 views: ./views
 http: 127.0.0.1:8088
 checkpoint: {interval_seconds: 10}
+engine: {workers: 1}                     # processes that share the work
 """
 
 VIEWS_EXAMPLE = """\
@@ -63,6 +64,16 @@ views:
     description: How many orders there are, and their total
     sinks: [warehouse]
     sql: select count(*) as orders, sum(total) as total from orders
+  - name: per_customer
+    key: [customer]
+    sinks: [warehouse]
+    sql: select customer, sum(total) as total from orders group by customer
+    columns:
+      - {name: customer, data_tests: [not_null, unique]}
+    tests:
+      - name: adds up
+        given: {public.orders: [{id: 1, customer: 7, total: "1.50"}, {id: 2, customer: 7, total: 2}]}
+        expect: [{customer: 7, total: 3.50}]
 """
 
 _HEAD = """# Configuration

@@ -9,7 +9,9 @@ import gc
 import json
 import signal
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from engine.errors import HeadraceError
@@ -17,9 +19,16 @@ from engine.kernels import warm
 from sidecar import stopped
 from sidecar.config import Settings
 from sidecar.emit import Group
-from sidecar.health import Door
+from sidecar.generation import StateError
+from sidecar.health import Door, Served
+from sidecar.hosts.errands import Errands
 from sidecar.hosts.notices import Notices
-from sidecar.metrics import memory
+from sidecar.live import force
+from sidecar.live.changing import Changing
+from sidecar.live.checks import Checks
+from sidecar.live.control import SOCKET, Control
+from sidecar.live.history import History
+from sidecar.metrics import memory, memory_of
 from sidecar.preflight import unchecked
 from sidecar.runtime import Runtime
 from sidecar.wiring import Running, build, understand
@@ -28,47 +37,92 @@ SWITCH_SECONDS = 0.0005
 """How long the loop may keep the interpreter from the sinks' threads, which need it for moments only."""
 
 
-def serve(settings: Settings, *, as_json: bool = False) -> None:
-    """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain."""
+def serve(settings: Settings, *, as_folder: bool = False, as_json: bool = False) -> None:
+    """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain.
+
+    `as_folder`: with the views of the folder, though the run before died with others.
+    """
     try:
-        _serve(settings, as_json=as_json)
+        _serve(settings, as_folder=as_folder, as_json=as_json)
     except HeadraceError as error:
         stopped.note(settings.state, error)
         raise
 
 
-def _serve(settings: Settings, *, as_json: bool) -> None:
+def _serve(settings: Settings, *, as_folder: bool, as_json: bool) -> None:
     warm()
     for source in unchecked(settings):
         _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
-    running = build(understand(settings))
+    understood, kept = understand(settings), False
+    if not as_folder:
+        understood, kept = force.resumed(understood)
+    if kept:
+        _say(as_json, event="views", why="the run before died: its views stay in force; `headrace plan` shows what the "
+             "folder would change, `headrace apply` does it")  # fmt: skip
+    running = build(understood)
     stopped.forget(settings.state)
     runtime = running.runtime
-    board = Board(running)
-    notices = Notices(runtime)
+    history = History(runtime, settings.config.tail.history_mib << 20)
+    checks = Checks(running)
+
+    def swapped() -> None:
+        history.renew()
+        checks.renew()
+
+    changing = Changing(running, swapped)
+    board = Board(running, changing, checks)
+    notices, errands = Notices(runtime), Errands(runtime, settings)
 
     def watch() -> None:
         board.write()
+        errands.look()
         for fact in notices.look():
             _say(as_json, **fact)
 
     runtime.on_turn(watch)
-    door = _open_door(settings, running, board)
-    stop_on_signals(runtime)
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    ended = False
+    doors: list[Door] = []
     try:
-        _say(as_json, event="running", name=settings.config.name, http=door.address if door else None,
-             epoch=runtime.epoch, generation=runtime.parts.generation)  # fmt: skip
+        force.note(running.generation, understood.specs)
+        doors = _open_doors(settings, running, board, Control(running, changing, history))
+        stop_on_signals(runtime)
+        signal.signal(signal.SIGHUP, lambda *_: _reload(changing, as_json=as_json))
+        gc.freeze()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        _say(as_json, event="running", name=settings.config.name, epoch=runtime.epoch,
+             http=doors[-1].address if settings.config.http else None, generation=runtime.parts.generation)  # fmt: skip
         for group in runtime.parts.groups:
             for warning in group.sink.warnings:
                 _say(as_json, event="warning", sink=group.name, why=warning)
         runtime.run()
+        ended = True
         _say(as_json, event="stopped", epoch=runtime.epoch)
+    except HeadraceError:
+        ended = True
+        raise
     finally:
-        if door is not None:
+        errands.close()
+        history.close()
+        for door in doors:
             door.close()
+        if ended:
+            with suppress(StateError):
+                force.note(running.generation, [v.spec for v in running.views], ended=True)
         running.close()
+
+
+def _reload(changing: Changing, *, as_json: bool) -> None:
+    """SIGHUP: what `headrace apply` does, and its end on standard error. Nothing is dropped: no word was given."""
+
+    def run() -> None:
+        try:
+            done = changing.apply(drop=False)
+            fates = {f["view"]: f["action"] for f in done["views"] if f["action"] != "unchanged"}
+            _say(as_json, event="applied", epoch=done["epoch"], views=fates)
+        except HeadraceError as error:
+            _say(as_json, event="not applied", error=str(error))
+
+    threading.Thread(target=run, name="reload", daemon=True).start()
 
 
 def stop_on_signals(runtime: Runtime) -> None:
@@ -85,44 +139,51 @@ def stop_on_signals(runtime: Runtime) -> None:
 class Board:
     """What the loop last wrote of itself, for the threads of the HTTP door."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, changing: Changing, checks: Checks) -> None:
         self._running = running
+        self._changing = changing
+        self._checks = checks
         self._facts: Mapping[str, Any] = {}
         self._ready: tuple[bool, str] = (False, "starting")
         self.write()
 
     def write(self) -> None:
         """Called by the loop between two turns."""
-        self._facts = status(self._running)
+        self._facts = {**status(self._running), "data_tests": self._checks.status()}
         self._ready = self._running.runtime.ready
 
     def read(self) -> Mapping[str, Any]:
         """What `headrace status` shows."""
-        return {**self._facts, "legs_ms": self._running.metrics.quantiles()}
+        change = {"now": self._changing.state, "last": self._changing.last}
+        return {**self._facts, "change": change, "legs_ms": self._running.metrics.quantiles()}
 
     def ready(self) -> tuple[bool, str]:
         """Whether the sinks have caught up once, and if not, why."""
         return self._ready
 
 
-def _open_door(settings: Settings, running: Running, board: Board) -> Door | None:
-    if settings.config.http is None:
-        return None
-    door = Door(
-        settings.config.http,
-        health=lambda: (True, ""),
-        ready=board.ready,
-        metrics=running.metrics.render,
-        status=board.read,
-    )
-    door.start()
-    return door
+def _open_doors(settings: Settings, running: Running, board: Board, control: Control) -> list[Door]:
+    """The socket in the state folder, and the HTTP door if there is to be one, last."""
+    served = Served(lambda: (True, ""), board.ready, running.metrics.render, board.read, control.ask)
+    doors = []
+    try:
+        doors.append(Door(settings.state / SOCKET, served))
+        if settings.config.http is not None:
+            doors.append(Door(settings.config.http, served))
+    except BaseException:
+        for door in doors:
+            door.close()
+        raise
+    for door in doors:
+        door.start()
+    return doors
 
 
 def status(running: Running) -> Mapping[str, Any]:
     """What `headrace status` shows; to be called between two turns of the loop."""
     runtime, parts = running.runtime, running.runtime.parts
     views_of = {v.view.name: v for v in parts.views}
+    workers = parts.flow.workers()
     return {
         "name": parts.name,
         "program": parts.program,
@@ -131,28 +192,38 @@ def status(running: Running) -> Mapping[str, Any]:
         "transactions": runtime.transactions,
         "ready": runtime.ready[0],
         "uptime_seconds": round(parts.wall() - runtime.started, 1),
-        "memory": {**memory(), "budget": parts.memory.budget, "over_budget": parts.memory.over},
+        "memory": {**memory(w.pid for w in workers), "budget": parts.memory.budget, "over_budget": parts.memory.over},
         "sources": [_source(runtime, i) for i in range(len(parts.intakes))],
         "views": [
             {
                 "name": name,
                 "epoch": state.frontier,
                 "sinks": list(state.sinks),
-                "errors": sum(state.errors.values()),
-                "error": next(iter(state.errors), None),
+                "errors": sum(state.errors.values()) + len(state.lost),
+                "error": state.error or None,
                 "key": None if state.view.key is None else [state.view.schema.columns[k].name for k in state.view.key],
             }
             for name, state in views_of.items()
+            if state.sinks
         ],
         "arrangements": [
             {
                 "name": name,
-                "rows": len(arranged),
-                "bytes": arranged.nbytes,
-                "readers": len(arranged.readers) - 1,
-                "views": [s.view.name for s in parts.views if name in parts.flow.arrangements_of(s.output)],
+                "rows": facts.rows,
+                "bytes": facts.bytes,
+                "readers": facts.readers,
+                "views": [s.view.name for s in parts.views if s.view.name in facts.views],
             }
-            for name, arranged in sorted(parts.flow.registry.arrangements().items())
+            for name, facts in sorted(parts.flow.facts().items())
+        ],
+        "workers": [
+            {
+                "worker": w.shard,
+                "pid": w.pid,
+                "cpu_seconds": w.cpu_seconds,
+                "memory": memory_of(w.pid).get("VmRSS", 0),
+            }
+            for w in workers
         ],
         "sinks": [_sink(runtime, g) for g in parts.groups],
     }
@@ -198,6 +269,20 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
                 "held": {t: {p: o for (u, p), o in sorted(s.holds.items()) if u == t} for t in {t for t, _ in s.holds}},
             }
             for s in intake.assembler.stops
+        ],
+        "dead_letters": dict(intake.put),
+        "spilled_bytes": 0 if intake.spill is None else intake.spill.spilled,
+        "lost": [
+            {
+                "table": c.table,
+                "column": c.column,
+                "topic": c.topic,
+                "partition": c.partition,
+                "offset": c.offset,
+                "why": c.reason,
+                "pauses": place in intake.lost.pauses(),
+            }
+            for place, c in intake.lost.columns.items()
         ],
         "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.skipped],
         "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",

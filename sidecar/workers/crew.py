@@ -1,18 +1,20 @@
 """The processes of the workers: started, watched, and ended together.
 
-Always: processes are spawned, never forked; each has a socket to each other and one to the driver; a worker ends by
-itself when the driver's process is gone; after `close` none is left. Called by the driver.
+Always: processes are spawned, never forked; each has a socket to each other and two to the driver; signals that end the
+driver do not end them, as it drains first; a worker ends by itself when the driver's process is gone; after `close` none
+is left. Called by the driver.
 """
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,12 +23,12 @@ from typing import Any
 from engine.errors import HeadraceError
 from engine.kernels import warm
 from sidecar.workers.channel import Channel
-from sidecar.workers.serving import Build, serve
+from sidecar.workers.serving import Ends, serve
 
 ENDING_SECONDS = 5.0
 """How long a worker that was told to end may take before it is killed."""
 
-Work = Callable[[Channel, Mapping[int, Channel], int, Any], None]
+Work = Callable[[Ends, int, Any], None]
 """What a worker does: see `serving.serve`."""
 
 _HZ = os.sysconf("SC_CLK_TCK")
@@ -39,24 +41,30 @@ class WorkerLost(HeadraceError):
 
 
 class Crew:
-    """`count` workers, each of which does `work`; `channels`: the driver's ends, by shard."""
+    """`count` workers, each of which does `work` with a `task`, which is pickled.
 
-    def __init__(self, count: int, build: Build, work: Work = serve) -> None:
+    `channels`: the driver's ends, by shard; `asides`: of the channels to the threads that write.
+    """
+
+    def __init__(self, count: int, task: object, work: Work = serve) -> None:
         context = multiprocessing.get_context("spawn")
         pairs = {(i, k): context.Pipe() for i in range(count) for k in range(i + 1, count)}
-        drivers = [context.Pipe() for _ in range(count)]
+        drivers, asides = ([context.Pipe() for _ in range(count)] for _ in range(2))
         self.processes: list[BaseProcess] = []
         self.channels: list[Channel] = []
+        self.asides: list[Channel] = []
+        atexit.register(self.kill)  # before multiprocessing waits for them
         try:
             for i in range(count):
                 ends = {k: pairs[min(i, k), max(i, k)][int(i > k)] for k in range(count) if k != i}
-                arguments = (i, drivers[i][1], ends, build, work)
+                arguments = (i, drivers[i][1], ends, asides[i][1], task, work)
                 process = context.Process(target=_main, args=arguments, name=f"headrace-worker-{i}", daemon=True)
                 process.start()
                 self.processes.append(process)
+            self.asides = [Channel(_socket(here), i) for i, (here, _) in enumerate(asides)]
             self.channels = [Channel(_socket(here), i) for i, (here, _) in enumerate(drivers)]
         finally:
-            for one, other in (*pairs.values(), *drivers):
+            for one, other in (*pairs.values(), *drivers, *asides):
                 one.close()
                 other.close()
             if len(self.channels) < count:
@@ -72,11 +80,19 @@ class Crew:
 
     def cpu_seconds(self, shard: int) -> float | None:
         """Processor time that a worker has used; None where the system does not tell, or it is stopped."""
+        fields = self._stat(shard)
+        return None if not fields or fields[0] in "TtZX" else (int(fields[11]) + int(fields[12])) / _HZ
+
+    def is_kept_waiting(self, shard: int) -> bool:
+        """True while a worker would go on at once if the machine let it: it has no processor, or waits for a disk."""
+        return self._stat(shard)[:1] in (["R"], ["D"])
+
+    def _stat(self, shard: int) -> list[str]:
+        """What the system tells of a worker's process, from its state on; nothing where it does not."""
         try:
-            fields = Path(f"/proc/{self.processes[shard].pid}/stat").read_text().rpartition(")")[2].split()
+            return Path(f"/proc/{self.processes[shard].pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            return None
-        return None if fields[0] in "TtZX" else (int(fields[11]) + int(fields[12])) / _HZ
+            return []
 
     def died_first(self, seconds: float) -> int | None:
         """The shard whose process ended otherwise than by itself, for which it waits so long; None for none."""
@@ -84,16 +100,29 @@ class Crew:
         running = list(range(len(self.processes)))
         while running:
             wait([self.processes[k].sentinel for k in running], max(until - time.monotonic(), 0))
-            for k in running:
-                if self.processes[k].exitcode:
+            codes = {k: self.processes[k].exitcode for k in running}  # once: a process may end between two looks
+            for k, code in codes.items():
+                if code:
                     return k
-            running = [k for k in running if self.processes[k].exitcode is None]
+            running = [k for k, code in codes.items() if code is None]
             if time.monotonic() >= until:
                 break
         return None
 
     def close(self) -> None:
         """End all: those that do not by themselves, now that their channels are closed, are killed."""
+        self._end()
+        for aside in self.asides:
+            aside.close()
+        atexit.unregister(self.kill)
+
+    def kill(self) -> None:
+        """End all at once. The channels aside stay: a thread that waits there sees that nothing comes any more."""
+        for process in self.processes:
+            process.kill()
+        self._end()
+
+    def _end(self) -> None:
         for channel in self.channels:
             channel.close()
         for process in self.processes:
@@ -102,28 +131,25 @@ class Crew:
                 process.kill()
                 process.join()
 
-    def kill(self) -> None:
-        """End all at once."""
-        for process in self.processes:
-            process.kill()
-        self.close()
-
 
 def _socket(end: Connection) -> socket.socket:
     """The same end, as a socket."""
     return socket.socket(fileno=os.dup(end.fileno()))
 
 
-def _main(index: int, driver: Connection, ends: dict[int, Connection], build: Build, work: Work) -> None:
+def _main(
+    index: int, driver: Connection, others: dict[int, Connection], aside: Connection, task: object, work: Work
+) -> None:
     """A worker's process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal; the driver says when it is over
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # of the terminal or a service's manager; the driver says when it is over
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warm()
-    channels = {k: Channel(_socket(end), k) for k, end in ends.items()}
-    here = Channel(_socket(driver), -1)
-    for end in (driver, *ends.values()):
+    channels = {k: Channel(_socket(end), k) for k, end in others.items()}
+    ends = Ends(Channel(_socket(driver), -1), channels, Channel(_socket(aside), -1))
+    for end in (driver, *others.values(), aside):
         end.close()
-    work(here, channels, index, build)
+    work(ends, index, task)
 
 
 def _end_with_parent() -> None:

@@ -1,36 +1,33 @@
 """The driver of a dataflow that runs as several workers: deals changes out, steps, gathers and publishes.
 
-Always: what `step` gives is complete in every shard, or it raises; it is what one worker alone would give, to the byte;
-once a worker is lost all are stopped and every call raises. Called by whoever would call `Dataflow`.
+Always: what `step` makes is complete in every shard, or it raises; what outputs give is what one dataflow alone would
+give, to the byte; once a worker is lost all are stopped and every call raises. Called by whoever would call a dataflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.layout import layout_of
-from engine.batch.updates import Updates, Upserts
+from engine.batch.updates import Upserts
 from engine.batch.wire import Message, received, sent
 from engine.dataflow.exchange import ShardFailed
 from engine.dataflow.intake import Intake
-from engine.dataflow.nodes import OVERFLOWED, overflowed
-from engine.dataflow.output import canonical
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import Delta, concat
-from engine.operators.expressions.columns import MESSAGE
 from engine.schema import Schema
+from sidecar.batches import BatchFile, Files
+from sidecar.flow import ArrangementFacts, WorkerFacts
 from sidecar.workers.channel import ChannelClosed, moved
 from sidecar.workers.crew import Crew, WorkerLost
 from sidecar.workers.dealing import Dealer, keys_only
-from sidecar.workers.messages import Head, message, sides_in, upserts_out
-from sidecar.workers.serving import Build
-from sidecar.workers.watch import Watch
+from sidecar.workers.gathered import Gathered
+from sidecar.workers.messages import Head, files_in, files_out, message, sides_in, upserts_out
+from sidecar.workers.serving import Task
+from sidecar.workers.watch import Replies, Watch, answered
 
 STILL_SECONDS = 30.0
 """A worker that neither answers nor waits for another nor uses the processor for so long is given up."""
@@ -41,30 +38,28 @@ NAMING_SECONDS = 20.0
 CONSEQUENCES = (ChannelClosed.code, ShardFailed.code)
 """Of the errors that a worker tells, those that another's end or failure brought about."""
 
-Sides = tuple[Updates, Updates]
-Replies = Sequence[tuple[dict[str, Any], list[Message]]]
-
 
 class Workers:
     """A dataflow in `count` processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
 
-    `tables`, `views`: the columns of what `build` declares and puts out.
+    `tables`, `views`: the columns of what the task's build declares and puts out. `outputs`: by view.
     """
 
     def __init__(
-        self, count: int, build: Build, tables: Mapping[str, Schema], views: Mapping[str, Schema], *,
+        self, count: int, task: Task, tables: Mapping[str, Schema], views: Mapping[str, Schema], *,
         still_seconds: float = STILL_SECONDS, crew: Crew | None = None,
     ) -> None:  # fmt: skip
         self.count = count
         self.frontier = 0
         self.cpu_seconds: Sequence[float] = [0.0] * count
-        self._views = dict(views)
+        self.outputs = {name: Gathered(name, schema, self._snapshot) for name, schema in views.items()}
         self._dealers = {name: Dealer(schema, count) for name, schema in tables.items()}
         self._intakes = {name: Intake(name) for name in tables}
         self._crossing: dict[int, set[str]] = {}
+        self._errors: list[Mapping[str, Any]] = []
         self._still_seconds = still_seconds
         self._lost: HeadraceError | None = None
-        self._crew = crew or Crew(count, build)
+        self._crew = crew or Crew(count, task)
         self._replies()
 
     def push(self, table: str, upserts: Upserts) -> None:
@@ -75,13 +70,10 @@ class Workers:
 
     def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
         """As `Dataflow.push_errors`: they are the first shard's."""
-        self._tell(0, {"do": "push_errors", "table": table, "errors": dict(errors), "epoch": epoch})
+        self._errors.append({"do": "push_errors", "table": table, "errors": dict(errors), "epoch": epoch})
 
-    def step(self, upper: int) -> Mapping[str, Sides]:
-        """As `Dataflow.step`, and (rows, errors) of each view that changed, as its output's `take` would give them.
-
-        Raises WorkerLost, which names the shard, and what a worker raised.
-        """
+    def step(self, upper: int) -> None:
+        """As `Dataflow.step`. Raises WorkerLost, which names the shard, and what a worker raised."""
         self._check()
         if upper < self.frontier:
             raise InvariantBroken("a frontier went back", frontier=self.frontier, upper=upper)
@@ -90,7 +82,7 @@ class Workers:
             for table in self._crossing.pop(epoch):
                 self._settle(table, epoch)
         self._advance(upper)
-        return self._taken()
+        self._take()
 
     def _advance(self, upper: int) -> None:
         """Have every shard step to `upper`."""
@@ -98,6 +90,10 @@ class Workers:
             waiting = intake.take(upper)
             if waiting is not None:
                 self._deal(table, self._dealers[table].dealt(waiting))
+        for errors in self._errors:
+            if errors["epoch"] < upper:
+                self._tell(0, errors)
+        self._errors = [errors for errors in self._errors if errors["epoch"] >= upper]
         if upper > self.frontier:
             self._tell_all({"do": "step", "upper": upper})
             self.frontier = upper
@@ -120,44 +116,76 @@ class Workers:
                 columns, parts = upserts_out(part)
                 self._tell(shard, {"do": "push", "table": table, "columns": columns}, parts)
 
-    def _taken(self) -> Mapping[str, Sides]:
-        found: dict[str, list[Delta]] = {}
+    def _take(self) -> None:
+        """Gather what the views emitted."""
         replies = self._ask({"do": "take"})
         self.cpu_seconds = [float(head["cpu"]) for head, _ in replies]
         for head, parts in replies:
             assert head["frontier"] == self.frontier, "a shard answered of another step"
             for k, name in enumerate(head["names"]):
-                sides = sides_in(parts[2 * k : 2 * k + 2], self._views[name].arrow)
-                found.setdefault(name, []).append(Delta(*sides))
-        return {name: self._whole(name, deltas) for name, deltas in found.items()}
+                output = self.outputs[name]
+                output.receive(Delta(*sides_in(parts[2 * k : 2 * k + 2], output.schema.arrow)))
 
-    def snapshot(self, view: str, as_of: int) -> Sides:
-        """As `Output.snapshot`."""
+    def _snapshot(self, view: str, as_of: int) -> Sequence[Delta]:
+        """What each shard holds of a view."""
         replies = self._ask({"do": "snapshot", "view": view, "as_of": as_of})
-        return self._whole(view, [Delta(*sides_in(parts, self._views[view].arrow)) for _, parts in replies])
-
-    def _whole(self, view: str, deltas: Sequence[Delta]) -> Sides:
-        """What the shards gave, as one: equal rows added up, in the canonical order."""
-        layout = layout_of(self._views[view], ())
-        rows, errors = concat([d.rows for d in deltas]), concat([d.errors for d in deltas])
-        try:
-            found = canonical(Delta(rows, errors), layout)
-        except DiffOverflow:
-            last = max(int(u.times.max()) for u in (rows, errors) if u is not None)
-            found = canonical(Delta(None, overflowed(last)), layout)
-        return found[0], _said_once(found[1])
+        return [Delta(*sides_in(parts, self.outputs[view].schema.arrow)) for _, parts in replies]
 
     def advance_since(self, epoch: int) -> None:
         """As `Dataflow.advance_since`."""
         self._tell_all({"do": "since", "epoch": epoch})
 
     def exert(self, fuel: int) -> None:
-        """As `Dataflow.exert`, in each shard."""
+        """As `Dataflow.exert`, in each shard that has nothing else to do."""
         self._tell_all({"do": "exert", "fuel": fuel})
 
-    def arrangements(self) -> Sequence[Mapping[str, tuple[int, int]]]:
-        """By shard: updates and bytes of each arrangement, by its name."""
-        return [{n: (a, b) for n, (a, b) in head["arrangements"].items()} for head, _ in self._ask({"do": "facts"})]
+    def hold(self) -> Callable[[], Files]:
+        """As `Flow.hold`: arrangements that are not whole, as a shard of them failed, are left out."""
+        replies = self._ask({"do": "hold"})
+        whole = frozenset.intersection(*(frozenset(head["names"]) for head, _ in replies))
+        return partial(self._write, sorted(whole))
+
+    def _write(self, names: Sequence[str]) -> Files:
+        """Have all shards write what they hold; called on another thread. Raises CheckpointError, WorkerLost."""
+        asides = self._crew.asides
+        for aside in asides:
+            aside.put(message({"do": "write", "names": names}))
+        try:
+            replies = answered(asides)
+        except ChannelClosed as closed:
+            raise self._named(closed) from closed
+        files: dict[str, list[BatchFile]] = {name: [] for name in names}
+        for head, _ in replies:
+            for name, some in files_in(head["files"]).items():
+                files[name] += some
+        return files
+
+    def recover(self, frontier: int, files: Files, count: int) -> frozenset[str]:
+        """As `Flow.recover`."""
+        asked = {"do": "recover", "frontier": frontier, "files": files_out(files), "count": count}
+        replies = self._ask(asked)
+        self.frontier = frontier
+        return frozenset.intersection(*(frozenset(head["resumed"]) for head, _ in replies))
+
+    def facts(self) -> Mapping[str, ArrangementFacts]:
+        """As `Flow.facts`."""
+        shards = [head["arrangements"] for head, _ in self._ask({"do": "facts"})]
+        return {
+            name: ArrangementFacts(
+                sum(s[name][0] for s in shards), sum(s[name][1] for s in shards), readers, frozenset(views)
+            )
+            for name, (_, _, readers, views) in shards[0].items()
+        }
+
+    def sizes(self) -> Sequence[int]:
+        """By shard: updates held in all arrangements."""
+        replies = self._ask({"do": "facts"})
+        return [sum(rows for rows, *_ in head["arrangements"].values()) for head, _ in replies]
+
+    def workers(self) -> Sequence[WorkerFacts]:
+        """The workers' processes, by shard."""
+        crew = self._crew
+        return [WorkerFacts(k, pid, crew.cpu_seconds(k)) for k, pid in enumerate(self.pids) if pid is not None]
 
     @property
     def pids(self) -> Sequence[int | None]:
@@ -165,7 +193,7 @@ class Workers:
         return [process.pid for process in self._crew.processes]
 
     def close(self) -> None:
-        """Stop all workers; none is left."""
+        """Stop all workers; none is left. Nothing may be being written."""
         if self._lost is None:
             self._lost = WorkerLost("the workers were stopped")
         self._crew.close()
@@ -199,16 +227,10 @@ class Workers:
 
     def _replies(self) -> Replies:
         """One answer of each shard. Raises WorkerLost, after which all are stopped."""
-        watch = Watch(self._crew, self._still_seconds)
         try:
-            moved(self._crew.channels, lambda: watch.misses(self._crew.channels), watch.look)
-        except ChannelClosed as closed:
-            self._give_up(watch.told or closed)
-        except WorkerLost as lost:
-            self._give_up(lost)
-        if watch.told is not None:
-            self._give_up(watch.told)
-        return [watch.answers[shard] for shard in range(self.count)]
+            return Watch(self._crew, self._still_seconds).answers_of_all()
+        except HeadraceError as error:
+            self._give_up(error)
 
     def _written(self) -> None:
         """See that all that was said is written."""
@@ -219,16 +241,14 @@ class Workers:
 
     def _give_up(self, why: HeadraceError) -> NoReturn:
         """Stop all, and say which worker it was that ended first, where one did."""
-        if why.code in CONSEQUENCES and not isinstance(why, WorkerLost):
-            died = self._crew.died_first(NAMING_SECONDS)
-            if died is not None:
-                self._lost = self._crew.lost(died, "a worker died")
-        self._lost = self._lost or why
+        self._lost = self._named(why)
         self._crew.kill()
         raise self._lost from why
 
-
-def _said_once(errors: Updates) -> Updates:
-    """A node that failed says so in each shard in which it did: once is enough."""
-    same = pc.equal(errors.rows.column(0), pa.scalar(OVERFLOWED, MESSAGE)).to_numpy(zero_copy_only=False)
-    return Updates(errors.rows, errors.times, np.where(same, 1, errors.diffs)) if same.any() else errors
+    def _named(self, why: HeadraceError) -> HeadraceError:
+        """The error of the worker that brought `why` about by its end, where one did."""
+        if why.code in CONSEQUENCES and not isinstance(why, WorkerLost):
+            died = self._crew.died_first(NAMING_SECONDS)
+            if died is not None:
+                return self._crew.lost(died, "a worker died")
+        return why

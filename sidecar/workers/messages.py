@@ -15,6 +15,7 @@ import pyarrow as pa
 from engine.batch.updates import Updates, Upserts
 from engine.batch.wire import Message, received, sent
 from engine.operators.delta import ERRORS
+from sidecar.batches import BatchFile, Files
 
 Head = Mapping[str, Any]
 Sides = tuple[Updates | None, Updates | None]
@@ -64,3 +65,13 @@ def sides_out(sides: Sides) -> list[Message]:
 def sides_in(parts: Sequence[Message], schema: pa.Schema) -> Sides:
     """As `sides_out` gave them."""
     return received(parts[0], schema), received(parts[1], ERRORS.arrow)
+
+
+def files_out(files: Files) -> dict[str, list[tuple[str, int, int]]]:
+    """Names of batch files, for a head."""
+    return {name: [(f.name, f.bytes, f.shard) for f in some] for name, some in files.items()}
+
+
+def files_in(found: Mapping[str, Sequence[Sequence[Any]]]) -> Files:
+    """As `files_out` gave them."""
+    return {name: [BatchFile(*one) for one in some] for name, some in found.items()}

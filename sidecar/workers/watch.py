@@ -1,7 +1,7 @@
 """Waiting for an answer of every worker, and telling slow ones from those that stand still.
 
-Always: a worker that uses the processor, or that said of late which other it waits for, is slow at most; of the others
-one is named after `still_seconds`. Called by the driver.
+Always: a worker that uses the processor or is kept from it, or that said of late which other it waits for, is slow at
+most; of the others one is named after `still_seconds`. Called by the driver.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from engine.batch.wire import Message
 from engine.errors import HeadraceError
-from sidecar.workers.channel import Channel
-from sidecar.workers.crew import Crew, WorkerLost
+from sidecar.workers.channel import Channel, ChannelClosed, moved
+from sidecar.workers.crew import Crew
 from sidecar.workers.messages import opened
 
 _EVERY = 1.0
@@ -21,13 +21,16 @@ _EVERY = 1.0
 
 _LATE = 3.0
 
+Replies = Sequence[tuple[dict[str, Any], list[Message]]]
+"""Head and parts of each worker's answer, by shard."""
+
 
 class Watch:
-    """One question to all workers. `answers`: by shard, as they come; `told`: what one failed with."""
+    """One question to all workers."""
 
     def __init__(self, crew: Crew, still_seconds: float) -> None:
-        self.answers: dict[int, tuple[dict[str, Any], list[Message]]] = {}
-        self.told: HeadraceError | None = None
+        self._answers: dict[int, tuple[dict[str, Any], list[Message]]] = {}
+        self._told: HeadraceError | None = None
         self._crew = crew
         self._still_seconds = still_seconds
         now = time.monotonic()
@@ -36,22 +39,33 @@ class Watch:
         self._cpu: dict[int, float | None] = {}
         self._waited: dict[int, float] = {}
 
-    def misses(self, channels: Sequence[Channel]) -> bool:
+    def answers_of_all(self) -> Replies:
+        """One answer of each worker. Raises what one failed with, WorkerLost, ChannelClosed."""
+        channels = self._crew.channels
+        try:
+            moved(channels, lambda: self._misses(channels), self._look)
+        except ChannelClosed as closed:
+            raise self._told or closed from closed
+        if self._told is not None:
+            raise self._told
+        return [self._answers[shard] for shard in range(len(channels))]
+
+    def _misses(self, channels: Sequence[Channel]) -> bool:
         """True while an answer is missing and none has failed. Raises WorkerLost."""
         for shard, channel in enumerate(channels):
-            while channel.arrived and shard not in self.answers:
+            while channel.arrived and shard not in self._answers:
                 head, parts = opened(channel.arrived.popleft())
                 if "waits" in head:
                     self._waited[shard] = time.monotonic()
                 elif "error" in head:
-                    self.told = self.told or _failed(shard, head["error"])
+                    self._told = self._told or _failed(shard, head["error"])
                 else:
-                    self.answers[shard] = head, parts
+                    self._answers[shard] = head, parts
         if time.monotonic() - self._looked >= _EVERY:
-            self.look()
-        return self.told is None and len(self.answers) < len(channels)
+            self._look()
+        return self._told is None and len(self._answers) < len(channels)
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """See who has moved since the last look. Raises WorkerLost."""
         now = self._looked = time.monotonic()
         still: list[int] = []
@@ -60,7 +74,8 @@ class Watch:
             waits = now - self._waited.get(shard, float("-inf")) < _LATE
             before = self._cpu.get(shard)
             self._cpu[shard] = cpu
-            if shard in self.answers or (cpu is not None and (before is None or cpu - before > 0.02)):
+            worked = cpu is not None and (before is None or cpu - before > 0.02)
+            if shard in self._answers or worked or self._crew.is_kept_waiting(shard):
                 self._moved[shard] = now
             elif now - since >= self._still_seconds:
                 still += [shard] if waits else []
@@ -70,12 +85,25 @@ class Watch:
             raise self._crew.lost(still[0], "all workers wait for each other", seconds=self._still_seconds)
 
 
+def answered(channels: Sequence[Channel]) -> Replies:
+    """One answer on each channel, however long it takes. Raises what a worker failed with, ChannelClosed."""
+    closed: ChannelClosed | None = None
+    try:
+        moved(channels, lambda: not all(channel.arrived for channel in channels), lambda: None)
+    except ChannelClosed as error:
+        closed = error
+    replies = [opened(channel.arrived.popleft()) for channel in channels if channel.arrived]
+    for shard, (head, _) in enumerate(replies):
+        if "error" in head:
+            raise _failed(shard, head["error"])
+    if closed is not None:
+        raise closed
+    return replies
+
+
 def _failed(shard: int, told: dict[str, Any]) -> HeadraceError:
     """What a worker failed with, as an error of here."""
     where = {name: value for name, value in told["where"].items() if name not in ("worker", "what", "hint")}
     error = HeadraceError(told["what"], hint=told["hint"], **where, worker=shard)
     error.code = told["code"]  # type: ignore[misc]
     return error
-
-
-__all__ = ["Watch", "WorkerLost"]

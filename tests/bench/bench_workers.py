@@ -37,7 +37,7 @@ class Side:
     """So many workers, asked together."""
 
     def __init__(self, count: int, session: str) -> None:
-        self._crew = Crew(count, session, work)  # type: ignore[arg-type]
+        self._crew = Crew(count, session, work)
 
     def ask(self, **head: Any) -> list[dict[str, Any]]:
         """One command to all, and their answers by worker."""

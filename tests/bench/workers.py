@@ -7,7 +7,6 @@ making rows and adding up checksums is outside. The same with one worker, where 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from engine.dataflow.exchange import Shard
 from engine.dataflow.nodes import Node
 from engine.operators.delta import QUIET, Delta
 from engine.schema import Schema
-from sidecar.workers.channel import Channel, ChannelClosed, moved
+from sidecar.workers.channel import ChannelClosed, moved
 from sidecar.workers.messages import message, opened
 from sidecar.workers.port import SocketPort
+from sidecar.workers.serving import Ends
 from tests.bench.peers.columns import checksum, mixed
 from tests.bench.peers.sessions import COUNT_ROWS, COUNTS, KEYS, PAIRS, words_of
 
@@ -107,8 +107,9 @@ class Work:
         return checksum(words_of(found.rows), found.diffs), len(found)
 
 
-def work(driver: Channel, others: Mapping[int, Channel], index: int, session: str) -> None:
+def work(ends: Ends, index: int, session: str) -> None:
     """A worker's loop: as `sidecar.workers.serving.serve`, with commands of the bench."""
+    driver, others, _ = ends
     port = SocketPort(len(others) + 1, others, lambda _: None) if others else None
     shard = Shard(index, len(others) + 1, port)
     mine: Work | None = None

@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contracts.sink", "tests.contracts.source")
+pytest.register_assert_rewrite("tests.contracts.broker", "tests.contracts.sink", "tests.contracts.source")

@@ -54,7 +54,7 @@ def test_a_stopped_writer_that_wakes_up_writes_nothing(
         assert state.frontier is not None
         at = state.frontier.epoch + 1
         heir.write({ORDERS.name: whole(ORDERS, at, (1, None, "heir"))}, frontier(at))
-        CheckpointStore(generation, "heir").write(Capture(at, {}, {}, {}))
+        CheckpointStore(generation, "heir").write(Capture(at, {}, dict, {}))
         time.sleep(PAUSE)
         zombie.send_signal(signal.SIGCONT)
         told = zombie.communicate(timeout=60)[0].splitlines()

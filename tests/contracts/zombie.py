@@ -43,7 +43,7 @@ def main(kind: str, address: str, name: str, state: Path) -> None:
             time.sleep(0.02)
     except SinkError as error:
         # what a step that was under way would still do to the state folder
-        store.write(Capture(epoch, {}, {}, {}))
+        store.write(Capture(epoch, {}, dict, {}))
         print(json.dumps({"ended": error.code, "epoch": epoch}), flush=True)
     finally:
         sink.close()

@@ -27,7 +27,8 @@ from connectors.memory import MemorySink, MemoryStore
 from engine.batch import Layout
 from engine.errors import HeadraceError
 from sidecar import wiring
-from sidecar.checkpoint import Manifest, load_batches, read_manifest
+from sidecar.batches import load_batches
+from sidecar.checkpoint import Manifest, read_manifest
 from sidecar.generation import Generation, carry_over, numbers, open_generation, take_generation
 from sidecar.reclock import ReclockLog
 from tests.crash.counts import write
@@ -276,7 +277,7 @@ def _manifest_judge(state: Path, scratch: Path, known: Manifest, layouts: dict[s
             carry_over(fresh, previous)
             found = read_manifest(fresh.manifest)
             assert found is not None
-            load_batches(found, fresh, layouts)
+            load_batches(found.arrangements, fresh.batches, layouts)
             return "new state" if found == known else "WRONG: another manifest"
         finally:
             shutil.rmtree(fresh.folder)
@@ -293,7 +294,7 @@ def _batch_judge(
         path.unlink()
         path.write_bytes(mutant)
         try:
-            load_batches(manifest, last, layouts)
+            load_batches(manifest.arrangements, last.batches, layouts)
         finally:
             path.write_bytes(good)
         return "new state" if mutant == good else "WRONG: a batch that was altered"

@@ -8,8 +8,7 @@ import pytest
 
 from connectors.formats.images import interval_text, numeric_text, unscaled_text
 from connectors.formats.tables import CannotDecode
-from tests.connectors.formats.events import envelope, table
-from tests.connectors.formats.test_debezium import decode
+from tests.connectors.formats.events import decode, envelope, table
 from tests.crash.fuzz import CANARY, fuzz, mutated
 
 

@@ -19,7 +19,7 @@ from sidecar.wiring import understand
 from tests.contracts.sink import changes, frontier, view_of, whole
 from tests.contracts.test_postgres_sink import read_texts
 from tests.crash.record import COLUMNS, FILE, KEYS
-from views.strict import ConfigError
+from views.document import ConfigError
 
 NAMES = (
     'x"; drop table precious; --', "o'clock", "%s", "%(name)s", "{frontier}", "back\\slash", "new\nline", "$(touch x)", "`id`",

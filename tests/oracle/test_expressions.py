@@ -22,7 +22,7 @@ OIDS = {
     Kind.BOOLEAN: 16, Kind.BYTEA: 17, Kind.BIGINT: 20, Kind.SMALLINT: 21, Kind.INTEGER: 23, Kind.TEXT: 25,
     Kind.REAL: 700,
     Kind.DOUBLE: 701, Kind.BPCHAR: 1042, Kind.VARCHAR: 1043, Kind.DATE: 1082, Kind.TIME: 1083, Kind.TIMESTAMP: 1114,
-    Kind.TIMESTAMPTZ: 1184, Kind.NUMERIC: 1700, Kind.UUID: 2950,
+    Kind.TIMESTAMPTZ: 1184, Kind.NUMERIC: 1700, Kind.UUID: 2950, Kind.JSON: 114, Kind.JSONB: 3802,
 }  # fmt: skip
 Answer = list[tuple[str | None, str | None]]
 

@@ -9,7 +9,8 @@ from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
 
-from engine.operators.framed import Frame, WindowFunction
+from engine.operators.framed import WindowFunction
+from engine.operators.frames import Frame
 from engine.operators.window import Window
 from engine.schema import Schema
 from tests.reference.dataflow import Content, Row, Twin, meets

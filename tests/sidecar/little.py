@@ -85,7 +85,7 @@ class Little:
         self.every_turn = every_turn
         self.state: State = {t: Counter() for t in KEYS}
         self.states: dict[int, State] = {}
-        self.txid, self.lsn = 600, 1000
+        self.txid, self.lsn, self.snapshots = 600, 1000, 499
         self.queues: dict[str, list[tuple[int, bytes, bytes | None]]] = {}
         self.ends: dict[str, int] = {}
         real = wiring.make_format
@@ -123,6 +123,7 @@ class Little:
     def snapshot(self, rows: dict[str, list[Row]]) -> list[Place]:
         """An initial snapshot, told by notifications; places of its rows."""
         self.lsn += 10
+        self.snapshots += 1
         notified = f"{PREFIX}.notifications"
         self.queue(notified, {"aggregate_type": "Initial Snapshot", "type": "STARTED", "timestamp": 1})
         places = []
@@ -146,6 +147,7 @@ class Little:
             )
         self.queue(notified, {"aggregate_type": "Initial Snapshot", "type": "COMPLETED", "timestamp": 1})
         self.states[self.lsn] = {t: Counter(c) for t, c in self.state.items()}
+        self.states[0] = self.states[self.lsn]  # the LSN of a snapshot of which no row could be read is not known
         return places
 
     def transact(self, *changes: tuple[str, str, Row]) -> list[Place]:
@@ -178,7 +180,7 @@ class Little:
         value = {
             "op": op, "before": None if before is None else {"id": before[0], "v": before[1]},
             "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block,
-            "source": {"schema": schema, "table": name, "txId": 500 if order is None else self.txid, "lsn": self.lsn,
+            "source": {"schema": schema, "table": name, "txId": self.snapshots if order is None else self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
         partition = id_ % 2 if table == CUSTOMERS else 0

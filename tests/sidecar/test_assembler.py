@@ -124,8 +124,39 @@ def test_a_snapshot_begun_again_counts_alone() -> None:
     assert rows(snapshot) == [("s.a", 1, 7)]
 
 
-def test_a_second_snapshot_is_refused_by_name() -> None:
+def test_transactions_sent_before_a_snapshot_that_was_begun_again_are_in_it_already() -> None:
+    """Found by the simulator (seed 7): they were applied once more, after it."""
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(notified("started"), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True)))
+    a.accept(decoded(changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=1), end(6, 10, {"s.a": 1})))
+    a.accept(decoded(notified("started"), notified("table", "s.a", 1), notified("completed")))
+    a.accept(decoded(changes("s.a", [(1, 7)], txid=8, lsn=15, snapshot=True, offset=2)))
+    a.accept(decoded(changes("s.a", [(1, 9)], txid=9, orders=[1], lsn=19, offset=3), end(9, 20, {"s.a": 1}, 1)))
+    snapshot, after = a.complete()
+    assert rows(snapshot) == [("s.a", 1, 7)]
+    assert (after.id, rows(after)) == (9, [("s.a", 1, 9)])
+    assert a.pending_positions() == {}, "nothing of them is waited for"
+
+
+def test_a_second_snapshot_takes_the_place_of_its_tables() -> None:
     a = streaming()
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True), notified("started")))
+    assert a.complete() == []
+    waiting = a.waiting()
+    assert waiting is not None
+    assert waiting.kind == "resnapshot"
+    a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed")))
+    (again,) = a.complete()
+    assert (again.kind, again.id, again.lsn) == ("resnapshot", -1, 5)
+    kinds = [(s.changes.table, s.changes.kinds.tolist()) for s in again.slices]
+    assert kinds == [("s.a", [TRUNCATE]), ("s.b", [TRUNCATE]), ("s.a", [0])]
+    assert a.pending_positions() == {}
+
+
+def test_a_second_snapshot_of_a_recording_is_refused_by_name() -> None:
+    a = TransactionAssembler(TABLES, in_order=True)
+    a.accept(decoded(end(1, 3, {})))
+    assert len(a.complete()) == 1
     with pytest.raises(ContinuityError, match="second snapshot"):
         a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True)))
 

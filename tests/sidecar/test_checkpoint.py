@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,13 @@ import pytest
 
 from connectors.sink import SourceFrontier
 from engine.batch import Batch, Description, Layout, Updates
+from sidecar.batches import BatchStore, CheckpointError, load_batches
 from sidecar.checkpoint import (
     Capture,
-    CheckpointError,
     CheckpointStore,
     Manifest,
     ViewRecord,
     check_tables,
-    load_batches,
     read_manifest,
     table_facts,
 )
@@ -41,21 +41,30 @@ def generation(state: Path) -> Generation:
     return fresh
 
 
-def capture(epoch: int, *batches: Batch) -> Capture:
-    sources = {"shop": SourceFrontier({"t": {0: 7}}, 70, 700)}
-    return Capture(epoch, sources, {"a@0": batches}, {"v": ViewRecord("f", {"oops": 2})}, table_facts({"s.t": SCHEMA}))
+class Store(CheckpointStore):
+    """A store of checkpoints, and of the batches of one shard."""
+
+    def __init__(self, state: Generation) -> None:
+        super().__init__(state, "p 1")
+        self.batches = BatchStore(state.batches)
+
+    def capture(self, epoch: int, *batches: Batch) -> Capture:
+        sources = {"shop": SourceFrontier({"t": {0: 7}}, 70, 700)}
+        views, facts = {"v": ViewRecord("f", {"oops": 2})}, table_facts({"s.t": SCHEMA})
+        return Capture(epoch, sources, partial(self.batches.write, {"a@0": batches}), views, facts)
 
 
 def loaded(state: Generation) -> list[list[int]]:
     manifest = read_manifest(state.manifest)
     assert manifest is not None
-    batches, _ = load_batches(manifest, state, {"a@0": LAYOUT})
+    batches = load_batches(manifest.arrangements, state.batches, {"a@0": LAYOUT})
     return [sorted(b.updates().rows.column(0).to_pylist()) for b in batches["a@0"]]
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     state = generation(tmp_path)
-    CheckpointStore(state, "p 1").write(capture(5, batch(1, 2), batch(3)))
+    store = Store(state)
+    store.write(store.capture(5, batch(1, 2), batch(3)))
     manifest = read_manifest(state.manifest)
     assert manifest is not None
     assert (manifest.epoch, manifest.program) == (5, "p 1")
@@ -67,7 +76,8 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 def test_topic_ids_are_kept_and_a_manifest_without_them_is_read(tmp_path: Path) -> None:
     state = generation(tmp_path)
     ids = {"shop": {"shop.public.t": "5Fw8"}}
-    CheckpointStore(state, "p").write(replace(capture(5, batch(1)), topic_ids=ids))
+    store = Store(state)
+    store.write(replace(store.capture(5, batch(1)), topic_ids=ids))
     manifest = read_manifest(state.manifest)
     assert manifest is not None
     assert manifest.topic_ids == ids
@@ -83,11 +93,11 @@ def test_topic_ids_are_kept_and_a_manifest_without_them_is_read(tmp_path: Path) 
 
 def test_a_batch_is_written_once_and_swept_when_no_manifest_names_it(tmp_path: Path) -> None:
     state = generation(tmp_path)
-    store = CheckpointStore(state, "p")
+    store = Store(state)
     kept, gone = batch(1), batch(2)
-    store.write(capture(1, kept, gone))
+    store.write(store.capture(1, kept, gone))
     before = {p.name: p.stat().st_ino for p in state.batches.iterdir()}
-    store.write(capture(2, kept, batch(3)))
+    store.write(store.capture(2, kept, batch(3)))
     after = {p.name: p.stat().st_ino for p in state.batches.iterdir()}
     assert len(before) == len(after) == 2
     assert len(before.items() & after.items()) == 1
@@ -96,17 +106,18 @@ def test_a_batch_is_written_once_and_swept_when_no_manifest_names_it(tmp_path: P
 
 def test_the_next_generation_reads_what_the_last_one_wrote_and_the_last_one_cannot_harm_it(tmp_path: Path) -> None:
     old = generation(tmp_path)
-    store = CheckpointStore(old, "p")
-    store.write(capture(1, batch(1)))
+    store = Store(old)
+    store.write(store.capture(1, batch(1)))
     new = generation(tmp_path)
-    store.write(capture(2, batch(2)))
+    store.write(store.capture(2, batch(2)))
     assert loaded(new) == [[1]]
     assert loaded(old) == [[2]]
 
 
 def test_an_altered_or_missing_batch_is_refused_by_name(tmp_path: Path) -> None:
     state = generation(tmp_path)
-    CheckpointStore(state, "p").write(capture(1, batch(1)))
+    store = Store(state)
+    store.write(store.capture(1, batch(1)))
     (file,) = state.batches.iterdir()
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -120,7 +131,8 @@ def test_an_altered_or_missing_batch_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_state_folder_of_another_version_or_a_torn_manifest_is_refused(tmp_path: Path) -> None:
     state = generation(tmp_path)
-    CheckpointStore(state, "p").write(capture(1, batch(1)))
+    store = Store(state)
+    store.write(store.capture(1, batch(1)))
     body = json.loads(state.manifest.read_bytes())
     state.manifest.write_text(json.dumps({**body, "format": 99}))
     with pytest.raises(CheckpointError, match=r"another version .*found=99"):
@@ -142,22 +154,23 @@ def test_tables_that_changed_are_refused(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_and_the_last_checkpoint_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = generation(tmp_path)
-    store = CheckpointStore(state, "p")
-    store.write(capture(1, batch(1)))
+    store = Store(state)
+    store.write(store.capture(1, batch(1)))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(CheckpointError, match="No space left"):
-        store.write(capture(2, batch(2)))
+        store.write(store.capture(2, batch(2)))
     monkeypatch.undo()
     assert loaded(state) == [[1]]
 
 
 def test_a_digit_changed_in_the_manifest_is_noticed(tmp_path: Path) -> None:
     state = generation(tmp_path)
-    CheckpointStore(state, "p").write(capture(5, batch(1)))
+    store = Store(state)
+    store.write(store.capture(5, batch(1)))
     text = state.manifest.read_text()
     assert '"0": 7' in text, "the position"
     state.manifest.write_text(text.replace('"0": 7', '"0": 6'))
@@ -168,7 +181,8 @@ def test_a_digit_changed_in_the_manifest_is_noticed(tmp_path: Path) -> None:
 def test_a_manifest_of_many_partitions_is_read_back(tmp_path: Path) -> None:
     state = generation(tmp_path)
     positions = {"t": {p: p for p in range(12)}}
-    CheckpointStore(state, "p").write(replace(capture(5), sources={"shop": SourceFrontier(positions, 1, 1)}))
+    store = Store(state)
+    store.write(replace(store.capture(5), sources={"shop": SourceFrontier(positions, 1, 1)}))
     found = read_manifest(state.manifest)
     assert found is not None
     assert found.sources["shop"].positions == positions

@@ -89,6 +89,22 @@ def test_validate_explains_the_plan(tmp_path: Path) -> None:
     assert str(plan).splitlines()[0] in told
 
 
+def test_explain_shows_one_view_in_every_way(tmp_path: Path) -> None:
+    path = recordings.shop(tmp_path)
+    drawn = tmp_path / "by_city.svg"
+    body = json.loads(headrace("explain", "by_city", "-c", path, "--svg", drawn, "--json").stdout)
+    assert body["view"] == "by_city"
+    assert body["held"] is None, "no sidecar runs"
+    assert {name: c["look_ups"] for name, c in body["costs"].items()} == {"public.customers": 2, "public.orders": 2}
+    assert drawn.read_text().startswith("<svg")
+    told = headrace("explain", "by_city", "-c", path, "--why").stdout
+    assert "One changed row of" in told
+    assert "rule order_joins: joins get keys and an order" in told
+    missing = headrace("explain", "by_cities", "-c", path)
+    assert missing.exit_code != 0
+    assert "did you mean by_city?" in missing.output
+
+
 def test_validate_warns_of_what_a_view_costs(tmp_path: Path) -> None:
     path = recordings.shop(tmp_path, views=recordings.VIEW.replace("c.id = o.customer_id", "c.id < o.customer_id"))
     (warning,) = json.loads(headrace("validate", "-c", path, "--json").stdout)["views"][0]["warnings"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.config import kafka_settings, load, schema
-from views.strict import ConfigError
+from views.document import ConfigError
 
 GOOD = """\
 version: 1

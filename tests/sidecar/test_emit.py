@@ -16,9 +16,11 @@ from connectors.sink import EpochStamp, Frontier, SinkError, SinkView, ViewChang
 from engine.batch.updates import Updates
 from engine.dataflow import Output
 from sidecar import emit
-from sidecar.emit import Group, ViewState
+from sidecar.emit import Group
 from sidecar.metrics import Metrics
-from sidecar.runtime import Parts, Runtime
+from sidecar.parts import Parts
+from sidecar.runtime import Runtime
+from sidecar.viewstate import ViewState
 from tests.contracts.sink import LINES, changes, frontier, view_of, whole
 
 PRICES = view_of("prices", ["product"], product="text!", price="integer")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +11,14 @@ import pytest
 
 from connectors.sink import SinkView
 from engine.batch.updates import INSERT, Upserts
-from engine.dataflow import OVERFLOWED, Dataflow
+from engine.dataflow import OVERFLOWED
 from engine.operators.expressions.ir import Call, ColumnRef, Literal
 from engine.schema import INTEGER, Column, Schema
-from sidecar.checkpoint import BatchFile, Manifest, ViewRecord
-from sidecar.emit import ViewState
+from sidecar.batches import BatchStore
+from sidecar.checkpoint import Manifest, ViewRecord
+from sidecar.keeping import KeptDataflow
 from sidecar.recovery import recover_errors
+from sidecar.viewstate import ViewState
 
 ONE = Schema.of([Column("a", INTEGER)])
 ZERO = "division by zero"
@@ -23,18 +26,17 @@ ZERO = "division by zero"
 
 def recovered(recorded: Mapping[str, int], fingerprint: str, kept: bool) -> dict[str, int]:
     """The errors of a view of which one row divides by zero, after a recovery at epoch 1."""
-    flow = Dataflow()
+    flow = KeptDataflow(BatchStore(Path()))
     table = flow.table("t", ONE)
     share = Call("/(integer,integer)", (Literal(1, INTEGER), ColumnRef(0, INTEGER)), INTEGER)
     output = table.project([share], ONE).output("v")
     rows = pa.RecordBatch.from_arrays([pa.array([0, 5], pa.int32())], schema=ONE.arrow)
     flow.push("t", Upserts(rows, np.ones(2, np.int64), np.full(2, INSERT, np.uint8)))
     flow.step(2)
-    names = flow.arrangements_of(output)
-    files: dict[str, list[BatchFile]] = {name: [] for name in names if kept}
-    manifest = Manifest(1, {}, files, {"v": ViewRecord(fingerprint, recorded)}, {}, "p")
+    resumed = flow.arrangements_of(output) if kept else frozenset()
+    manifest = Manifest(1, {}, {}, {"v": ViewRecord(fingerprint, recorded)}, {}, "p")
     state = ViewState(SinkView("v", ONE, None, "f"), output, ("s",))
-    recover_errors([state], manifest, flow)
+    recover_errors([state], manifest, flow, resumed)
     return state.errors
 
 

@@ -4,8 +4,11 @@ docs/sql.md, which is written from here.
 
 from __future__ import annotations
 
+from tests.views.collecting import COLLECTING, COLLECTING_REFUSED
 from tests.views.features import Refused, Supported, supported
+from tests.views.frames import FRAMES, FRAMES_REFUSED
 from tests.views.relational import RELATIONAL
+from tests.views.sets import SETS, SETS_REFUSED
 
 SUPPORTED: tuple[Supported, ...] = (
     *supported(
@@ -210,22 +213,14 @@ SUPPORTED: tuple[Supported, ...] = (
         " where c.vip) select id from j where 100 / discount > 10",
     ),
     *RELATIONAL,
+    *SETS,
+    *COLLECTING,
+    *FRAMES,
 )  # fmt: skip
 
 REFUSED: tuple[Refused, ...] = (
     Refused("IN (SELECT …) of another width", "select id from orders where id in (select id, region from customers)",
             "the subquery gives 2 columns for 1 on the left", "select id, region"),
-    Refused("RANGE frames with an offset",
-            "select id, sum(total) over (order by id range between 1 preceding and current row) as s from orders",
-            "RANGE with an offset is not supported", "sum(total)"),
-    Refused("EXCLUDE in a frame",
-            "select id, sum(total) over (order by id rows between 1 preceding and current row exclude ties) as s from orders",
-            "EXCLUDE is not supported in a window's frame", "sum(total)"),
-    Refused("min and max over frames that slide",
-            "select id, min(total) over (order by id rows between 1 preceding and current row) as s from orders",
-            "min over such a frame is not supported", "min(total)"),
-    Refused("Running sums of floats", "select id, sum(weight) over (order by id) as s from products",
-            "sum over such a frame is not supported", "sum(weight)"),
     Refused("Window functions in WHERE", "select id from orders where row_number() over (order by id) < 3",
             "window functions are not allowed in WHERE", "row_number"),
     Refused("Window functions without OVER", "select row_number() as n from orders",
@@ -253,16 +248,12 @@ REFUSED: tuple[Refused, ...] = (
             "sum of a column of the query around is not supported", "sum"),
     Refused("WITH RECURSIVE", "with recursive t as (select id from orders) select id from t",
             "WITH RECURSIVE is not supported yet", "recursive"),
-    Refused("Set-returning functions", "select generate_series(1, 3) as n from orders",
-            "generate_series() is not supported: it returns a set of rows", "generate_series"),
-    Refused("Functions in FROM", "select n from generate_series(1, 3) as n", "a function in FROM is not supported",
-            "generate_series"),
     Refused("Volatile functions", "select id from orders where placed < now()",
             "now() is not supported: its answer is not a function of the tables", "now"),
     Refused("CURRENT_DATE and its like", "select id from customers where born = current_date",
             "CURRENT_DATE is not supported: its answer is not a function of the tables", "current_date"),
-    Refused("Other aggregates", "select array_agg(id) as ids from orders", "aggregate array_agg is not supported yet",
-            "array_agg"),
+    Refused("Other aggregates", "select range_agg(id) as ids from orders", "aggregate range_agg is not supported yet",
+            "range_agg"),
     Refused("TABLESAMPLE", "select id from orders tablesample system (10)",
             "TABLESAMPLE is not supported: its answer is random", "tablesample"),
     Refused("Unnamed columns", "select id + 1 from orders", "column 1 has no name", "id + 1"),
@@ -271,4 +262,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused("Statements that are not SELECT", "delete from orders", "DELETE is not a SELECT", "delete"),
     Refused("Several statements", "select id from orders; select id from customers", "more than one statement",
             "select id from customers"),
+    *SETS_REFUSED,
+    *COLLECTING_REFUSED,
+    *FRAMES_REFUSED,
 )  # fmt: skip

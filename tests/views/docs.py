@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from engine.operators.expressions.functions import catalogue, fallback_users
+from engine.operators.expressions.sets import MOST
 from tests.views.corpus import REFUSED, SUPPORTED
 from views.sql.aggregates import AGGREGATES
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, WINDOWS
@@ -29,11 +30,14 @@ def page() -> str:
         "Each line is a view that the tests keep through random transactions and compare with Postgres after each one"
         " (`tests/oracle/test_views.py`).",
         table(("Feature", "Shown by"), [(s.feature, f"`{s.sql}`") for s in SUPPORTED]),
+        "`headrace replay script.sql` compares any SQL with Postgres in the same way: each SELECT of a script is answered by"
+        " a view that stays while later transactions change its tables (docs/cli.md). There a SELECT's columns may be without"
+        " names, or share one, which a view's may not.",
         "## Refused",
         table(("Feature", "For example", "Reason given"), [(r.feature, f"`{r.sql}`", r.reason) for r in REFUSED]),
         f"Aggregates that come later: {names(LATER_AGGREGATES)}.",
         f"Functions whose answer is not a function of the tables: {names(VOLATILE)}.",
-        f"Functions that return sets: {names(SETS)}.",
+        f"Functions that return sets and are not supported: {names(SETS)}.",
         "## Errors",
         "A row whose expression fails (division by zero, overflow, text that is no number) puts the view in error until"
         " the row is gone, as the same SELECT would fail in Postgres. Errors follow SQL's order of clauses: FROM,"
@@ -46,7 +50,11 @@ def page() -> str:
         " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
         " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
         " eight bytes, numerics that share 13 digits or have more than 18. string_agg, percentiles, mode, bit_and and their"
-        " like, and variance of floats or of distinct values, read their group in Python.",
+        " like, and variance of floats or of distinct values, array_agg, the aggregates of JSON, corr and the regressions, read"
+        " their group in Python.",
+        "A function that returns a set makes rows of each row as it changes, and keeps nothing; one row gives at most"
+        f" {MOST:,} of them. Arrays and JSON are held as their text: an array of several dimensions, or one that does not"
+        " begin at 1, is carried as it is, and an error of its row where a function asks for its elements by their place.",
         "A LEFT JOIN and IN (SELECT …) keep each key of their right side once, beside its rows, but for a table's primary"
         " key, which the table itself has once; a key that comes again or goes once more moves no row. Where an outer join's"
         " condition is more than equalities, the keys of the rows that have a partner are kept too.",
@@ -62,10 +70,9 @@ def page() -> str:
         " for one key put the view in error.",
         "## Functions and operators",
         f"Aggregates: {names(AGGREGATES)}; each with FILTER, and with DISTINCT where it means something. string_agg without"
-        " ORDER BY joins its texts in their order.",
-        f"Window functions: {names(WINDOWS)}, and the aggregates: any over a whole partition; count, sum, avg, bool_and and"
-        " bool_or of integers, booleans and numerics of known scale over any ROWS or GROUPS frame and over RANGE without"
-        " an offset; min and max over frames that begin or end with their partition.",
+        " ORDER BY joins its texts in their order; so do array_agg and the aggregates of JSON, whose order Postgres leaves open.",
+        f"Window functions: {names(WINDOWS)}, and the aggregates over ROWS, GROUPS and RANGE frames, with EXCLUDE too. Over"
+        " frames that slide, sum and avg of numerics of no known scale and the variances of integers are refused.",
         functions(),
         "Evaluated once per distinct value in Python, all others in columns: "
         + names({f.split("(")[0] for f in fallback_users()})

@@ -176,6 +176,9 @@ RELATIONAL: tuple[Supported, ...] = (
          " v.customer_id > o.customer_id) u on u.n > 1"),
         ("LATERAL without FROM", "lateral_expression",
          "select c.id, t.x, t.x * 2 as y from customers c cross join lateral (select c.id + 1 as x) t"),
+        ("Rows compared by an order", "rows_ordered",
+         "select id, (discount, parts) < (2, 3) as a, (status, total) >= row('open', 50) as b, (discount, customer_id) <>"
+         " (1, 2) as c, row(total, id) <= (total, 3) as d from orders"),
         ("IN of rows", "rows_in", "select id from orders where (id, status) in ((1, 'open'), (2, 'paid'), (3, 'void'))"),
     ),
     Supported(

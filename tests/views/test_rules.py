@@ -14,7 +14,7 @@ from tests.views.shop import catalog
 from views.compile import CompiledView, compile_views
 from views.explain import arrangements, explain
 from views.optimize import RULES, optimize
-from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, walk
+from views.plan import DeltaJoin, Filter, Join, LeftJoin, Plan, Project, Scan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import parse
@@ -66,8 +66,8 @@ def test_joins_by_primary_key_use_the_table_s_own_arrangement() -> None:
     own = [a for a in arrangements(view.plan) if a.own]
     assert [str(a) for a in own] == ["public.customers by (id)"]
     join = next(n for n in walk(view.plan) if isinstance(n, Join))
-    assert isinstance(join.right, Scan)
-    assert join.residual is not None
+    assert isinstance(join.right, Filter)
+    assert isinstance(join.right.input, Scan)
     assert "status = 'open'" in explain(view).split("Join")[1]
 
 
@@ -95,6 +95,29 @@ def test_joins_go_where_they_are_connected() -> None:
     assert all(n.left_key for n in joins)
 
 
+def test_three_tables_keep_no_join_of_two() -> None:
+    view = compiled(
+        "select c.name, p.amount from customers c join orders o on o.customer_id = c.id join payments p on p.order_id = o.id"
+        " where c.vip"
+    )
+    assert [str(a) for a in arrangements(view.plan)] == [
+        "part of public.orders by (customer_id)",
+        "part of public.payments by (order_id)",
+        "public.customers by (id)",
+        "public.orders by (id)",
+    ]
+    assert [a.own for a in arrangements(view.plan)] == [False, False, True, True]
+    assert "Delta join on id = customer_id AND id = order_id" in explain(view)
+
+
+def test_joins_by_more_than_columns_stay_joins_of_two() -> None:
+    view = compiled(
+        "select c.name, p.amount from customers c join orders o on o.customer_id = c.id"
+        " join payments p on p.order_id = o.id and p.amount < o.total"
+    )
+    assert not any(isinstance(n, DeltaJoin) for n in walk(view.plan))
+
+
 def test_unread_columns_are_not_arranged() -> None:
     view = compiled(
         "select c.name, count(*) as n from visits v join customers c on v.customer_id = c.id group by c.name"
@@ -110,7 +133,7 @@ def test_what_may_fail_stays_above_what_keeps_it_from_a_row() -> None:
         " where 100 / o.discount > 10 and c.vip and o.total > 5"
     )
     filters = [line for line in text if line.startswith("Filter")]
-    assert filters == ["Filter 100 / discount > 10", "Filter total > 5"]
+    assert filters == ["Filter 100 / discount > 10", "Filter total > 5", "Filter vip"]
     assert text.index("Filter 100 / discount > 10") < next(i for i, t in enumerate(text) if t.startswith("Join"))
 
 

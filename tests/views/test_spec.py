@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from views.document import ConfigError
 from views.spec import ViewsFile, load
-from views.strict import ConfigError, json_schema
+from views.strict import json_schema
 
 GOOD = """\
 version: 1

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, SecretStr
 
-from views.strict import ConfigError, StrictModel, json_schema, load_yaml, read_yaml
+from views.document import ConfigError, read_yaml
+from views.strict import StrictModel, json_schema, load_yaml
 
 
 class Table(StrictModel):

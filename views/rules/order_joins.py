@@ -2,7 +2,7 @@
 
 Conditions that cannot fail become keys, filters of one table, or residuals as soon as their columns are there; one that
 may fail waits above all joins, unless nothing else connects a table (DECISIONS.md 12). A table joined by its primary
-key stands bare, its filters in the residual, so that its one arrangement is used by every view.
+key is keyed by that alone, so that its one arrangement is used by every view.
 """
 
 from __future__ import annotations
@@ -107,24 +107,21 @@ class _Cluster:
         first, rest = self.leaves[0], self.leaves[1:]
         seen = first.span
         place = {p: p - first.start for p in seen}
-        plan: Plan | None = None
+        plan, alone = first.filtered(), True
         while rest:
             leaf = self.best(seen, rest)
             rest.remove(leaf)
             pairs = self.connecting(seen, leaf)
-            left, leaf_plan, pairs, late = self.sides(first if plan is None else None, leaf, pairs)
-            left_plan = plan if plan is not None else left
-            left_plan, left_key = keyed(left_plan, [moved(p.left, place) for p in pairs])
+            pairs, late = self.by_own_key(first if alone else None, leaf, pairs)
+            left_plan, left_key = keyed(plan, [moved(p.left, place) for p in pairs])
             leaf_place = {p: p - leaf.start for p in leaf.span}
-            leaf_plan, right_key = keyed(leaf_plan, [moved(p.right, leaf_place) for p in pairs])
+            leaf_plan, right_key = keyed(leaf.filtered(), [moved(p.right, leaf_place) for p in pairs])
             seen = seen | leaf.span
             width = len(left_plan.schema.columns)
             place = {**place, **{p: q + width for p, q in leaf_place.items()}}
             ready = [*late, *(c for c in self.take(seen))]
             residual = conjunction([moved(c, place) for c in ready])
-            plan = Join(left_plan, leaf_plan, left_key, right_key, residual, at=leaf.at or at)
-        if plan is None:
-            plan = first.filtered()
+            plan, alone = Join(left_plan, leaf_plan, left_key, right_key, residual, at=leaf.at or at), False
         last = conjunction([moved(c, place) for c in self.conditions])
         if last is not None:
             plan = Filter(plan, last)
@@ -181,12 +178,9 @@ class _Cluster:
                     break
         return found
 
-    def sides(self, first: _Leaf | None, leaf: _Leaf, pairs: list[_Pair]) -> tuple[Plan, Plan, list[_Pair], list[Expr]]:
-        """Left plan (of the first leaf), right plan, key pairs, and conditions left for the residual.
-
-        A table joined by its whole primary key stands bare, keyed by it in its order.
-        """
-        chosen, spare = pairs, list[_Pair]()
+    def by_own_key(self, first: _Leaf | None, leaf: _Leaf, pairs: list[_Pair]) -> tuple[list[_Pair], list[Expr]]:
+        """Key pairs, and conditions left for the residual: a table joined by its whole primary key is keyed by it, in
+        its order, and by nothing more."""
         for leaf_side, owner in ((True, leaf), (False, first)):
             key = () if owner is None else owner.primary_key()
             by_column: dict[int, _Pair] = {}
@@ -196,21 +190,5 @@ class _Cluster:
                     by_column.setdefault(side.index, pair)
             if key and all(k in by_column for k in key):
                 chosen = [by_column[k] for k in key]
-                spare = [p for p in pairs if p not in chosen]
-                break
-        late = [p.condition for p in spare]
-        plans: list[Plan] = []
-        for leaf_side, owner in ((False, first), (True, leaf)):
-            if owner is None:
-                plans.append(leaf.plan)
-            elif owner.primary_key() and tuple(p.side(leaf_side) for p in chosen) == _refs(owner):
-                late += [shifted(f, owner.start) for f in owner.filters]
-                plans.append(owner.plan)
-            else:
-                plans.append(owner.filtered())
-        return plans[0], plans[1], chosen, late
-
-
-def _refs(leaf: _Leaf) -> tuple[Expr, ...]:
-    cols = leaf.plan.schema.columns
-    return tuple(ColumnRef(k, cols[k - leaf.start].type) for k in leaf.primary_key())
+                return chosen, [p.condition for p in pairs if p not in chosen]
+        return pairs, []

@@ -1,7 +1,7 @@
 """Rule: only columns that something above reads are kept, so that arrangements hold no more than they must.
 
-A table joined by its primary key keeps all of its columns: there the table's own arrangement is read, which every view
-shares. What is not read is not computed, and so does not fail.
+A table joined by its primary key, filtered or not, keeps all of its columns: there the table's own arrangement is read,
+which every view shares. What is not read is not computed, and so does not fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from engine.operators.expressions.ir import Aggregate, Literal
 from engine.schema import BOOLEAN
+from views.joins import own_key
 from views.plan import (
+    DeltaJoin,
     Distinct,
     Filter,
     Import,
@@ -24,6 +26,7 @@ from views.plan import (
     Repeat,
     Scan,
     Semijoin,
+    Spread,
     Top,
     Union,
     Windowed,
@@ -76,13 +79,17 @@ def _pruned(plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
         return _top(plan, wanted)
     if isinstance(plan, Windowed):
         return _windowed(plan, wanted)
+    if isinstance(plan, Spread):
+        return _spread(plan, wanted)
     if isinstance(plan, Repeat):
         kept = sorted(wanted)
         return Repeat(_exactly(plan.input, [*kept, len(plan.schema.columns)])), {i: p for p, i in enumerate(kept)}
-    order = sorted(wanted) if isinstance(plan, Union) and wanted else range(len(plan.schema.columns))
+    order = sorted(wanted) if isinstance(plan, Union | DeltaJoin) and wanted else range(len(plan.schema.columns))
     places = {i: p for p, i in enumerate(order)}
     if isinstance(plan, Distinct):
         return Distinct(_exactly(plan.input, order)), places
+    if isinstance(plan, DeltaJoin):
+        return DeltaJoin(_exactly(plan.input, order)), places
     return Union(tuple(_exactly(p, order) for p in plan.inputs)), places
 
 
@@ -115,7 +122,7 @@ def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Pla
 
 
 def _side(plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan, Places]:
-    if isinstance(plan, Scan) and plan.schema.key == key:
+    if own_key(plan) == key:
         return plan, {i: i for i in range(len(plan.schema.columns))}
     order = sorted(reads | frozenset(key))
     return _exactly(plan, order), {i: p for p, i in enumerate(order)}
@@ -142,6 +149,17 @@ def _windowed(plan: Windowed, wanted: frozenset[int]) -> tuple[Plan, Places]:
     names = tuple(plan.names[i] for i in kept)
     windowed = Windowed(below, tuple(places[k] for k in plan.key), orders, functions, names)
     return windowed, {**places, **{width + i: now + p for p, i in enumerate(kept)}}
+
+
+def _spread(plan: Spread, wanted: frozenset[int]) -> tuple[Plan, Places]:
+    """All that the functions give stays: how many rows there are depends on it."""
+    width = len(plan.input.schema.columns)
+    order = sorted({i for i in wanted if i < width} | {a for f in plan.functions for a in f.args})
+    places = {i: p for p, i in enumerate(order)}
+    functions = tuple(replace(f, args=tuple(places[a] for a in f.args)) for f in plan.functions)
+    made = len(plan.schema.columns) - width
+    places |= {width + i: len(order) + i for i in range(made)}
+    return replace(plan, input=_exactly(plan.input, order), functions=functions), places
 
 
 def _reduce(plan: Reduce, wanted: frozenset[int]) -> tuple[Plan, Places]:

@@ -2,7 +2,8 @@
 
 Only parts of a predicate that cannot fail are moved (DECISIONS.md 12): a part that may fail stays where SQL's order of
 clauses has it. Below a join a part joins the join's condition, where `order_joins` finds it; below
-a left join go parts of the left side alone, below a full join none, below a top or a window those of its groups.
+a left join go parts of the left side alone, below a full join none, below a top or a window those of its groups,
+below a spread those of its input.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from views.plan import (
     Project,
     Reduce,
     Semijoin,
+    Spread,
     Top,
     Union,
     Windowed,
@@ -71,7 +73,9 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
         if isinstance(plan, Project):
             moved = substituted(part, plan.exprs)
         elif isinstance(plan, Join | Semijoin | Distinct | Union) or (
-            isinstance(plan, Reduce | LeftJoin | Top | Windowed) and columns(part) and columns(part) <= _passed(plan)
+            isinstance(plan, Reduce | LeftJoin | Top | Windowed | Spread)
+            and columns(part)
+            and columns(part) <= _passed(plan)
         ):
             moved = part
         if moved is None or fallible(moved) or not columns(moved):
@@ -81,12 +85,14 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
     return down, stay
 
 
-def _passed(plan: Reduce | LeftJoin | Top | Windowed) -> frozenset[int]:
+def _passed(plan: Reduce | LeftJoin | Top | Windowed | Spread) -> frozenset[int]:
     """The columns of which a filter may be asked of the (left) input's rows instead."""
     if isinstance(plan, Top | Windowed):
         return frozenset(plan.key)
     if isinstance(plan, Reduce):
         return frozenset(range(len(plan.key)))
+    if isinstance(plan, Spread):
+        return frozenset(range(len(plan.input.schema.columns)))
     return frozenset(() if plan.full else range(len(plan.left.schema.columns)))
 
 
@@ -101,6 +107,6 @@ def _below(plan: Plan, parts: Sequence[Expr]) -> Plan:
         inputs = plan.input.schema.columns
         refs = [ColumnRef(k, inputs[k].type) for k in plan.key]
         return replace(plan, input=filtered(plan.input, [substituted(p, refs) for p in parts]))
-    if isinstance(plan, Project | Distinct | Top | Windowed):
+    if isinstance(plan, Project | Distinct | Top | Windowed | Spread):
         return replace(plan, input=filtered(plan.input, parts))
     raise AssertionError(f"nothing goes below a {type(plan).__name__}")

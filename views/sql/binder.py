@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 from sqlglot import exp
 
 from engine.errors import HeadraceError
-from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
+from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Expr
 from views.errors import ViewError
 from views.scalar import outer_ref
 from views.sql import coerce
@@ -50,9 +50,10 @@ def binds(*kinds: type[exp.Expr], reads: str | None = "this expression") -> Call
 class Binder:
     """Binds the expressions of one clause over the row of `scope`.
 
-    `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are and
-    `windows` where window functions are; None refuses them. `groupings`: the arguments of each grouping(). `places` tells
-    which node a column reference came from, by the reference's id; `read_outside`: positions read outside aggregates.
+    `clause` names it in messages. `aggregates` is where aggregates are collected, `queries` where subqueries are,
+    `windows` where window functions are and `sets` where set-returning ones are; None refuses them. `groupings`: the
+    arguments of each grouping(). `places` tells which node a column reference came from, by the reference's id;
+    `read_outside`: positions read outside aggregates.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Binder:
         aggregates: list[Aggregate] | None = None,
         queries: Queries | None = None,
         windows: Windows | None = None,
+        sets: Sets | None = None,
     ) -> None:
         self.source = source
         self.scope = scope
@@ -70,6 +72,7 @@ class Binder:
         self.aggregates = aggregates
         self.queries = queries
         self.windows = windows
+        self.sets = sets
         self.inside_aggregate = False
         self.groupings: list[tuple[Expr, ...]] = []
         self.read_outside: set[int] = set()
@@ -80,6 +83,15 @@ class Binder:
         found = copy(self)
         found.aggregates = aggregates
         return found
+
+    def choosing(self, what: str, nodes: Sequence[exp.Expr]) -> list[Expr]:
+        """What `what` (CASE, COALESCE) chooses among, in which nothing may return a set."""
+        held, clause = self.sets, self.clause
+        self.sets, self.clause = None, what if held is not None else clause
+        try:
+            return [self.bind(node) for node in nodes]
+        finally:
+            self.sets, self.clause = held, clause
 
     def bind(self, node: exp.Expr) -> Expr:
         """The node's typed expression; a literal may still be of unknown type. Raises ViewError."""
@@ -164,11 +176,21 @@ class Windows(Protocol):
         """The call that stands for a window function until it has its column."""
 
 
+class Sets(Protocol):
+    """Where the set-returning functions of one SELECT list are kept."""
+
+    def call(self, call: Call) -> Expr:
+        """The call that stands for a set-returning function until its rows are made."""
+
+
 class Queries(Protocol):
     """Where the subqueries of one SELECT are bound and kept."""
 
     def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
         """The subquery's value over the binder's row, until it has its columns there. Raises ViewError."""
+
+    def read_around(self, exprs: Sequence[Expr]) -> bool:
+        """Whether a subquery in `exprs` reads a query around the one that it stands in."""
 
 
 def _names(scope: Scope, node: exp.Expr) -> bool:
@@ -181,7 +203,7 @@ def _names(scope: Scope, node: exp.Expr) -> bool:
 
 def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:
     """Refuses a node for its kind."""
-    spelled = node.sql(dialect="postgres", comments=False)
+    spelled = "" if isinstance(node, exp.UnicodeString) else node.sql(dialect="postgres", comments=False)
     shown = spelled if len(spelled) <= 40 else spelled[:37] + "..."
     what = _KINDS.get(type(node)) or _words(type(node).__name__)
     binder.source.refuse(node, f"{what} is not supported: {shown}")

@@ -110,6 +110,13 @@ def assigned(expr: Expr, target: DataType, what: str) -> Expr:
     return coerced(expr, target)
 
 
+def assigned_implicitly(expr: Expr, target: DataType) -> Expr:
+    """`expr` as a `target`, as a function's parameter takes it. Raises TypeProblem."""
+    if expr.type not in (UNKNOWN, target) and not can_cast(expr.type, target, "implicit"):
+        raise TypeProblem(f"type {expr.type} is no {target}")
+    return coerced(expr, target)
+
+
 def truth(expr: Expr, what: str) -> Expr:
     """`expr` as the boolean that `what` (WHERE, AND …) wants."""
     if expr.type == UNKNOWN:

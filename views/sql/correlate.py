@@ -22,6 +22,7 @@ from views.plan import (
     Reduce,
     Repeat,
     Semijoin,
+    Spread,
     Top,
     Union,
     Windowed,
@@ -76,6 +77,12 @@ def parameters(plan: Plan) -> tuple[tuple[int, Expr], ...]:
     return tuple(sorted(found.items()))
 
 
+def reads_beyond(plan: Plan) -> bool:
+    """Whether a plan reads columns more than one level up."""
+    places = (outer_place(part) for n in walk(plan) for e in expressions(n) for part in parts_of(e))
+    return any(place is not None and place[0] > 1 for place in places)
+
+
 def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = False) -> Linked:
     """The subquery `plan` linked to the rows of `around`; `values`: what it reads there, over such a row, by position.
 
@@ -84,7 +91,7 @@ def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = 
     width = len(plan.schema.columns)
     if not values:
         return Linked(lowered(plan, {}), (), 0, width)
-    if not any(fallible(e) for node in walk(plan) for e in expressions(node)):
+    if not any(isinstance(node, Spread) or any(map(fallible, expressions(node))) for node in walk(plan)):
         found = _pulled(plan)
         if found is not None and not (whole and found.empty is not None):
             pairs = tuple(
@@ -94,12 +101,23 @@ def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = 
     exprs = tuple(values.values())
     names = tuple(f"outer{i}" for i in range(len(exprs)))
     domain = Distinct(Project(around, exprs, names))
-    inner = pushed(domain, plan, {position: i for i, position in enumerate(values)})
+    # What `around` itself reads around it must stay what it is when the whole is lowered.
+    inner = pushed(raised(domain), plan, {position: i for i, position in enumerate(values)})
     linked: list[tuple[Expr, Expr]] = []
     for i, (expr, column) in enumerate(zip(exprs, domain.schema.columns, strict=True)):
         keys = (null_safe(e, nullable=column.nullable) for e in (expr, ColumnRef(i, column.type)))
         linked += zip(*keys, strict=True)
     return Linked(lowered(inner, {}), tuple(linked), len(exprs), width)
+
+
+def raised(plan: Plan) -> Plan:
+    """The plan seen from one level further up."""
+
+    def change(e: Expr) -> Expr | None:
+        place = outer_place(e)
+        return None if place is None else outer_ref(place[0] + 1, place[1], e.type)
+
+    return transform(plan, lambda node: with_expressions(node, lambda e: rewrite(e, change)))
 
 
 def lowered(plan: Plan, values: Mapping[int, Expr]) -> Plan:

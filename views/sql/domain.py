@@ -21,6 +21,7 @@ from views.plan import (
     Reduce,
     Repeat,
     Semijoin,
+    Spread,
     Top,
     Union,
     Windowed,
@@ -81,6 +82,9 @@ class _Pusher:
             return replace(plan, input=self.plan(plan.input), key=self.key(plan.key), orders=orders)
         if isinstance(plan, Windowed):
             return self.windowed(plan)
+        if isinstance(plan, Spread):
+            functions = tuple(replace(f, args=tuple(a + self.width for a in f.args)) for f in plan.functions)
+            return replace(plan, input=self.plan(plan.input), functions=functions)
         raise CannotPush(type(plan).__name__)
 
     def windowed(self, plan: Windowed) -> Plan:

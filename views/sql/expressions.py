@@ -9,9 +9,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Expr, Literal
+from engine.operators.expressions.ir import Call, Case, Expr, Literal
 from engine.schema import BOOLEAN
 from views.sql import coerce
+from views.sql.arrays import quantified
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.refusals import VOLATILE_HINT
@@ -22,6 +23,10 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "#",
     exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>",
+    exp.JSONExtract: "->", exp.JSONExtractScalar: "->>", exp.JSONBExtract: "#>", exp.JSONBExtractScalar: "#>>",
+    exp.JSONBContainsTopKey: "?", exp.JSONBContainsAnyTopKeys: "?|",
+    exp.JSONBContainsAllTopKeys: "?&",
+    exp.ArrayContainsAll: "@>", exp.ArrayContainedBy: "<@", exp.ArrayOverlaps: "&&",
     exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
     exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "~", exp.RegexpILike: "~*", exp.SimilarTo: "similar to",
 }  # fmt: skip
@@ -114,7 +119,9 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
     if query is not None:
         negated = word == "not in"
         return member_of(binder, node.this, query, "<>" if negated else "=", every=negated)
-    if isinstance(node.this, exp.Tuple):
+    if not node.expressions:
+        binder.source.refuse(node, 'syntax error at or near ")"', "a list of IN has a value at least")
+    if _cells(node.this) is not None:
         rows = [_equal_rows(binder, node.this, row) for row in node.expressions]
         found = Call("or", tuple(rows), BOOLEAN) if len(rows) > 1 else rows[0]
         return coerce.called("not", [found]) if word == "not in" else found
@@ -130,38 +137,65 @@ def _between(binder: Binder, node: exp.Expr) -> Expr:
     return Call("and", (low, high), BOOLEAN)
 
 
-@binds(*_OPERATORS, reads="this expression typed safe negate")
+@binds(*_OPERATORS, reads="this expression typed safe negate only_json_types")
 def _operator(binder: Binder, node: exp.Expr) -> Expr:
     sides = [node.this, node.expression]
     if isinstance(node, _NONASSOCIATIVE):
         for side in sides:
             if isinstance(side, _NONASSOCIATIVE):
                 binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
-        if isinstance(sides[1], exp.Any | exp.All):
-            return _quantified(binder, node)
+    if isinstance(sides[1], exp.Any | exp.All) or _is_all(sides[1]):
+        return _quantified(binder, node)
     word = _OPERATORS[type(node)]
-    if isinstance(sides[0], exp.Tuple):
+    if _cells(sides[0]) is not None:
         return _row_comparison(binder, node, word)
     call = coerce.called(word, [binder.bind(s) for s in sides])
     return coerce.called("not", [call]) if node.args.get("negate") else call
 
 
 def _row_comparison(binder: Binder, node: exp.Expr, word: str) -> Expr:
-    if word != "=":
-        binder.source.refuse(node, "rows can only be compared with =", "compare the columns one by one")
-    return _equal_rows(binder, node.this, node.expression)
+    if word == "=":
+        return _equal_rows(binder, node.this, node.expression)
+    if word not in ("<>", "<", "<=", ">", ">="):
+        binder.source.refuse(node, f"rows can only be compared, not taken by {word}")
+    pairs = _row_pairs(binder, node.this, node.expression)
+    if word == "<>":
+        differ = tuple(coerce.called("<>", pair) for pair in pairs)
+        return Call("or", differ, BOOLEAN) if len(differ) > 1 else differ[0]
+    # The first columns that are not equal decide; of those before the last, equal ones do not.
+    found: Expr = coerce.called(word, pairs[-1])
+    for pair in reversed(pairs[:-1]):
+        found = Case(((coerce.called("=", pair), found),), coerce.called(word[0], pair), BOOLEAN)
+    return found
+
+
+def _cells(node: exp.Expr) -> list[exp.Expr] | None:
+    """The columns of a row value; None for anything else."""
+    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"):
+        return list(node.expressions)
+    return None
+
+
+def _row_pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
+    """The columns of two rows, side by side."""
+    left, right = _cells(one) or [], _cells(other)
+    if right is None or len(left) != len(right) or not left:
+        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
+    return [[binder.bind(a), binder.bind(b)] for a, b in zip(left, right, strict=True)]
 
 
 def _equal_rows(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
-    left, right = one.expressions, other.expressions
-    if len(left) != len(right) or not isinstance(other, exp.Tuple):
-        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
-    pairs = [coerce.called("=", [binder.bind(a), binder.bind(b)]) for a, b in zip(left, right, strict=True)]
+    pairs = [coerce.called("=", pair) for pair in _row_pairs(binder, one, other)]
     return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
 
 
+def _is_all(node: exp.Expr) -> bool:
+    """Whether sqlglot took ALL (array) for a function."""
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "all" and len(node.expressions) == 1
+
+
 def _quantified(binder: Binder, node: exp.Expr) -> Expr:
-    inner = node.expression.this
+    inner = node.expression.expressions[0] if _is_all(node.expression) else node.expression.this
     inner = inner.this if isinstance(inner, exp.Paren) else inner
     if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
         args, _ = coerce.unified([binder.bind(n) for n in (node.this, *inner.expressions)])
@@ -169,7 +203,7 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
         every = isinstance(node.expression, exp.All)
         return member_of(binder, node.this, inner, _OPERATORS[type(node)], every=every)
-    return unsupported(binder, node.expression)
+    return quantified(binder, node, _OPERATORS[type(node)], inner, every=not isinstance(node.expression, exp.Any))
 
 
 @binds(exp.Escape)
@@ -177,8 +211,9 @@ def _escaped(binder: Binder, node: exp.Expr) -> Expr:
     like = node.this
     if not isinstance(like, exp.Like | exp.ILike):
         return unsupported(binder, node)
-    pattern = coerce.called("like_escape", [binder.bind(like.expression), binder.bind(node.expression)])
-    call = coerce.called(_OPERATORS[type(like)], [binder.bind(like.this), pattern])
+    call = coerce.called(
+        _OPERATORS[type(like)], [binder.bind(n) for n in (like.this, like.expression, node.expression)]
+    )
     return coerce.called("not", [call]) if like.args.get("negate") else call
 
 

@@ -5,17 +5,23 @@ Always: what is not in the catalogue of expressions is refused by name. Register
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlglot import exp
 
+from engine.operators.expressions.functions import by_function
+from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
 from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
+from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.intervals import interval_constant
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
+from views.sql.sets import is_set
 
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "sqrt"}
 
@@ -27,17 +33,17 @@ def _unary(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Case, reads="this ifs default")
 def _case(binder: Binder, node: exp.Expr) -> Expr:
-    subject = None if node.this is None else binder.bind(node.this)
+    ifs, default = node.args["ifs"], node.args.get("default")
+    subject = None if node.this is None else binder.choosing("CASE", [node.this])[0]
+    tests = binder.choosing("CASE", [branch.this for branch in ifs])
     conditions: list[Expr] = []
-    values: list[Expr] = []
-    for branch in node.args["ifs"]:
+    for branch, test in zip(ifs, tests, strict=True):
         if subject is None:
-            conditions.append(binder.boolean(branch.this, "CASE/WHEN"))
+            conditions.append(binder.typed(branch.this, partial(coerce.truth, test, "CASE/WHEN")))
         else:
-            conditions.append(coerce.called("=", [subject, binder.bind(branch.this)]))
-        values.append(binder.bind(branch.args["true"]))
-    default = node.args.get("default")
-    values.append(Literal(None, UNKNOWN) if default is None else binder.bind(default))
+            conditions.append(coerce.called("=", [subject, test]))
+    values = binder.choosing("CASE", [branch.args["true"] for branch in ifs])
+    values += [Literal(None, UNKNOWN)] if default is None else binder.choosing("CASE", [default])
     bound, target = coerce.unified(values)
     return Case(tuple(zip(conditions, bound[:-1], strict=True)), bound[-1], target)
 
@@ -46,7 +52,10 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
 def _cast(binder: Binder, node: exp.Expr) -> Expr:
     if isinstance(node.this, exp.Literal) and str(node.args["to"].sql(dialect="postgres")).lower() == "interval":
         return interval_constant(binder, node, str(node.this.this))
-    return coerce.cast(binder.bind(node.this), _type_named(binder, node.args["to"]))
+    target = _type_named(binder, node.args["to"])
+    if target.element is not None and isinstance(node.this, exp.Array):
+        return cast_elements(binder, node.this, target)
+    return coerce.cast(binder.bind(node.this), target)
 
 
 def _type_named(binder: Binder, node: exp.Expr) -> DataType:
@@ -54,9 +63,10 @@ def _type_named(binder: Binder, node: exp.Expr) -> DataType:
     spelled = node.sql(dialect="postgres").lower()
     spelled = {"float": "double precision"}.get(spelled, spelled)
     target = DataType.parse(spelled)
-    if target.kind is Kind.OTHER:
+    named = target if target.element is None else target.element
+    if named.kind is Kind.OTHER:
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
-    if "(" in spelled and target.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
+    if "(" in spelled and named.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
         binder.source.refuse(node, f"a precision is not supported for type {target.kind.value}", "leave it out")
     return target
 
@@ -73,6 +83,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         )
     if name in SETS:
         binder.source.refuse(node, f"{name}() is not supported: it returns a set of rows")
+    if any(s.columns for s in named(name)):
+        return _set(binder, node, name)
     if name in LATER_AGGREGATES:
         binder.source.refuse(node, f"aggregate {name} is not supported yet")
     if name in WINDOWS:
@@ -80,11 +92,26 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if name == "grouping":
         return grouping(binder, node)
     if name == "coalesce":
-        bound, target = coerce.unified([binder.bind(a) for a in args])
+        bound, target = coerce.unified(binder.choosing("COALESCE", args))
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     return coerce.called(name, [binder.bind(a) for a in args])
+
+
+def _set(binder: Binder, node: exp.Expr, name: str) -> Expr:
+    """A set-returning function in a SELECT list."""
+    sets, windows = binder.sets, binder.windows
+    if sets is None or binder.inside_aggregate or (windows is not None and windows.inside):
+        inside = "aggregate function calls" if binder.inside_aggregate else binder.clause
+        binder.source.refuse(node, f"set-returning functions are not allowed in {inside}", "put it in FROM")
+    args = binder.choosing("the arguments of another", node.expressions)
+    call = coerce.called(name, args)
+    if not is_set(call):
+        return call
+    if len(by_function(call.function).columns) > 1:
+        binder.source.refuse(node, f"{name}() gives several columns: a row value is not supported", "put it in FROM")
+    return sets.call(call)
 
 
 @binds(exp.Extract)

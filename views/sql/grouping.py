@@ -14,8 +14,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
-from engine.schema import INTEGER
-from views.plan import Plan, Project, Reduce, Union
+from engine.schema import BIGINT, INTEGER
+from views.plan import One, Plan, Project, Reduce, Union
 from views.scalar import fallible, rewrite
 from views.sql.binder import GROUPING, PLACEHOLDER, Binder
 from views.sql.parse import Source
@@ -68,6 +68,9 @@ class Grouping:
         if self.sets is None:
             self._add_dependent()
         self.determined = len(self.keys) - given
+        if self.sets is not None and not aggregates and not all(sets):
+            # The one group of all rows needs something to hold it.
+            aggregates.append(Aggregate("count", None, BIGINT))
 
     def _add_dependent(self) -> None:
         """Columns of a table grouped by its primary key have one value a group: those that are read join the key."""
@@ -82,6 +85,8 @@ class Grouping:
 
     def reduce(self, plan: Plan, queries: Subqueries) -> Plan:
         """The reduce (one a grouping set) over a projection of keys and arguments, and of the answers of subqueries."""
+        if not self.keys and not self.aggregates:
+            return One()  # there is one group, of whatever rows: Postgres does not look at them either
         exprs: list[Expr] = list(self.keys)
 
         def placed(expr: Expr) -> ColumnRef:

@@ -37,6 +37,19 @@ def output_name(node: exp.Expr) -> str | None:
 
 def _named(node: exp.Expr) -> tuple[int, str | None]:
     """Strength (2 a column or function, 1 a type, 0 nothing) and name."""
+    if node.meta.get("plus"):
+        return 0, None
+    if isinstance(node, exp.Subquery | exp.SetOperation):
+        return _named(node.this)
+    if isinstance(node, exp.Select):
+        first = node.expressions[0] if node.expressions else None
+        if isinstance(first, exp.Alias):
+            return 2, name_of(first.args["alias"])
+        return (0, None) if first is None else (2, _named(first)[1])
+    if isinstance(node, exp.Values):
+        return 2, "column1"
+    if isinstance(node, exp.Exists):
+        return 2, "exists"
     if isinstance(node, exp.Paren | exp.Filter | exp.Window | exp.WithinGroup):
         return _named(node.this)
     if isinstance(node, exp.Column):
@@ -51,6 +64,8 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
         return 2, _FIXED[type(node)]
     if isinstance(node, exp.Boolean):
         return 1, "bool"
+    if isinstance(node, exp.Interval):
+        return 1, "interval"
     if isinstance(node, exp.Cast):
         strength, name = _named(node.this)
         return (strength, name) if strength > 1 else (1, _type_name(node))

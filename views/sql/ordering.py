@@ -77,11 +77,17 @@ def _count(source: Source, node: exp.Expr, clause: str) -> int | None:
 
 
 def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | None:
-    """The output column that a number in ORDER BY, GROUP BY or DISTINCT ON means; None for anything else."""
-    if not isinstance(node, exp.Literal) or node.args.get("is_string"):
+    """The output column that a number in ORDER BY, GROUP BY or DISTINCT ON means; None for anything but a constant."""
+    bare = node.unnest()
+    sign = "-" if isinstance(bare, exp.Neg) else ""
+    if sign:
+        bare = bare.this.unnest()
+    if not isinstance(bare, exp.Literal | exp.Boolean | exp.Null) or (sign and not bare.is_number):
         return None
-    text = str(node.this)
-    if not text.isdigit() or not 1 <= int(text) <= width:
+    text = f"{sign}{bare.this}"
+    if bare.is_string or not text.removeprefix("-").isdigit():
+        source.refuse(node, f"non-integer constant in {clause}", "leave it out")
+    if not 1 <= int(text) <= width:
         source.refuse(node, f"{clause} position {text} is not in the select list")
     return int(text) - 1
 

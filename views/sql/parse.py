@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from views.errors import ViewError
 from views.spec import ViewSpec
@@ -26,11 +26,31 @@ _CLAUSES: dict[str, tuple[str, str, str]] = {
     "qualify": (r"\bqualify\b", "QUALIFY is not Postgres's", "use a subquery with WHERE"),
     "locks": (r"\bfor\s+(update|share|no|key)\b", "row locks have no meaning in a view", "leave FOR … out"),
     "sample": (r"\btablesample\b", "TABLESAMPLE is not supported: its answer is random", ""),
-    "ordinality": (r"\bwith\s+ordinality\b", "WITH ORDINALITY is not supported", ""),
     "only": (r"\bonly\b", "ONLY is not supported: a partitioned table is one table", "leave ONLY out"),
     "into": (r"\binto\b", "SELECT INTO is not a view", "leave INTO out"),
 }
 _NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
+
+
+_OTHERS: dict[TokenType, Any] = {
+    TokenType.AT_GT: exp.ArrayContainsAll,
+    TokenType.LT_AT: exp.ArrayContainedBy,
+    TokenType.DAMP: exp.ArrayOverlaps,
+    TokenType.QMARK_PIPE: exp.JSONBContainsAnyTopKeys,
+    TokenType.QMARK_AMP: exp.JSONBContainsAllTopKeys,
+    TokenType.HASH_DASH: exp.JSONBDeleteAtPath,
+}
+
+_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
+
+
+def _plus(operand: exp.Expr | None) -> exp.Expr | None:
+    """`+ operand`: its value, without its name."""
+    if operand is None:
+        return None
+    made = exp.Paren(this=operand)
+    made.meta["plus"] = True
+    return made
 
 
 class _Parser(PostgresParser):
@@ -38,12 +58,46 @@ class _Parser(PostgresParser):
 
     FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        name: parser for name, parser in PostgresParser.FUNCTION_PARSERS.items() if name != "STRING_AGG"
+        name: parser
+        for name, parser in PostgresParser.FUNCTION_PARSERS.items()
+        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM") or name.startswith("XML")
     }
+    # Postgres's operators of no rank of their own all bind alike, from left to right.
+    BITWISE: ClassVar[dict[TokenType, Any]] = {**PostgresParser.BITWISE, **_OTHERS}
+    RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        token: parser for token, parser in PostgresParser.RANGE_PARSERS.items() if token not in _OTHERS
+    }
+    JSON_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+        TokenType.ARROW: lambda self, this, key: self.expression(exp.JSONExtract(this=this, expression=key)),
+        TokenType.DARROW: lambda self, this, key: self.expression(exp.JSONExtractScalar(this=this, expression=key)),
+        TokenType.HASH_ARROW: lambda self, this, path: self.expression(exp.JSONBExtract(this=this, expression=path)),
+        TokenType.DHASH_ARROW: lambda self, this, path: self.expression(
+            exp.JSONBExtractScalar(this=this, expression=path)
+        ),
+        TokenType.PLACEHOLDER: lambda self, this, key: self.expression(
+            exp.JSONBContainsTopKey(this=this, expression=key)
+        ),
+    }
+    UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **PostgresParser.UNARY_PARSERS,
+        TokenType.PLUS: lambda self: _plus(self._parse_unary()),
+    }
+
+    def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:  # noqa: ARG002
+        """An interval's text as it stands: sqlglot would keep the first of its quantities alone."""
+        unit: exp.Expr | None = None
+        if self._curr is not None and self._curr.text.upper() in _UNITS:
+            unit = self._parse_var(any_token=True, upper=True)
+            if self._match_text_seq("TO"):
+                unit = self.expression(
+                    exp.IntervalSpan(this=unit, expression=self._parse_var(any_token=True, upper=True))
+                )
+        return self.expression(exp.Interval(this=this, unit=unit))
 
 
 class _Dialect(Postgres):
     Parser = _Parser
+    INDEX_OFFSET = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import Plan, Project
-from views.sql import expressions, functions, intervals, subqueries, windows
+from views.sql import arrays, expressions, functions, intervals, subqueries, windows
 from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES, limit_of, order_output, topped
 from views.sql.parse import Source, name_of
@@ -19,7 +19,7 @@ from views.sql.setops import output_node, set_operation
 from views.sql.values import values
 
 # Importing these registers their handlers with the binder.
-HANDLERS = (expressions, functions, intervals, subqueries, windows)
+HANDLERS = (arrays, expressions, functions, intervals, subqueries, windows)
 
 
 def bind_view(source: Source, env: Environment, query: exp.Expr) -> Plan:

@@ -15,15 +15,15 @@ VOLATILE = frozenset(
 )  # fmt: skip
 SETS = frozenset(
     {
-        "generate_series", "generate_subscripts", "json_array_elements", "json_each", "jsonb_array_elements",
-        "jsonb_each", "regexp_matches", "regexp_split_to_table", "string_to_table", "unnest",
+        "json_populate_recordset", "json_to_recordset", "jsonb_path_query", "jsonb_populate_recordset",
+        "jsonb_to_recordset", "regexp_matches", "regexp_split_to_table",
     }
 )  # fmt: skip
 LATER_AGGREGATES = frozenset(
     {
-        "array_agg", "corr", "covar_pop", "covar_samp", "json_agg", "json_object_agg", "jsonb_agg", "jsonb_object_agg",
-        "range_agg", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx",
-        "regr_sxy", "regr_syy", "xmlagg",
+        "json_agg_strict", "json_object_agg_strict", "json_object_agg_unique",
+        "jsonb_agg_strict", "jsonb_object_agg_strict", "jsonb_object_agg_unique", "range_agg",
+        "range_intersect_agg", "xmlagg",
     }
 )  # fmt: skip
 WINDOWS = frozenset(

@@ -23,6 +23,7 @@ from views.sql.ordering import CLAUSES, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
 from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
+from views.sql.sets import SetCalls
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.tables import Tables
 from views.sql.windows import Windows
@@ -61,6 +62,7 @@ class Select:
         self.query = query
         self.queries = Subqueries(source, env, bind_query)
         self.windows = Windows(query.args.get("windows") or [])
+        self.sets = SetCalls()
         source.only(query, _SELECT)
         if query.args.get("kind"):
             source.refuse(query, f"SELECT AS {query.args['kind']} is not Postgres's")
@@ -82,16 +84,16 @@ class Select:
         if where is not None:
             plan = self.where(plan, where.this)
         collected: list[Aggregate] = []
-        binder = Binder(self.source, self.scope, "SELECT", collected, self.queries, self.windows)
+        binder = Binder(self.source, self.scope, "SELECT", collected, self.queries, self.windows, self.sets)
         distinct, ordered = query.args.get("distinct"), query.args.get("order")
         settled = settle or distinct is not None or ordered is not None
         self.exprs = [coerce.settled(e) if settled else e for e in (self.item(binder, i) for i in self.items)]
         having_node = query.args.get("having")
         having: Expr | None = None
         if having_node is not None:
-            binder.clause, binder.windows = "HAVING", None
+            binder.clause, binder.windows, binder.sets = "HAVING", None, None
             having = binder.boolean(having_node.this, "HAVING")
-            binder.windows = self.windows
+            binder.windows, binder.sets = self.windows, self.sets
         orders, firsts = self.ordered(binder, distinct, ordered)
         group = query.args.get("group")
         if group is not None or collected or having is not None:
@@ -104,6 +106,7 @@ class Select:
                 plan = self.kept(plan, grouping.outside(having, having_node.this))
         plan, exprs = self.queries.attached(plan, self.exprs)
         plan, exprs = self.windows.attached(plan, exprs)
+        plan, exprs = self.sets.attached(plan, exprs)
         names = [i.name for i in self.items]
         names += [f"order{i}" for i in range(len(exprs) - len(names))]
         return self.cut(Project(plan, tuple(exprs), tuple(names)), orders, firsts)
@@ -214,7 +217,7 @@ class Select:
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries)
 
         def bind(node: exp.Expr) -> Expr:
-            inner = node.this if isinstance(node, exp.Paren) else node
+            inner = node.this if isinstance(node, exp.Paren) and not node.meta.get("plus") else node
             item = self.meant(inner)
             expr = binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))
             comparable(self.source, node, Column("", expr.type), "GROUP BY")

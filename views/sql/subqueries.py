@@ -18,9 +18,10 @@ from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
 from views.keys import is_unique
 from views.plan import Distinct, Filter, Join, Plan, Project, Reduce, Semijoin, Top, identity, keyed
 from views.scalar import children, conjunction, equality, may_be_null, rebuild, shifted
+from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
-from views.sql.correlate import Linked, link, parameters
+from views.sql.correlate import Linked, link, parameters, reads_beyond
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
 from views.sql.outer import TRUE, outer_join
@@ -83,6 +84,11 @@ class Subqueries:
         refs = [binder.reference(p, node) for p in inside]
         kind_of = plan.schema.columns[0].type if kind == "scalar" else BOOLEAN
         return Call(PLACE, (number, *operands, *refs), kind_of)
+
+    def read_around(self, exprs: Sequence[Expr]) -> bool:
+        """Whether a subquery in `exprs` reads a query around the one that it stands in."""
+        calls = (e for expr in exprs for e in parts_of(expr) if isinstance(e, Call) and e.function == PLACE)
+        return any(reads_beyond(self.parts(call)[0].plan) for call in calls)
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the answers behind its columns, and the expressions over it."""

@@ -15,7 +15,8 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
-from views.plan import Import, Join, Plan, Project, Scan, identity
+from views.plan import Filter, Import, Join, One, Plan, Project, Scan, identity
+from views.scalar import columns as columns_of
 from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
 from views.sql.binder import Binder
@@ -25,6 +26,7 @@ from views.sql.environment import Environment
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
+from views.sql.sets import FromCall, beside, in_from, is_function
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.values import values
 from views.strict import nearest
@@ -44,7 +46,7 @@ class Tables:
         for join in joins:
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
             plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
-            if plain and isinstance(join.this, exp.Lateral):
+            if plain and (isinstance(join.this, exp.Lateral) or is_function(join.this)):
                 # It sees all that stands before it.
                 groups = [self.join(*self.together(first, groups), join)]
             elif plain:
@@ -68,7 +70,11 @@ class Tables:
             self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
-        if isinstance(join.this, exp.Lateral):
+        if is_function(join.this):
+            found = self.function_beside(left, names, join, side)
+            if found is not None:
+                return found
+        elif isinstance(join.this, exp.Lateral):
             return self.lateral(left, names, join, side)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
@@ -82,7 +88,7 @@ class Tables:
             plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
             return self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
         on = join.args.get("on")
-        if on is None and kind != "CROSS":
+        if on is None and kind != "CROSS" and (side or not is_function(join.this)):
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         residual = None
         if on is not None:
@@ -100,8 +106,6 @@ class Tables:
         node = join.this
         self.source.only(node, {"this", "alias"})
         self.source.only(join, {"this", "on", "kind", "side"})
-        if not isinstance(node.this, exp.Subquery):
-            self.refused(node)
         if side in ("RIGHT", "FULL"):
             self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
         plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
@@ -173,9 +177,11 @@ class Tables:
         """One table, view, CTE, subquery or parenthesised join."""
         if isinstance(node, exp.Subquery):
             return self.subquery(node)
+        if is_function(node):
+            return self.function(node)
         if isinstance(node, exp.Lateral):
             # There is nothing before it.
-            return self.subquery(node.this) if isinstance(node.this, exp.Subquery) else self.refused(node)
+            return self.subquery(node.this)
         if isinstance(node, exp.Values):
             plan = values(self.source, self.env, node, settle=True)
             return plan, self.aliased(node, "", plan.schema.columns, plan)
@@ -190,7 +196,46 @@ class Tables:
 
     def refused(self, node: exp.Expr) -> NoReturn:
         """Refuses what is no table, view or query."""
-        self.source.refuse(node, "a function in FROM is not supported", "read a table, a view or a subquery")
+        self.source.refuse(node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows")
+
+    def function(self, node: exp.Expr) -> tuple[Plan, Scope]:
+        """A function in FROM that reads nothing before it."""
+        binder = Binder(self.source, Scope((), (), self.env.outer), "functions in FROM")
+        call = in_from(binder, node)
+        plan = beside(One(), call)
+        plan = Project(plan, *identity(plan.schema, range(1, len(plan.schema.columns))))
+        return plan, self.named_function(node, call, plan.schema.columns)
+
+    def named_function(self, node: exp.Expr, call: FromCall, columns: tuple[Column, ...]) -> Scope:
+        """The names of what a function in FROM gives."""
+        if len(call.given) > len(columns):
+            reason = f'"{call.alias}" has {len(columns)} columns, but {len(call.given)} names are given'
+            self.source.refuse(node, reason)
+        columns = tuple(replace(c, name=n) for c, n in zip(columns, call.column_names(), strict=True))
+        return Scope.of(call.alias, columns)
+
+    def function_beside(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope] | None:
+        """One `left JOIN function(…)` that reads columns before it; None for one that reads none."""
+        node = join.this
+        binder = Binder(self.source, names.within(self.env.outer), "functions in FROM")
+        call = in_from(binder, node)
+        if not any(columns_of(a) for c in call.calls for a in c.args):
+            return None
+        self.source.only(join, {"this", "on", "kind", "side"})
+        on = join.args.get("on")
+        always = isinstance(on, exp.Boolean) and on.this
+        if side in ("RIGHT", "FULL") or (side and not always):
+            hint = "put the function in LATERAL (SELECT …) and its condition inside"
+            self.source.refuse(node, "a function that reads columns before it, in an outer join by a condition", hint)
+        plan = beside(left, call, outer=side == "LEFT")
+        scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
+        self.check_aliases(node, names, scope)
+        both = names.beside(scope)
+        if on is not None and not always:
+            plan = Filter(
+                plan, Binder(self.source, both.within(self.env.outer), "JOIN conditions").boolean(on, "JOIN/ON")
+            )
+        return plan, both
 
     def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
         """Joins written inside parentheses, or before the ON of the one around."""

@@ -14,7 +14,8 @@ from typing import Any
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
-from engine.operators.framed import ENDS, NEIGHBOURS, RANKS, Frame, WindowFunction, keeps_frame
+from engine.operators.framed import ENDS, NEIGHBOURS, RANKS, WindowFunction, keeps_frame
+from engine.operators.frames import Frame
 from engine.operators.top import Order
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, Column, DataType
 from views.plan import Join, Plan, Project, Reduce, Windowed, identity, keyed
@@ -23,6 +24,8 @@ from views.sql import binder as names
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate
 from views.sql.binder import PLACEHOLDER, Binder, binds
+from views.sql.collected import COLLECTING
+from views.sql.frames import WHOLE, frame_of
 from views.sql.ordering import check_ordered
 from views.sql.parse import name_of
 from views.sql.setops import comparable
@@ -30,8 +33,6 @@ from views.sql.setops import comparable
 PLACE = "$window"
 """The function of a call that stands for a window function: its number, arguments, partition and order."""
 
-WHOLE = Frame("rows", None, None)
-_RANGE = Frame("range", None, 0)
 _FUNCTIONS = RANKS | NEIGHBOURS | ENDS
 
 
@@ -77,7 +78,7 @@ class Windows:
         for call in calls:
             over = self.over(call)
             window = call.args[1 + over.args :]
-            is_reduce = over.aggregate is not None and over.frame == WHOLE
+            is_reduce = over.aggregate is not None
             shared.setdefault((is_reduce, window[: over.partition], window[over.partition :], over.orders), []).append(
                 call
             )
@@ -181,19 +182,21 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
         check_ordered(binder.source, item.this, expr.type)
         by.append(expr)
         flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
-    frame = _frame(binder, node, spec, ordered=bool(by))
+    frame, reach = frame_of(binder, node, spec, by, flags)
     called, where = (
         (node.this.this, node.this.expression.this) if isinstance(node.this, exp.Filter) else (node.this, None)
     )
     name = str(called.this).lower() if isinstance(called, exp.Anonymous) else ""
     if name in AGGREGATES:
-        over, args = _aggregate(binder, node, called, where, frame)
+        over, args = _aggregate(binder, node, called, where, frame, ordered=bool(by))
     elif name in _FUNCTIONS and where is None:
         over, args = _function(binder, called, name, frame)
     else:
         binder.source.refuse(node, f"{name or 'this'} OVER is not supported")
     # Where nothing depends on the order there is none.
-    ordered = not (over.aggregate is not None and over.frame == WHOLE)
+    ordered = over.aggregate is None
+    if over.frame.reach:
+        args = [*args, *reach]
     over = replace(over, args=len(args), partition=len(keys), orders=tuple(flags) if ordered else ())
     return windows.call(over, [*args, *keys, *(by if ordered else ())])
 
@@ -216,55 +219,28 @@ def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple
     return partition, ordering, spec
 
 
-def _frame(binder: Binder, node: exp.Expr, spec: Any, *, ordered: bool) -> Frame:
-    """The frame; one that cannot hold less than the partition is the whole."""
-    if spec is None:
-        return _RANGE if ordered else WHOLE
-    if spec.args.get("exclude") is not None and str(spec.args["exclude"]).upper() != "NO OTHERS":
-        binder.source.refuse(node, "EXCLUDE is not supported in a window's frame")
-    unit = str(spec.args.get("kind") or "RANGE").lower()
-    start = _bound_of(binder, node, spec.args.get("start"), spec.args.get("start_side"), unit)
-    given = spec.args.get("end")
-    end = 0 if given is None else _bound_of(binder, node, given, spec.args.get("end_side"), unit)
-    if not ordered and unit != "rows":
-        # All rows of the partition are equal in no order.
-        return WHOLE
-    return WHOLE if start is None and end is None else Frame(unit, start, end)
-
-
-def _bound_of(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> int | None:
-    if str(value).upper() == "CURRENT ROW":
-        return 0
-    if str(value).upper() == "UNBOUNDED":
-        return None
-    if unit == "range":
-        binder.source.refuse(node, "RANGE with an offset is not supported", "use ROWS or GROUPS")
-    if not isinstance(value, exp.Literal) or not str(value.this).isdigit():
-        binder.source.refuse(node, "a frame's offset must be a constant")
-    count = int(str(value.this))
-    return -count if str(side).upper() == "PRECEDING" else count
-
-
 def _aggregate(
-    binder: Binder, node: exp.Expr, called: exp.Expr, where: exp.Expr | None, frame: Frame
+    binder: Binder, node: exp.Expr, called: exp.Expr, where: exp.Expr | None, frame: Frame, *, ordered: bool
 ) -> tuple[Over, list[Expr]]:
     """An aggregate OVER a window."""
     found: list[Aggregate] = []
-    value = aggregate(binder, called, where, over=found)
+    # What collects has the window's order, where there is one.
+    collects = ordered and str(called.this).lower() in COLLECTING
+    value = aggregate(binder, called, where, over=found, in_order=collects)
     if len(found) != 1 or not (isinstance(value, Call) and value.function == PLACEHOLDER):
         binder.source.refuse(node, f"{str(called.this).lower()} OVER is not supported", "aggregate in a subquery")
     (made,) = found
     if made.distinct:
         binder.source.refuse(node, "DISTINCT is not implemented for window functions")
     args = [] if made.arg is None else [made.arg]
-    if frame == WHOLE:
+    if frame == WHOLE and not collects:
         args += [] if made.filter is None else [made.filter]
         bare = replace(made, arg=None, filter=None if made.filter is None else Literal(True, BOOLEAN))
         return Over(made.function, bare, made.type, 0, 0, (), frame), args
     if made.filter is not None:
         arg = args[0] if args else Literal(True, BOOLEAN)
         args = [Case(((made.filter, arg),), Literal(None, arg.type), arg.type)]
-    if not keeps_frame(made.function, frame, args[0].type if args else None, made.type) and args:
+    if not keeps_frame(made.function, args[0].type if args else None, made.type) and args:
         name = made.function.partition(" ")[0]
         binder.source.refuse(node, f"{name} over such a frame is not supported", "use the whole partition")
     return Over(made.function, None, made.type, 0, 0, (), frame), args

@@ -59,7 +59,7 @@ def _days_between(_params: Params, result: DataType) -> Kernel:
     return kernel
 
 
-def _interval_parts(value: Values) -> tuple[tuple[Any, Any, Any], Any]:
+def interval_parts(value: Values) -> tuple[tuple[Any, Any, Any], Any]:
     """((months, days, micros) as numpy or integers, messages) of intervals."""
     if isinstance(value, pa.Scalar):
         return text.read_interval(value.as_py()), None
@@ -90,7 +90,7 @@ def _shift_stamp(sign: int, stamp_at: int) -> Maker:
                 stamp, too_far = date_to_stamp(stamp, pa.timestamp("us"))
             there = col.all_valid(stamp, values[1 - stamp_at])
             try:
-                (months, days, micros), fault = _interval_parts(values[1 - stamp_at])
+                (months, days, micros), fault = interval_parts(values[1 - stamp_at])
             except RowError as error:
                 rows = col.length(*values)
                 return pa.nulls(rows, result.arrow), col.messages(there & np.ones(rows, bool), str(error), rows)

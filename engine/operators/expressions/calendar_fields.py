@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import fallback
+from engine.operators.expressions import fallback, numerals
 from engine.operators.expressions.casts import date_to_stamp
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values
@@ -89,6 +89,7 @@ FIELDS = {
     "julian": "julian",
 }
 _CLOCKFIELDS = ("hour", "minute", "second", "millisecond", "microsecond")
+_JULIAN_1970 = 2_440_588
 _GROWING = ("year", "decade", "century", "millennium", "isoyear", "epoch", "julian")
 
 
@@ -153,8 +154,6 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
         field = FIELDS.get(spelled.lower())
         if field is None:
             raise RowError(f'unit "{spelled.lower()}" not recognized for type {name}')
-        if field == "julian":
-            raise RowError(f'EXTRACT(julian) not supported: "{spelled}"')
         if value in infinities and kind is not Kind.DATE:
             return ("Infinity" if value > 0 else "-Infinity") if field in _GROWING else None
         zone = field.startswith("timezone")
@@ -164,6 +163,10 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
             return ("Infinity" if value > 0 else "-Infinity") if field in _GROWING else None
         if zone:
             return "0"
+        if field == "julian":
+            days, rest = (value, 0) if kind is Kind.DATE else divmod(value, DAY)
+            whole = str(days + _JULIAN_1970)
+            return whole if kind is Kind.DATE else numerals.add(whole, numerals.divide(str(rest), str(DAY)))
         if kind is Kind.DATE:
             return str(value * 86400) if field == "epoch" else _date_field(field, value)
         if field == "epoch":

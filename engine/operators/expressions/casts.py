@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.operators.expressions import array_text, decimals, fallback, images, json_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import decimals, fallback, images, numerals
 from engine.operators.expressions.arithmetic import out_of_range
 from engine.operators.expressions.coercion import FLOATS, INTEGERS, STRINGS, NoSuchFunction, can_cast
 from engine.operators.expressions.fallback import RowError
@@ -45,8 +45,15 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
         return None
     if not can_cast(source, target, "explicit"):
         raise NoSuchFunction(f"cannot cast type {source} to {target}")
+    if target.element is not None and source.element is not None:
+        return _elementwise(source.element, target.element)
     if target.kind in STRINGS:
         return _to_string(source, target)
+    if target.kind in (Kind.JSON, Kind.JSONB):
+        read = json_text.canonical if target.kind is Kind.JSONB else json_text.checked
+        return None if source.kind is Kind.JSONB else lambda value: fallback.map_values(read, STRING, [value])
+    if source.kind is Kind.JSONB:
+        return _from_json(target)
     if source.kind in STRINGS:
         return _from_string(target)
     if target.kind is Kind.NUMERIC:
@@ -60,6 +67,49 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
     if target.kind is Kind.BOOLEAN:
         return lambda value: (pc.not_equal(value, pa.scalar(0, source.arrow)), None)
     return _calendar(source, target)
+
+
+def _from_json(target: DataType) -> Kernel:
+    """A jsonb's number or truth value."""
+    wanted = "boolean" if target.kind is Kind.BOOLEAN else "number"
+    exact = DataType(Kind.NUMERIC)
+    convert = None if target == exact or wanted == "boolean" else cast_kernel(exact, target)
+
+    def one(text: str) -> str | None:
+        kind = json_text.kind_of(text)
+        if kind not in (wanted, "null"):
+            found = {"number": "numeric"}.get(kind, kind)
+            raise RowError(f"cannot cast jsonb {found} to type {target.kind.value}")
+        return None if kind == "null" else text
+
+    def kernel(value: Values) -> Outcome:
+        texts, errors = fallback.map_values(one, STRING, [value])
+        if wanted == "boolean":
+            return pc.equal(texts, "true"), errors
+        values, lost = (texts, None) if convert is None else convert(texts)
+        return values, col.first_error(errors, lost)
+
+    return kernel
+
+
+def _elementwise(source: DataType, target: DataType) -> Kernel | None:
+    """Arrays cast element by element; the first that fails is its row's error."""
+    inner = cast_kernel(source, target)
+    if inner is None or (source.kind is target.kind and target == DataType(target.kind)):
+        return None
+
+    def kernel(value: Values) -> Outcome:
+        rows = col.length(value)
+        counts, texts, unread = array_text.exploded(value, rows)
+        values, before = images.read_text(texts, source)
+        values, errors = inner(values)
+        errors = col.first_error(before, errors)
+        out = array_text.imploded(counts, images.image_of(values, target), pc.is_null(col.as_column(value, rows)))
+        if errors is not None:
+            errors = array_text.first_of_each(counts, errors)
+        return out, col.first_error(unread, errors)
+
+    return kernel
 
 
 def _from_string(target: DataType) -> Kernel:

@@ -97,8 +97,11 @@ def _casts() -> dict[tuple[Kind, Kind], str]:
         if kind not in STRINGS:
             for text in STRINGS:
                 table[kind, text] = "assignment"
-                if kind not in (Kind.JSON, Kind.JSONB, Kind.OTHER):
+                if kind is not Kind.OTHER:
                     table[text, kind] = "explicit"
+    table[Kind.JSON, Kind.JSONB] = table[Kind.JSONB, Kind.JSON] = "assignment"
+    for kind in (*numbers, Kind.BOOLEAN):
+        table[Kind.JSONB, kind] = "explicit"
     return table
 
 
@@ -124,8 +127,12 @@ def can_cast(src: DataType | None, dst: DataType, context: Context) -> bool:
     """Whether a `src` may become a `dst` in `context`; None is an unknown literal, which may become anything."""
     if src is None or src == dst:
         return True
+    if src.element is not None and dst.element is not None:
+        return can_cast(src.element, dst.element, context)
     if src.kind is dst.kind:
         return src.kind is not Kind.OTHER or src.name == dst.name
+    if dst.element is not None and src.kind in STRINGS:
+        return context == "explicit"
     allowed = _CASTS.get((src.kind, dst.kind))
     return allowed is not None and _RANK[allowed] <= _RANK[context]
 

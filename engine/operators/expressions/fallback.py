@@ -40,21 +40,25 @@ def order(image: str) -> tuple[int, Decimal]:
     return _SPECIAL.get(image) or (0, Decimal(image))
 
 
-def map_values(function: Callable[..., Any], lane: pa.DataType, arguments: Sequence[Values]) -> Outcome:
-    """`function` over the distinct combinations of `arguments`; NULL where any is NULL. At least one is a column."""
+def map_values(
+    function: Callable[..., Any], lane: pa.DataType, arguments: Sequence[Values], *, strict: bool = True
+) -> Outcome:
+    """`function` over the distinct combinations of `arguments`. At least one is a column. `strict`: NULL where any is
+    NULL; else the function is given None.
+    """
     rows = col.length(*arguments)
     constants = [a.as_py() if isinstance(a, pa.Scalar) else None for a in arguments]
     varying = [i for i, a in enumerate(arguments) if not isinstance(a, pa.Scalar)]
-    if any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
+    if strict and any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
         return pa.nulls(rows, lane), None
     if not varying:
-        out, errors = map_values(function, lane, [pa.repeat(a, 1) for a in arguments])
+        out, errors = map_values(function, lane, [pa.repeat(a, 1) for a in arguments], strict=strict)
         return out[0], None if errors is None else errors[0]
     columns = [arguments[i] for i in varying]
     if rows <= _FEW:
-        return _answers(function, lane, constants, varying, [c.to_pylist() for c in columns])
+        return _answers(function, lane, constants, varying, [c.to_pylist() for c in columns], strict)
     codes, tables = _combinations(columns, rows)
-    values, errors = _answers(function, lane, constants, varying, tables)
+    values, errors = _answers(function, lane, constants, varying, tables, strict)
     taken = pa.array(codes)
     return pc.take(values, taken), None if errors is None else pc.take(errors, taken)
 
@@ -64,7 +68,12 @@ _FEW = 48
 
 
 def _answers(
-    function: Callable[..., Any], lane: pa.DataType, arguments: list[Any], varying: list[int], tables: list[list[Any]]
+    function: Callable[..., Any],
+    lane: pa.DataType,
+    arguments: list[Any],
+    varying: list[int],
+    tables: list[list[Any]],
+    strict: bool,
 ) -> Outcome:
     results: list[Any] = []
     faults: list[str | None] = []
@@ -73,7 +82,7 @@ def _answers(
         for i, value in zip(varying, combination, strict=True):
             arguments[i] = value
         try:
-            results.append(None if None in combination else function(*arguments))
+            results.append(None if strict and None in combination else function(*arguments))
             faults.append(None)
         except RowError as error:
             results.append(None)

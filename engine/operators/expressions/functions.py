@@ -7,11 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.operators.expressions import arithmetic, calendar, comparison, doubles, internal, numeric, patterns, strings
+from engine.operators.expressions import (
+    arithmetic,
+    arrays,
+    calendar,
+    comparison,
+    doubles,
+    internal,
+    jsons,
+    numeric,
+    patterns,
+    sets,
+    strings,
+)
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
 
-FAMILIES = (arithmetic, comparison, doubles, numeric, strings, patterns, calendar, internal)
+FAMILIES = (
+    arithmetic,
+    comparison,
+    doubles,
+    numeric,
+    strings,
+    patterns,
+    calendar,
+    arrays,
+    sets,
+    jsons,
+    internal,
+)
 """The modules whose import fills the catalogue."""
 
 _FORMS = (("form", "and", "boolean"), ("form", "or", "boolean"), ("form", "case", "common type of its branches"),

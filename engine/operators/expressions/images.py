@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import HeadraceError
+from engine.operators.expressions import array_text, decimals, fallback, json_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import decimals, fallback, numerals
 from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.ir import Value
@@ -283,9 +283,26 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return calendar.READERS[kind]
     if datatype.name == "interval":
         return _read_interval
-    if kind in (Kind.JSON, Kind.JSONB) or (kind is Kind.OTHER and not literal_is_image(datatype)):
+    if datatype.element is not None:
+        return _array_reader(datatype.element)
+    if kind in (Kind.JSON, Kind.JSONB):
+        return json_text.canonical if kind is Kind.JSONB else json_text.checked
+    if kind is Kind.OTHER and not literal_is_image(datatype):
         raise RowError(f"literals of type {datatype} are not supported: the engine cannot bring them to their image")
     return str
+
+
+def _array_reader(element: DataType) -> Callable[[str], str]:
+    """From an array's text to its image."""
+
+    def read(text: str) -> str:
+        shape, found = array_text.read(text)
+        values, errors = read_text(pa.array(found, STRING), element)
+        if errors is not None and errors.null_count < len(errors):
+            raise RowError(errors.drop_null()[0].as_py())
+        return array_text.bounds(text) + array_text.spell(image_of(values, element).to_pylist(), shape)
+
+    return read
 
 
 def _read_interval(text: str) -> str:
@@ -335,7 +352,9 @@ def read_text(value: Values, datatype: DataType) -> Outcome:
             return pc.cast(value, lane), None
         except pa.ArrowInvalid:
             pass
-    if kind in (Kind.TEXT, Kind.JSON, Kind.JSONB, Kind.OTHER) or (kind is Kind.VARCHAR and datatype.length is None):
+    if (kind in (Kind.TEXT, Kind.JSON, Kind.JSONB, Kind.OTHER) and datatype.element is None) or (
+        kind is Kind.VARCHAR and datatype.length is None
+    ):
         return value, None
     if kind in calendar.READERS:
         physical = pa.int32() if kind is Kind.DATE else pa.int64()

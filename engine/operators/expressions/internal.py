@@ -44,14 +44,45 @@ def _spread(*, sample: bool, root: bool) -> Maker:
     return lambda _params, result: lambda *values: fallback.map_values(found, result.arrow, values)
 
 
-def _packed(params: tuple[DataType, ...], _result: DataType) -> Kernel:
-    def kernel(*values: Values) -> Outcome:
-        rows = col.length(*values)
-        columns = [to_text(col.as_column(v, rows), p).to_pylist() for v, p in zip(values, params, strict=True)]
-        texts = [None if row[0] is None else json.dumps(row, ensure_ascii=False) for row in zip(*columns, strict=True)]
-        return pa.array(texts, col.MESSAGE), None
+PACKED_AS_NUMBERS = tuple(k.value for k in (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ))
+"""Kinds whose values are packed as their lane's numbers, since their text does not sort as they do."""
 
-    return kernel
+
+def _packable(value: Values, kind: DataType, rows: int) -> list[str | None]:
+    column = col.as_column(value, rows)
+    texts: list[str | None]
+    if kind.kind.value in PACKED_AS_NUMBERS:
+        width = pa.int32() if kind.kind is Kind.DATE else pa.int64()
+        texts = col.retyped(column, width).cast(col.MESSAGE).to_pylist()
+        return texts
+    texts = to_text(column, kind).to_pylist()
+    return texts
+
+
+def _packing(*, present: bool) -> Maker:
+    """The arguments of each row in one text; `present`: a row whose first is NULL is NULL."""
+
+    def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+        def kernel(*values: Values) -> Outcome:
+            rows = col.length(*values)
+            columns = [_packable(v, p, rows) for v, p in zip(values, params, strict=True)]
+            texts = [
+                None if present and row[0] is None else json.dumps(row, ensure_ascii=False)
+                for row in zip(*columns, strict=True)
+            ]
+            return pa.array(texts, col.MESSAGE), None
+
+        return kernel
+
+    return make
+
+
+def _image(params: tuple[DataType, ...], _result: DataType) -> Kernel:
+    return lambda value: (to_text(value, params[0]), None)
+
+
+def _pair(_params: tuple[DataType, ...], result: DataType) -> Kernel:
+    return lambda *values: fallback.map_values(lambda y, x: json.dumps([y, x]), result.arrow, values)
 
 
 for _name, _sample, _root in (
@@ -64,4 +95,7 @@ for _name, _sample, _root in (
         _spread(sample=_sample, root=_root),
         fallback=True,
     )
-entry("$packed", (Kind.TEXT, None), Kind.TEXT, _packed, strict=False, variadic=True, fallback=True)
+entry("$packed", (Kind.TEXT, None), Kind.TEXT, _packing(present=True), strict=False, variadic=True, fallback=True)
+entry("$collected", (None,), Kind.TEXT, _packing(present=False), strict=False, variadic=True, fallback=True)
+entry("$image", (None,), Kind.TEXT, _image)
+entry("$pair", (Kind.DOUBLE, Kind.DOUBLE), Kind.TEXT, _pair, fallback=True)

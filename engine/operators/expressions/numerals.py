@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 
 from engine.operators.expressions.fallback import RowError
+
+# Postgres's numerics have up to 147,454 digits, more than Python reads and writes by default.
+sys.set_int_max_str_digits(0)
 
 NAN, INFINITY, MINUS_INFINITY = "NaN", "Infinity", "-Infinity"
 SPECIAL = (NAN, INFINITY, MINUS_INFINITY)

@@ -7,6 +7,7 @@ made once for each call (types known) and is then a kernel over Arrow columns. T
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,22 @@ Kernel = Callable[..., Outcome]
 Maker = Callable[[tuple[DataType, ...], DataType], Kernel]
 """Makes the kernel of one call from its parameter types and its result type."""
 
+
+class Pseudo(enum.Enum):
+    """Parameters that take any array, or any type that is the others' element: all of one call agree on one element.
+
+    The plain ones must be that type, the compatible ones are brought to the type that they have in common.
+    """
+
+    ARRAY = "anyarray"
+    ELEMENT = "anyelement"
+    COMPATIBLE_ARRAY = "anycompatiblearray"
+    COMPATIBLE = "anycompatible"
+
+
+Param = Kind | Pseudo | DataType | None
+"""A kind; any array or element; one type of those known by their text (text[]); any type."""
+
 Result = Kind | Callable[[tuple[DataType, ...]], DataType]
 
 
@@ -46,21 +63,24 @@ class Signature:
     `strict`: NULL in gives NULL out, and the kernel is not asked about a constant NULL. `fallback`: evaluated in Python
     once per distinct value. `make` None: Postgres has it and the engine refuses it, so that no other overload is taken
     in its place. `alias`: the entry only takes part in resolution; the one of these parameters is what gets called.
+    `columns`: of a function that returns a set of rows, their names and types (of one column without a name of its own,
+    the result's); `make` makes a `spread.SetKernel` then.
     """
 
     name: str
-    params: tuple[Kind | None, ...]
+    params: tuple[Param, ...]
     result: Result
     make: Maker | None
     strict: bool = True
     variadic: bool = False
     fallback: bool = False
     alias: tuple[Kind, ...] | None = None
+    columns: tuple[tuple[str, DataType | None], ...] = ()
 
     @property
     def function(self) -> str:
         """The resolved name, as `Call.function` holds it."""
-        kinds = ",".join("any" if k is None else k.value for k in self.params)
+        kinds = ",".join("any" if k is None else str(k) if isinstance(k, DataType) else k.value for k in self.params)
         return f"{self.name}({kinds}{',...' if self.variadic else ''})"
 
 
@@ -78,7 +98,7 @@ def register(signature: Signature) -> None:
 
 def entry(
     name: str,
-    params: Sequence[Kind | None],
+    params: Sequence[Param],
     result: Result,
     make: Maker,
     *,
@@ -86,12 +106,13 @@ def entry(
     variadic: bool = False,
     fallback: bool = False,
     alias: tuple[Kind, ...] | None = None,
+    columns: Sequence[tuple[str, DataType | None]] = (),
 ) -> None:
     """Registers one signature; see `Signature`."""
-    register(Signature(name, tuple(params), result, make, strict, variadic, fallback, alias))
+    register(Signature(name, tuple(params), result, make, strict, variadic, fallback, alias, tuple(columns)))
 
 
-def refused(name: str, *params: Kind | None) -> None:
+def refused(name: str, *params: Param) -> None:
     """Registers a signature that Postgres has and the engine does not compute."""
     register(Signature(name, params, Kind.OTHER, None))
 

@@ -24,7 +24,8 @@ from engine.operators.expressions.coercion import (
     numeric_image,
     type_names,
 )
-from engine.operators.expressions.registry import Signature
+from engine.operators.expressions.polymorphic import agreed, is_polymorphic
+from engine.operators.expressions.registry import Param, Pseudo, Signature
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
 
 Types = Sequence[DataType | None]
@@ -60,6 +61,12 @@ def resolve(name: str, args: Types) -> Resolution:
     if name in _SPECIAL_FORMS:
         return _of_common_type(name, args)
     candidates = [s for s in functions.overloads(name) if _takes(s, len(args))]
+    found = _of_arrays([s for s in candidates if is_polymorphic(s)], args)
+    if found is not None:
+        return found
+    if any(a is not None and a.element for a in args) and name == "||":
+        raise _no_such(name, args)
+    candidates = [s for s in candidates if not is_polymorphic(s)]
     chosen = _choose(name, candidates, args) if candidates else None
     if chosen is None:
         raise _no_such(name, args)
@@ -68,6 +75,20 @@ def resolve(name: str, args: Types) -> Resolution:
             name, args, hint="Postgres has it, the engine cannot compute it exactly: see the list of functions"
         )
     return _resolution(chosen, args)
+
+
+def _of_arrays(candidates: Sequence[Signature], args: Types) -> Resolution | None:
+    """The first candidate whose parameters take the arrays given; of two operands an unknown one is an array too."""
+    if len(args) == 2 and None in args:
+        other = next((a for a in args if a is not None), None)
+        if other is not None and other.element is not None and len(candidates) > 1:
+            args = [other, other]
+    for signature in candidates:
+        params = agreed(signature, args, _accepts)
+        if params is not None:
+            result = signature.result(params) if callable(signature.result) else DataType(signature.result)
+            return Resolution(signature.function, params, result)
+    return None
 
 
 def _junction(name: str, args: Types) -> Resolution:
@@ -95,8 +116,13 @@ def _takes(signature: Signature, count: int) -> bool:
     return count >= len(signature.params) if signature.variadic else count == len(signature.params)
 
 
-def _param(signature: Signature, position: int) -> Kind | None:
+def _param(signature: Signature, position: int) -> Param:
     return signature.params[min(position, len(signature.params) - 1)]
+
+
+def _plain(signature: Signature, position: int) -> Kind | None:
+    kind = _param(signature, position)
+    return kind.kind if isinstance(kind, DataType) else kind if isinstance(kind, Kind) else None
 
 
 def _choose(name: str, candidates: list[Signature], args: Types) -> Signature | None:
@@ -106,7 +132,7 @@ def _choose(name: str, candidates: list[Signature], args: Types) -> Signature | 
     usable = [s for s in candidates if all(_accepts(_param(s, i), a) for i, a in enumerate(args))]
     if len(usable) < 2:
         return usable[0] if usable else None
-    best = _most(usable, args, lambda kind, arg: arg is not None and kind is arg.kind)
+    best = _most(usable, args, lambda kind, arg: arg is not None and (kind is arg.kind or kind == arg))
     if len(best) > 1:
         best = _most(best, args, _exact_or_preferred)
     if len(best) > 1 and None in args:
@@ -134,37 +160,48 @@ INTERVAL = DataType(Kind.OTHER, name="interval")
 """What the calendar's + and - take: an OTHER whose literals are Postgres's or ISO 8601's spelling of an interval."""
 
 
-def _accepts(kind: Kind | None, arg: DataType | None) -> bool:
+def _accepts(kind: Param, arg: DataType | None) -> bool:
+    if isinstance(kind, Pseudo):
+        return False
+    if isinstance(kind, DataType):
+        return arg is None or can_cast(arg, kind, "implicit")
     return arg is None or kind is None or can_cast(arg, DataType(kind, name=arg.name), "implicit")
 
 
-def _exact_or_preferred(kind: Kind | None, arg: DataType | None) -> bool:
-    if arg is None or kind is None:
-        return False
+def _exact_or_preferred(kind: Param, arg: DataType | None) -> bool:
+    if arg is None or kind is None or not isinstance(kind, Kind):
+        return kind is not None and kind == arg
     return kind is arg.kind or (is_preferred(kind) and category(kind) == category(arg.kind))
 
 
 def _most(
-    candidates: Sequence[Signature], args: Types, good: Callable[[Kind | None, DataType | None], bool]
+    candidates: Sequence[Signature], args: Types, good: Callable[[Param, DataType | None], bool]
 ) -> list[Signature]:
     scores = [sum(good(_param(s, i), a) for i, a in enumerate(args)) for s in candidates]
     highest = max(scores)
     return [s for s, score in zip(candidates, scores, strict=True) if score == highest]
 
 
+def _group(candidates: Sequence[Signature], position: int) -> str | None:
+    """The category that an unknown literal is taken for: a string if any candidate takes one, else the only one."""
+    groups = {category(k) for s in candidates if (k := _plain(s, position)) is not None}
+    return "S" if "S" in groups else groups.pop() if len(groups) == 1 else None
+
+
 def _by_unknowns(candidates: Sequence[Signature], args: Types) -> list[Signature]:
     """Narrow by what the unknown literals may be: a string if anyone takes one, else the one category all agree on."""
     left = list(candidates)
+    if not any(args) and None in (_group(left, i) for i in range(len(args))):
+        # Of nothing but unknown literals each must tell of what kind it is.
+        return left
     for i, arg in enumerate(args):
         if arg is not None:
             continue
-        kinds = [k for s in left if (k := _param(s, i)) is not None]
-        groups = {category(k) for k in kinds}
-        group = "S" if "S" in groups else groups.pop() if len(groups) == 1 else None
+        group = _group(left, i)
         if group is None:
             continue
-        left = [s for s in left if (k := _param(s, i)) is not None and category(k) == group]
-        preferred = [s for s in left if (k := _param(s, i)) is not None and is_preferred(k)]
+        left = [s for s in left if (k := _plain(s, i)) is not None and category(k) == group]
+        preferred = [s for s in left if (k := _plain(s, i)) is not None and is_preferred(k)]
         left = preferred or left
     if len(left) > 1:
         known = {a.kind for a in args if a is not None}
@@ -177,7 +214,7 @@ def _by_unknowns(candidates: Sequence[Signature], args: Types) -> list[Signature
 
 def _resolution(signature: Signature, args: Types) -> Resolution:
     if signature.alias is not None:
-        kinds: Sequence[Kind | None] = signature.alias
+        kinds: Sequence[Param] = signature.alias
         signature = next(s for s in functions.overloads(signature.name) if s.params == signature.alias)
     else:
         kinds = [_param(signature, i) for i in range(len(args))]
@@ -185,13 +222,15 @@ def _resolution(signature: Signature, args: Types) -> Resolution:
     if signature.params == (Kind.OTHER, Kind.OTHER):
         params = (next(a for a in args if a is not None),) * len(args)
     if Kind.OTHER in signature.params:
-        _check_comparable(signature.name, next(p for p in params if p.kind is Kind.OTHER), args)
+        _check_other(signature.name, next(p for p in params if p.kind is Kind.OTHER), args)
     result = signature.result(params) if callable(signature.result) else DataType(signature.result)
     return Resolution(signature.function, params, result)
 
 
-def _parameter(kind: Kind | None, arg: DataType | None) -> DataType:
-    if kind is None:
+def _parameter(kind: Param, arg: DataType | None) -> DataType:
+    if isinstance(kind, DataType):
+        return kind
+    if kind is None or isinstance(kind, Pseudo):
         return TEXT if arg is None else arg
     if arg is None:
         return INTERVAL if kind is Kind.OTHER else DataType(kind)
@@ -200,13 +239,20 @@ def _parameter(kind: Kind | None, arg: DataType | None) -> DataType:
     return arg if arg.kind is kind else DataType(kind, name=arg.name)
 
 
+_COMPARED = ("=", "<>", "in", "not in", "is distinct from", "is not distinct from", "nullif")
+
+
+def _check_other(name: str, datatype: DataType, args: Types) -> None:
+    """Of the types that the engine knows by their text, comparisons take any, and all else intervals."""
+    if name in _COMPARED:
+        _check_comparable(name, datatype, args)
+    elif any(a is not None and a.kind is Kind.OTHER and a.name != "interval" for a in args):
+        raise _no_such(name, args)
+
+
 def _check_comparable(name: str, datatype: DataType, args: Types) -> None:
     if datatype.kind is not Kind.OTHER:
         return
-    if name in ("+", "-"):
-        if all(a is None or a.kind is not Kind.OTHER or a.name == "interval" for a in args):
-            return
-        raise _no_such(name, args)
     names = {a.name for a in args if a is not None}
     if len(names) != 1 or not compared_by_image(datatype):
         raise _no_such(name, args, hint="the engine compares this type only where its text image decides equality")

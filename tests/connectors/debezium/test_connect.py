@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -130,14 +131,40 @@ def test_addresses_are_shown_without_secrets() -> None:
     assert shown_url("http://u:p@h:8083/x") == "http://h:8083/x"
 
 
+class Read:
+    """What Connect wrote into the topics of one connector, by a consumer of its own. Every wait ends with `until`."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        from confluent_kafka import Consumer
+
+        self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": prefix, "enable.auto.commit": False})
+        self.prefix = prefix
+        self.until = time.monotonic() + 60
+
+    def partitions(self, *names: str) -> dict[str, int]:
+        """How many each topic has, once all are there."""
+        while True:
+            topics = self.consumer.list_topics(timeout=10).topics
+            if all(f"{self.prefix}.{name}" in topics for name in names):
+                return {name: len(topics[f"{self.prefix}.{name}"].partitions) for name in names}
+            assert time.monotonic() < self.until
+            time.sleep(0.2)
+
+    def values(self, name: str, partitions: int) -> Iterator[Any]:
+        """A topic's values from its beginning on, for as long as they are asked for."""
+        from confluent_kafka import TopicPartition
+
+        self.consumer.assign([TopicPartition(f"{self.prefix}.{name}", p, 0) for p in range(partitions)])
+        while True:
+            assert time.monotonic() < self.until
+            yield from (json.loads(m.value()) for m in self.consumer.consume(100, 0.5))
+
+
 def test_on_the_real_stack(stack: Stack, unique: str) -> None:
     """Registered, running, found and without a finding; NULL stays NULL; the notifications tell the snapshot's rows."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    dbname = unique
+    source = stack.postgres.url(unique)
     with psycopg.connect(stack.postgres.url(), autocommit=True) as admin:
-        admin.execute(f"create database {dbname}")
-    source = stack.postgres.url(dbname)
+        admin.execute(f"create database {unique}")
     with psycopg.connect(source, autocommit=True) as db:
         for statement in HEARTBEAT_DDL:
             db.execute(statement)
@@ -147,55 +174,32 @@ def test_on_the_real_stack(stack: Stack, unique: str) -> None:
     parts = psycopg.conninfo.conninfo_to_dict(source)
     host, port = stack.postgres_address
     config = connector_config(
-        unique, Connection(host, int(port), str(parts["user"]), dbname, str(parts["password"])),
+        unique, Connection(host, int(port), str(parts["user"]), unique, str(parts["password"])),
         ["public.t", "public.nothing"], tuning=Tuning(partitions=2, heartbeat_ms=500),
     )  # fmt: skip
+    read = Read(stack.kafka.bootstrap, unique)
     try:
         assert register(stack.connect.url, unique, config)
         wait_running(stack.connect.url, unique)
         checked = check_registered(stack.connect.url, unique, {"public.t": (), "public.nothing": ()})
         assert (checked.name, checked.state) == (unique, "RUNNING")
         assert refused(checked.findings) == []
-        consumer = Consumer(
-            {"bootstrap.servers": stack.kafka.bootstrap, "group.id": unique, "enable.auto.commit": False}
-        )
-        try:
-            until = time.monotonic() + 60
-            while (
-                f"{unique}.notifications" not in (topics := consumer.list_topics(timeout=10).topics)
-                or f"{unique}.transaction" not in topics
-            ):
-                assert time.monotonic() < until
-                time.sleep(0.2)
-            sizes = {t: len(topics[f"{unique}.{t}"].partitions) for t in ("notifications", "transaction", "public.t")}
-            assert sizes == {"notifications": 1, "transaction": 1, "public.t": 2}
-            scanned, done = {}, False
-            consumer.assign([TopicPartition(f"{unique}.notifications", 0, 0)])
-            while not done:
-                assert time.monotonic() < until
-                for m in consumer.consume(100, 0.5):
-                    said = json.loads(m.value())
-                    done = done or said["type"] == "COMPLETED"
-                    if said["type"] == "TABLE_SCAN_COMPLETED":
-                        scanned[said["additional_data"]["scanned_collection"]] = said["additional_data"][
-                            "total_rows_scanned"
-                        ]
-            assert scanned.pop("headrace.heartbeat") in ("0", "1")
-            assert scanned == {"public.t": "2", "public.nothing": "0"}
-            rows = []
-            consumer.assign([TopicPartition(f"{unique}.public.t", p, 0) for p in range(2)])
-            while len(rows) < 2:
-                assert time.monotonic() < until
-                rows += [json.loads(m.value())["after"] for m in consumer.consume(2, 0.5)]
-            assert sorted(rows, key=lambda r: r["id"]) == [
-                {"id": 1, "v": None, "at": 1704164645678000}, {"id": 2, "v": 7, "at": None},
-            ]  # fmt: skip
-        finally:
-            consumer.close()
+        sizes = {"notifications": 1, "transaction": 1, "public.t": 2}
+        assert read.partitions(*sizes) == sizes
+        told = list(takewhile(lambda said: said["type"] != "COMPLETED", read.values("notifications", 1)))
+        scans = [said["additional_data"] for said in told if said["type"] == "TABLE_SCAN_COMPLETED"]
+        scanned = {scan["scanned_collection"]: scan["total_rows_scanned"] for scan in scans}
+        assert scanned.pop("headrace.heartbeat") in ("0", "1")
+        assert scanned == {"public.t": "2", "public.nothing": "0"}
+        rows = [value["after"] for value in islice(read.values("public.t", 2), 2)]
+        assert sorted(rows, key=lambda r: r["id"]) == [
+            {"id": 1, "v": None, "at": 1704164645678000}, {"id": 2, "v": 7, "at": None},
+        ]  # fmt: skip
     finally:
+        read.consumer.close()
         stack.connect.delete(unique)
         with psycopg.connect(stack.postgres.url(), autocommit=True) as admin:
-            _drop(admin, dbname, str(config["slot.name"]))
+            _drop(admin, unique, str(config["slot.name"]))
 
 
 def _drop(admin: psycopg.Connection[Any], dbname: str, slot: str) -> None:

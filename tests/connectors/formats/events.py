@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from connectors.changes import Messages
-from connectors.formats.tables import TableSpec
+from connectors.changes import Decoded, Messages
+from connectors.formats.debezium import DebeziumFormat
+from connectors.formats.tables import Encodings, TableSpec
 from engine.schema import Column, DataType, Schema
+
+PLACEHOLDER = "__debezium_unavailable_value"
 
 
 def table(name: str, columns: dict[str, str], key: Sequence[str] | None = ("id",), **more: Any) -> TableSpec:
@@ -86,3 +89,9 @@ def field(name: str, kind: str, logical: str | None = None, **parameters: Any) -
     if parameters:
         made["parameters"] = {k.replace("_", ".") if k.startswith("connect") else k: v for k, v in parameters.items()}
     return made
+
+
+def decode(spec: TableSpec, values: list[Any], keys: list[Any] | None = None, **encodings: Any) -> Decoded:
+    """What a format of that one table makes of such values."""
+    form = DebeziumFormat("s", "p", {spec.name: spec}, Encodings(**encodings))
+    return form.decode(messages(values, keys))

@@ -197,3 +197,24 @@ def test_an_open_transaction_holds_its_messages_back(harness: KafkaSourceHarness
 def test_give_topics_or_wants() -> None:
     with pytest.raises(ValueError, match="either"):
         KafkaSource({}, wants=None, topics=None)
+
+
+class _Of:
+    """A message of a leader's epoch."""
+
+    def __init__(self, epoch: int | None) -> None:
+        self._epoch = epoch
+
+    def leader_epoch(self) -> int | None:
+        return self._epoch
+
+
+def test_messages_of_an_older_leader_are_not_given_and_told_once() -> None:
+    source = KafkaSource({"bootstrap.servers": "127.0.0.1:1"}, wants=lambda _: True)
+    given = [
+        source._is_cut_back(("t", p), [_Of(e)]) for p, e in [(0, 4), (0, 5), (1, 0), (0, None), (0, 4), (0, 4), (1, 3)]
+    ]  # type: ignore[list-item]
+    assert given == [False, False, False, False, True, True, False]
+    with pytest.raises(SourceError, match=r"cut back.*topic=t, partition=0, leader_epoch=4, before=5"):
+        raise source._failures.popleft()
+    assert not source._failures

@@ -147,7 +147,16 @@ class World:
         for name, some in self.ops.items():
             at = [i for i, o in enumerate(some) if start <= o.epoch < stop]
             if at:
-                self.flow.push(name, upserts(self.schemas[name], some, at))
+                self.hand(name, upserts(self.schemas[name], some, at))
+
+    def hand(self, table: str, changes: Upserts) -> None:
+        """Where a table's changes go."""
+        self.flow.push(table, changes)
+
+    def compact(self, since: int) -> None:
+        """Give up the past before `since`, and merge some."""
+        self.flow.advance_since(since)
+        self.flow.exert(100)
 
     def step(self, upper: int) -> None:
         self.flow.step(upper)
@@ -166,16 +175,22 @@ class World:
             self.flow.restore(frontier, batches)
             self.build()
 
-    def run(self, cuts: Sequence[int], *, restart_after: int | None = None, rng: random.Random | None = None) -> None:
-        """Step through the whole history; `cuts`: uppers, ascending, ending at `end`."""
-        last = 0
+    def run(
+        self,
+        cuts: Sequence[int],
+        *,
+        start: int = 0,
+        restart_after: int | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Step through the history from `start` on; `cuts`: uppers, ascending. With `rng` the past is given up at random."""
+        last = start
         for upper in cuts:
             self.push(last, upper)
             self.step(upper)
             last = upper
             if rng is not None and rng.random() < 0.5:
-                self.flow.advance_since(rng.randrange(upper + 1))
-                self.flow.exert(100)
+                self.compact(rng.randrange(upper + 1))
             if restart_after == upper:
                 self.restart()
 

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.batch import layout as module
 from engine.batch.layout import Layout
-from tests.engine.dataflow.pairs import cuts_of
-from tests.engine.dataflow.test_random import QUICK, SHAPES, world
+from tests.engine.dataflow.standard import any_cut, seeds
+from tests.engine.dataflow.test_random import SHAPES, world
 
 
 def _forget_layouts() -> None:
@@ -38,14 +36,10 @@ def weakened(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
+@seeds()
 def test_colliding_keys_change_nothing(weakened: int, shape: str, seed: int) -> None:
     made, rng = world(SHAPES[shape], seed)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
+    any_cut(made, rng)
     hashes = [b.keys.hash for a in made.flow.arrangements().values() for b in a.spine.batches() if len(b)]
     if hashes:
         assert set(np.concatenate(hashes).tolist()) <= set(range(weakened + 1)), "the hash was weakened"

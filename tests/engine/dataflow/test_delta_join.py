@@ -8,20 +8,25 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from engine.dataflow import Dataflow, NotInIterations, delta_join
 from engine.dataflow.delta_join import Place
 from engine.errors import InvariantBroken
-from engine.schema import BIGINT, TEXT, Column, Schema
-from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of, keyed_ops, keyless_ops
+from engine.operators.expressions.ir import Call, ColumnRef, Literal
+from engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
+from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
+from tests.engine.dataflow.standard import any_cut, made_late, passes, restart
 from tests.reference.dataflow import Content, Row, Twin
 
 EDGES = Schema((Column("a", BIGINT), Column("b", BIGINT)))
 PLACES = Schema.of([Column("id", BIGINT), Column("area", BIGINT), Column("name", TEXT)], ["id"])
 AREAS = Schema.of([Column("id", BIGINT), Column("boss", BIGINT)], ["id"])
 SCHEMAS = {"edges": EDGES, "places": PLACES, "areas": AREAS}
+
+FAR = Both(
+    Call(">(bigint,bigint)", (ColumnRef(1, BIGINT), Literal(1, BIGINT)), BOOLEAN),
+    lambda row: None if row[1] is None else row[1] > 1,
+)
 
 PLANS: dict[str, tuple[list[str], list[list[Place]], list[Place]]] = {
     "triangles": (["edges"] * 3, [[(0, 1), (1, 0)], [(1, 1), (2, 0)], [(2, 1), (0, 0)]], [(0, 0), (1, 0), (2, 0)]),
@@ -34,6 +39,11 @@ PLANS: dict[str, tuple[list[str], list[list[Place]], list[Place]]] = {
         ["places", "edges", "areas", "edges"],
         [[(0, 0), (1, 0), (3, 1)], [(0, 1), (2, 0)]],
         [(0, 0), (1, 1), (2, 1), (3, 0)],
+    ),
+    "filtered chain": (
+        ["edges", "far places", "areas"],
+        [[(0, 1), (1, 0)], [(1, 1), (2, 0)]],
+        [(2, 1), (0, 0), (1, 2)],
     ),
     "pair": (["areas", "places"], [[(0, 1), (1, 0)], [(0, 0), (1, 1)]], [(1, 2)]),
 }
@@ -59,6 +69,7 @@ def shape_of(plan: str) -> Shape:
     names, equal, columns = PLANS[plan]
 
     def shape(tables: Mapping[str, Pair]) -> Mapping[str, Pair]:
+        tables = {**tables, "far places": tables["places"].filter(FAR)}
         made = delta_join([tables[n].real for n in names], equal, columns)
         return {
             plan: Pair(made, Twin(made.schema, lambda e: naive([tables[n].twin.at(e) for n in names], equal, columns)))
@@ -67,7 +78,10 @@ def shape_of(plan: str) -> Shape:
     return shape
 
 
-def world(plan: str, seed: int) -> tuple[World, random.Random]:
+SHAPES: dict[str, Shape] = {plan: shape_of(plan) for plan in PLANS}
+
+
+def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
     rng = random.Random(seed)
 
     def number(most: int) -> int | None:
@@ -78,38 +92,12 @@ def world(plan: str, seed: int) -> tuple[World, random.Random]:
         "places": keyed_ops(rng, lambda r: (r.randrange(4), number(3), r.choice(["x", "y"])), PLACES, 7, 2),
         "areas": keyed_ops(rng, lambda r: (r.randrange(3), number(4)), AREAS, 7, 2),
     }
-    return World(SCHEMAS, shape_of(plan), ops), rng
+    return World(SCHEMAS, shape, ops), rng
 
 
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@pytest.mark.parametrize("plan", PLANS)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(plan: str, seed: int) -> None:
-    made, rng = world(plan, seed)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice([None, *cuts]), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("plan", PLANS)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_view_made_late_is_hydrated(plan: str, seed: int) -> None:
-    made, rng = world(plan, seed)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    if middle < made.end:
-        made.push(middle, made.end)
-        made.step(made.end)
-    made.check_changes(middle)
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, world, examples=12)
+test_a_restart_changes_nothing = passes(restart, SHAPES, world)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, world, examples=12)
 
 
 def test_nothing_is_kept_between_look_ups() -> None:

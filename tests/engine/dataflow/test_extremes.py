@@ -7,12 +7,11 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
@@ -22,7 +21,8 @@ from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Kind, Schema
 from engine.trace import Spine
 from engine.trace.lookup import Ends
-from tests.engine.dataflow.pairs import Both, Pair, World, cuts_of
+from tests.engine.dataflow.pairs import Both, Pair, Shape, World
+from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
 from tests.engine.dataflow.test_random import agg, named
 from tests.reference.dataflow import Op, Row
 
@@ -119,58 +119,18 @@ def views(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     }
 
 
-def world(seed: int, epochs: int, rate: int) -> tuple[World, random.Random]:
+SHAPES: dict[str, Shape] = {"extremes": views}
+
+
+def world(shape: Shape, seed: int, epochs: int = 12, rate: int = 5) -> tuple[World, random.Random]:
     rng = random.Random(seed)
-    return World({"values": VALUES}, views, {"values": history(rng, epochs, rate)}), rng
+    return World({"values": VALUES}, shape, {"values": history(rng, epochs, rate)}), rng
 
 
-QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(seed: int) -> None:
-    made, rng = world(seed, 16, 5)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_many_epochs_in_one_step(seed: int) -> None:
-    made, rng = world(seed, 40, 3)
-    made.build()
-    made.run([1 + rng.randrange(made.end - 1), made.end] if made.end > 2 else [made.end], rng=rng)
-    made.check_changes()
-
-
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_changes_nothing(seed: int) -> None:
-    made, rng = world(seed, 12, 5)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_view_made_late_is_hydrated(seed: int) -> None:
-    made, rng = world(seed, 12, 5)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    for upper in range(middle + 1, made.end + 1):
-        made.push(upper - 1, upper)
-        made.step(upper)
-    made.check_changes(middle)
-    made.check_snapshots([made.end - 1])
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, partial(world, epochs=16))
+test_many_epochs_in_one_step = passes(long_steps, SHAPES, partial(world, epochs=40, rate=3))
+test_a_restart_changes_nothing = passes(restart, SHAPES, world)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, world)
 
 
 ITEMS = Schema.of([Column("id", BIGINT), Column("group", INTEGER), Column("value", BIGINT)], ["id"])

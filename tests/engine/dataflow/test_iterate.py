@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from engine.batch.updates import INSERT, RETRACT
 from engine.dataflow import Collection, Dataflow, Iteration, NotInIterations, Order
@@ -17,7 +15,8 @@ from engine.errors import InvariantBroken
 from engine.lattice import TooDeep
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
-from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of
+from tests.engine.dataflow.pairs import Pair, Shape, World
+from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.reference import rules
 from tests.reference.dataflow import Content, Op, Row, Twin
 
@@ -186,77 +185,23 @@ def history(rng: random.Random, draw: Callable[[random.Random], Row], rate: int)
     return ops
 
 
-def world(program: str, seed: int) -> tuple[World, random.Random]:
+SHAPES: dict[str, Shape] = {program: shape_of(program) for program in PROGRAMS}
+
+
+def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
     rng = random.Random(seed)
     size = rng.choice([4, 6, 9])
     ops = {
         "edges": history(rng, lambda r: (r.randrange(size), r.randrange(size)), rng.choice([2, 5])),
         "roots": history(rng, lambda r: (r.randrange(size),), 1),
     }
-    return World(SCHEMAS, shape_of(program), ops), rng
+    return World(SCHEMAS, shape, ops), rng
 
 
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_every_epoch_is_what_the_rules_make_of_it(program: str, seed: int) -> None:
-    made, rng = world(program, seed)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_changes_nothing(program: str, seed: int) -> None:
-    made, rng = world(program, seed)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_loop_made_late_is_hydrated(program: str, seed: int) -> None:
-    made, rng = world(program, seed)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    if middle < made.end:
-        made.push(middle, made.end)
-        made.step(made.end)
-    made.check_changes(middle)
-
-
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_past_epoch_is_asked(seed: int) -> None:
-    made, rng = world(rng_program(seed), seed)
-    made.build()
-    made.run(cuts_of(rng, made.end))
-    made.check_snapshots(range(made.end))
-    [name] = list(made.views)[:1]
-    lower = rng.randrange(made.end)
-    rows, _ = made.views[name].real.changes(lower, made.end)
-    got: Counter[tuple[int, Row]] = Counter()
-    for row, time, diff in zip(rows.rows.to_pylist(), rows.times.tolist(), rows.diffs.tolist(), strict=True):
-        got[time, tuple(row.values())] += diff
-    want = {(e, row): diff for e in range(lower, made.end) for row, diff in made.views[name].twin.delta(e)[0].items()}
-    assert dict(got) == want
-
-
-def rng_program(seed: int) -> str:
-    return list(PROGRAMS)[seed % len(PROGRAMS)]
+test_every_epoch_is_what_the_rules_make_of_it = passes(any_cut, SHAPES, world, examples=12)
+test_a_restart_changes_nothing = passes(restart, SHAPES, world, examples=12)
+test_a_loop_made_late_is_hydrated = passes(made_late, SHAPES, world, examples=12)
+test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=3)
 
 
 def test_a_loop_that_does_not_rest_fails_alone() -> None:

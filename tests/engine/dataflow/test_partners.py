@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
 from engine.dataflow import Dataflow
 from engine.errors import InvariantBroken
-from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
-from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of, keyed_ops, keyless_ops
+from engine.operators.expressions.ir import Call, Literal
+from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
+from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
+from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.engine.dataflow.test_flow import push, taken
 from tests.engine.dataflow.test_random import divide, named, over, ref
 from tests.reference.dataflow import Row
@@ -92,8 +92,40 @@ def multiplicities(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     }
 
 
-SHAPES: dict[str, Shape] = {"partners": partners, "outer": outer, "multiplicities": multiplicities}
-QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def filtered(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """Tables that are filtered before they are joined by their keys, which are read in the tables' own arrangements."""
+    left, right, loose = t["left"], t["right"], t["loose"]
+    few, failing = right.filter(over(1, 1)), left.filter(divides(1, 0))
+    return {
+        "inner": left.join(few, [1], [1]),
+        "outer": loose.left_join(few, [0], [1]),
+        "both": left.filter(over(1, 0)).join(few, [0], [1]),
+        "itself": few.join(right.filter(over(1, 2)), [1], [1]),
+        "among": left.semijoin(few, [1], [1]),
+        "not among": few.antijoin(left.filter(over(0, 2)), [1], [0]),
+        "failing": right.join(failing, [1], [0]),
+        "not failing": loose.left_join(failing, [0], [0]),
+    }
+
+
+def divides(one: int, by: int) -> Both:
+    """Whether the quotient is positive, which fails for a divisor of nothing."""
+    quotient = divide(one, by)
+    expr = Call(">(integer,integer)", (quotient.expr, Literal(0, INTEGER)), BOOLEAN)
+
+    def fn(row: Row) -> bool | None:
+        found = quotient.fn(row)
+        return None if found is None else found > 0
+
+    return Both(expr, fn)
+
+
+SHAPES: dict[str, Shape] = {
+    "partners": partners,
+    "outer": outer,
+    "multiplicities": multiplicities,
+    "filtered": filtered,
+}
 
 
 def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
@@ -106,56 +138,10 @@ def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
     return World(SCHEMAS, shape, ops), rng
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_are_read_from_the_traces(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    made.run([1, made.end])
-    lower = rng.randrange(1, made.end + 1)
-    made.seen = {name: [view.real.changes(lower, made.end)] for name, view in made.views.items()}
-    made.check_changes(lower)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_changes_nothing(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_view_made_late_is_hydrated(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    for upper in range(middle + 1, made.end + 1):
-        made.push(upper - 1, upper)
-        made.step(upper)
-    made.check_changes(middle)
-    made.check_snapshots([made.end - 1])
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, world)
+test_a_restart_changes_nothing = passes(restart, SHAPES, world)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, world)
+test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=4)
 
 
 def test_a_primary_key_is_looked_up_in_the_table_itself_and_other_columns_cost_nothing() -> None:

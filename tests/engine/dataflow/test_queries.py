@@ -6,15 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from engine.batch.updates import INSERT, RETRACT, Updates
 from engine.dataflow import Collection, Dataflow, Output
 from engine.schema import BIGINT, Column, Schema
 from tests.engine.dataflow.pairs import cuts_of
+from tests.engine.dataflow.standard import seeds
 from tests.engine.dataflow.test_flow import push
-from tests.engine.dataflow.test_random import QUICK
 
 EDGES = Schema((Column("from", BIGINT), Column("to", BIGINT)))
 ONE = Schema((Column("query", BIGINT), Column("node", BIGINT)))
@@ -134,8 +131,7 @@ def changed_at(updates: Updates, epoch: int) -> list[tuple[Row, int]]:
     return [(r, d) for r, t, d in zip(rows, updates.times.tolist(), updates.diffs.tolist(), strict=True) if t == epoch]
 
 
-@QUICK
-@given(seed=st.integers(0, 2**32))
+@seeds()
 def test_queries_come_and_go_and_their_arguments_too_while_edges_change(seed: int) -> None:
     rng = random.Random(seed)
     flow = Dataflow()

@@ -6,13 +6,10 @@ import random
 from collections.abc import Mapping
 from decimal import Decimal
 
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, REAL, TEXT, Column, DataType, Kind, Schema
-from tests.engine.dataflow.pairs import Agg, Both, Pair, Shape, World, cuts_of, keyed_ops, keyless_ops
+from tests.engine.dataflow.pairs import Agg, Both, Pair, Shape, World, keyed_ops, keyless_ops
+from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.reference.dataflow import NaiveAggregate, Row, RowFails
 
 MONEY = DataType.parse("numeric(10,2)")
@@ -225,56 +222,7 @@ def world(shape: Shape, seed: int, epochs: int = 6, rate: int = 4) -> tuple[Worl
     return World(SCHEMAS, shape, ops), rng
 
 
-QUICK = settings(max_examples=7, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_content_of_each_epoch(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    made.run(cuts_of(rng, made.end))
-    made.check_snapshots(range(made.end))
-    since = rng.randrange(made.end)
-    made.flow.advance_since(since)
-    made.check_snapshots(range(since, made.end))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_changes_nothing(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_view_made_late_is_hydrated(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    for upper in range(middle + 1, made.end + 1):
-        made.push(upper - 1, upper)
-        made.step(upper)
-    made.check_changes(middle)
-    made.check_snapshots([made.end - 1])
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, world)
+test_a_restart_changes_nothing = passes(restart, SHAPES, world)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, world)
+test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world)

@@ -6,8 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.batch.updates import UPSERT, Updates
 from engine.dataflow import Dataflow, Reading
@@ -15,8 +13,9 @@ from engine.dataflow.nodes import Node
 from engine.errors import InvariantBroken
 from engine.trace.spine import NotFaithful
 from tests.engine.dataflow.pairs import Pair, World, cuts_of, triples
+from tests.engine.dataflow.standard import seeds
 from tests.engine.dataflow.test_flow import GROUPS, ITEMS, push, taken, two_joins
-from tests.engine.dataflow.test_random import QUICK, SHAPES, world
+from tests.engine.dataflow.test_random import SHAPES, world
 
 
 def check_window(pair: Pair, found: tuple[Updates, Updates], lower: int, upper: int) -> None:
@@ -81,8 +80,7 @@ def run_with_readings(made: World, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
+@seeds()
 def test_each_reading_has_its_own_frontier(shape: str, seed: int) -> None:
     made, rng = world(SHAPES[shape], seed)
     made.build()
@@ -90,8 +88,7 @@ def test_each_reading_has_its_own_frontier(shape: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
+@seeds()
 def test_the_changes_of_any_node_are_the_differences_of_its_contents(shape: str, seed: int) -> None:
     made, rng = world(SHAPES[shape], seed)
     made.build()

@@ -125,6 +125,19 @@ CHANGING = {
 """How many there are depends on where a live trace's merges stand."""
 
 
+def test_a_filtered_table_joined_by_its_key_is_not_arranged_once_more() -> None:
+    live = Live()
+    before = len(live.flow.registry)
+    joined = live.items.join(live.groups.filter(positive(0)), [1], [0]).output("few")
+    live.step()
+    assert len(live.flow.registry) == before, "both sides are read where they lie"
+    rows = joined.snapshot(live.flow.frontier - 1)[0].rows
+    assert set(rows.column(1).to_pylist()) == set(range(1, 7))
+    live.items.filter(positive(0)).join(live.groups, [1], [0]).output("other")
+    live.step()
+    assert len(live.flow.registry) == before + 1, "by another column there is an arrangement of its own"
+
+
 @pytest.fixture
 def without_collector() -> Iterator[None]:
     """Whatever goes must go at once, not when the collector of cycles comes by."""

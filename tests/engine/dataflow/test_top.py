@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from engine.batch.keys import Keys
 from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Int64s, Upserts
@@ -18,8 +16,9 @@ from engine.errors import InvariantBroken
 from engine.schema import BIGINT, INTEGER, NUMERIC, Column, Schema
 from engine.trace import Spine
 from engine.trace.lookup import Ends
-from tests.engine.dataflow.pairs import Pair, Shape, World, cuts_of
-from tests.engine.dataflow.test_extremes import VALUES, history
+from tests.engine.dataflow.pairs import Pair, Shape
+from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
+from tests.engine.dataflow.test_extremes import VALUES, world
 from tests.engine.dataflow.test_flow import push, taken
 from tests.engine.dataflow.test_random import named, ref
 
@@ -56,62 +55,12 @@ def orders(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
 
 
 SHAPES: dict[str, Shape] = {"columns": columns, "orders": orders}
-QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+small = partial(world, epochs=10, rate=4)
 
-
-def world(shape: Shape, seed: int, epochs: int, rate: int) -> tuple[World, random.Random]:
-    rng = random.Random(seed)
-    return World({"values": VALUES}, shape, {"values": history(rng, epochs, rate)}), rng
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 14, 4)
-    made.build()
-    made.run(cuts_of(rng, made.end), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_many_epochs_in_one_step(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 30, 2)
-    made.build()
-    made.run([1 + rng.randrange(made.end - 1), made.end] if made.end > 2 else [made.end], rng=rng)
-    made.check_changes()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_changes_nothing(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 10, 4)
-    made.build()
-    cuts = cuts_of(rng, made.end)
-    made.run(cuts, restart_after=rng.choice(cuts), rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_view_made_late_is_hydrated(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 10, 4)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run(cuts_of(rng, middle), rng=rng)
-    made.build()
-    made.check_snapshots([middle - 1])
-    for upper in range(middle + 1, made.end + 1):
-        made.push(upper - 1, upper)
-        made.step(upper)
-    made.check_changes(middle)
-    made.check_snapshots([made.end - 1])
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, partial(world, epochs=14, rate=4))
+test_many_epochs_in_one_step = passes(long_steps, SHAPES, partial(world, epochs=30, rate=2))
+test_a_restart_changes_nothing = passes(restart, SHAPES, small)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, small)
 
 
 ITEMS = Schema.of([Column("id", BIGINT), Column("group", INTEGER), Column("value", BIGINT)], ["id"])

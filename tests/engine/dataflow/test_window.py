@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.batch.keys import fingerprint
 from engine.batch.updates import INSERT, RETRACT
@@ -16,13 +13,14 @@ from engine.dataflow import Dataflow, Order
 from engine.dataflow.constant import one_row, repeated
 from engine.dataflow.window import windowed
 from engine.operators.expressions.ir import Literal
-from engine.operators.framed import Frame, WindowFunction
+from engine.operators.framed import WindowFunction
+from engine.operators.frames import Frame
 from engine.operators.window import Window
 from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
-from tests.engine.dataflow.pairs import Pair, value_of
-from tests.engine.dataflow.test_extremes import MONEY
+from tests.engine.dataflow.pairs import Pair, Shape, value_of
+from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
+from tests.engine.dataflow.test_extremes import MONEY, world
 from tests.engine.dataflow.test_flow import PAIRS, push, taken
-from tests.engine.dataflow.test_top import QUICK, world
 from tests.reference import window as twin
 from tests.reference.dataflow import Row
 
@@ -84,36 +82,13 @@ def frames(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     return found
 
 
-SHAPES = {"ranks": ranks, "frames": frames}
+SHAPES: dict[str, Shape] = {"ranks": ranks, "frames": frames}
+small = partial(world, epochs=10, rate=4)
 
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_changes_of_each_epoch_in_any_cut(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 12, 4)
-    made.build()
-    made.run([1 + rng.randrange(made.end - 1), made.end] if made.end > 2 else [made.end], rng=rng)
-    made.check_changes()
-    made.check_snapshots([made.end - 1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@QUICK
-@given(seed=st.integers(0, 2**32))
-def test_a_restart_and_a_view_made_late(shape: str, seed: int) -> None:
-    made, rng = world(SHAPES[shape], seed, 10, 4)
-    made.tables()
-    middle = rng.randrange(1, made.end + 1)
-    made.run([middle], rng=random.Random(seed))
-    made.build()
-    made.check_snapshots([middle - 1])
-    for upper in range(middle + 1, made.end + 1):
-        made.push(upper - 1, upper)
-        made.step(upper)
-        if upper == (middle + made.end) // 2:
-            made.restart()
-    made.check_changes(middle)
+test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, small, examples=4)
+test_many_epochs_in_one_step = passes(long_steps, SHAPES, partial(world, epochs=12, rate=4))
+test_a_restart_changes_nothing = passes(restart, SHAPES, small, examples=4)
+test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, small)
 
 
 def test_a_repeated_row_stands_as_often_as_it_says() -> None:

@@ -51,7 +51,7 @@ def test_bits(name: str, answer: int) -> None:
 
 def test_order_inside() -> None:
     rows = ['["x", "2"]', '["y", "10"]', '["z", null]']
-    name = folding("string_agg", separator="", orders=[("integer", True, False)])
+    name = folding("string_agg", separator="", orders=[("integer", True, False)], distinct=False, width=1)
     assert folded(name, TEXT, TEXT, [(r, 0, 1) for r in rows], [0]) == ["yxz"]
 
 

@@ -16,6 +16,7 @@ from engine.dataflow import Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, ColumnRef
 from engine.schema import BIGINT, TEXT, Column, Schema
 from sidecar.workers.driver import Workers
+from sidecar.workers.serving import Task
 
 ORDERS = Schema.of([Column("id", BIGINT), Column("customer", BIGINT), Column("amount", BIGINT)], ["id"])
 CUSTOMERS = Schema.of([Column("id", BIGINT), Column("city", TEXT)], ["id"])
@@ -65,7 +66,7 @@ def _upserts(schema: Schema, epoch: int, columns: list[pa.Array]) -> Upserts:
 
 def main() -> None:
     """A driver that tells its workers' processes and waits for its end."""
-    workers = Workers(2, built, TABLES, VIEWS)
+    workers = Workers(2, Task(built), TABLES, VIEWS)
     sys.stdout.write(" ".join(str(pid) for pid in workers.pids) + "\n")
     sys.stdout.flush()
     time.sleep(600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from engine.dataflow import Dataflow
 from engine.errors import HeadraceError
 from sidecar.workers.crew import WorkerLost
 from sidecar.workers.driver import Workers
+from sidecar.workers.serving import Task
 from tests.engine.dataflow.test_determinism import as_bytes
 from tests.sidecar.workers.built import TABLES, VIEWS, built, customers, fails, orders, stands_still
 
@@ -24,7 +26,7 @@ NOTICED_SECONDS = 30.0
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    with Workers(2, built, TABLES, VIEWS) as made:
+    with Workers(2, Task(built), TABLES, VIEWS) as made:
         yield made
     assert not alive(made)
 
@@ -58,12 +60,32 @@ def test_two_processes_publish_what_one_dataflow_does(workers: Workers) -> None:
         flow.push("orders", change)
         workers.push("orders", change)
         flow.step(epoch + 1)
-        found = workers.step(epoch + 1)
+        workers.step(epoch + 1)
         for name, output in outputs.items():
-            assert [as_bytes([side]) for side in output.take()] == [as_bytes([side]) for side in found[name]], name
-    whole, shared = outputs["by_city"].snapshot(5), workers.snapshot("by_city", 5)
+            mine = workers.outputs[name].take()
+            assert [as_bytes([side]) for side in output.take()] == [as_bytes([side]) for side in mine], name
+    whole, shared = outputs["by_city"].snapshot(5), workers.outputs["by_city"].snapshot(5)
     assert [as_bytes([side]) for side in whole] == [as_bytes([side]) for side in shared]
     assert all(seconds > 0 for seconds in workers.cpu_seconds)
+
+
+class EndsBetweenLooks:
+    """A killed process whose end is told at the second look at its exit code."""
+
+    def __init__(self, *codes: int | None) -> None:
+        self._codes = list(codes)
+        self.sentinel, self._writing = os.pipe()
+        os.close(self._writing)  # ready at once
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+
+
+def test_a_worker_whose_end_is_told_between_two_looks_is_the_first_that_died(workers: Workers) -> None:
+    crew = copy.copy(workers._crew)
+    crew.processes = [EndsBetweenLooks(0), EndsBetweenLooks(None, -signal.SIGKILL)]  # type: ignore[list-item]
+    assert crew.died_first(5) == 1
 
 
 @pytest.mark.parametrize("shard", [0, 1])
@@ -83,7 +105,7 @@ def test_a_killed_worker_is_named_and_the_other_stopped(workers: Workers, shard:
 
 
 def test_a_worker_killed_in_a_step_is_named() -> None:
-    with Workers(3, built, TABLES, VIEWS) as workers:
+    with Workers(3, Task(built), TABLES, VIEWS) as workers:
         pid = workers.pids[2]
         assert pid is not None
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {pid}"])
@@ -94,7 +116,7 @@ def test_a_worker_killed_in_a_step_is_named() -> None:
 
 
 def test_a_worker_that_stands_still_is_named() -> None:
-    with Workers(2, built, TABLES, VIEWS, still_seconds=3) as workers:
+    with Workers(2, Task(built), TABLES, VIEWS, still_seconds=3) as workers:
         workers.push("orders", orders(0, 0, 1000))
         workers.step(1)
         pid = workers.pids[1]
@@ -108,12 +130,12 @@ def test_a_worker_that_stands_still_is_named() -> None:
 
 def test_a_worker_that_never_begins_is_named() -> None:
     with pytest.raises(WorkerLost, match=r"a worker stands still .*shard=1"):
-        Workers(2, stands_still, TABLES, VIEWS, still_seconds=3)
+        Workers(2, Task(stands_still), TABLES, VIEWS, still_seconds=3)
 
 
 def test_a_build_that_fails_is_told() -> None:
     with pytest.raises(HeadraceError, match=r"no plan \(worker=[01]\)"):
-        Workers(2, fails, TABLES, VIEWS)
+        Workers(2, Task(fails), TABLES, VIEWS)
 
 
 def test_workers_end_with_their_driver() -> None:

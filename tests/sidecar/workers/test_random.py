@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.engine.dataflow import test_partners, test_random, test_top
-from tests.engine.dataflow.pairs import Shape, World, cuts_of
+from tests.engine.dataflow import test_extremes, test_partners, test_random, test_top
+from tests.engine.dataflow.pairs import Shape, cuts_of
+from tests.engine.dataflow.standard import Make, seeds
 from tests.engine.dataflow.test_determinism import as_bytes
 from tests.sidecar.workers.worlds import Shared
 
-FEW = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-SHAPES: dict[str, tuple[Any, Shape]] = {
+WORLDS: dict[str, tuple[Make, Shape]] = {
     **{name: (test_random.world, shape) for name, shape in test_random.SHAPES.items()},
     **{name: (test_partners.world, shape) for name, shape in test_partners.SHAPES.items()},
-    **{f"top {name}": (lambda shape, seed: test_top.world(shape, seed, 7, 6), shape)
+    **{f"top {name}": (partial(test_extremes.world, epochs=7, rate=6), shape)
        for name, shape in test_top.SHAPES.items()},
 }  # fmt: skip
 
 
-def made(name: str, seed: int) -> tuple[World, random.Random]:
-    world, shape = SHAPES[name]
-    found: tuple[World, random.Random] = world(shape, seed)
-    return found
-
-
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("name", SHAPES)
-@FEW
-@given(seed=st.integers(0, 2**32))
+@pytest.mark.parametrize("name", WORLDS)
+@seeds(4)
 def test_changes_of_each_epoch_in_any_cut(name: str, count: int, seed: int) -> None:
-    world, rng = made(name, seed)
+    make, shape = WORLDS[name]
+    world, rng = make(shape, seed)
     with Shared(world, count) as shared:
         shared.run(cuts_of(rng, world.end), rng=rng)
         shared.check_changes()

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from engine.batch import Updates
 from engine.dataflow import Collection, Dataflow, Output
 from engine.schema import Schema
 from sidecar.workers.driver import Workers
+from sidecar.workers.serving import Task
 from tests.engine.dataflow.test_determinism import as_bytes
 from tests.oracle.test_views import Change, Shop, upserts
 from tests.sidecar.workers.threads import Threads
@@ -36,11 +36,6 @@ def built(flow: Dataflow, views: tuple[CompiledView, ...]) -> Mapping[str, Outpu
     return outputs
 
 
-def without(updates: Updates) -> Updates:
-    """None of them."""
-    return Updates(updates.rows.slice(0, 0), updates.times[:0], updates.diffs[:0])
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_two_shards_publish_what_one_does(seed: int) -> None:
     chance = random.Random(seed)
@@ -56,7 +51,8 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
     def build(made: Dataflow) -> Mapping[str, Output]:
         return built(made, views)
 
-    with Workers(2, build, tables, columns, crew=Threads(2, build)) as workers:
+    task = Task(build)
+    with Workers(2, task, tables, columns, crew=Threads(2, task)) as workers:
         published = 0
         while flow.frontier < EPOCHS:
             upper = min(EPOCHS, flow.frontier + chance.randint(1, 4))
@@ -68,10 +64,10 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
                 flow.push(f"public.{table}", upserts(table, changes))
                 workers.push(f"public.{table}", upserts(table, changes))
             flow.step(upper)
-            found = workers.step(upper)
+            workers.step(upper)
             for name, output in outputs.items():
                 rows, errors = output.take()
-                mine = found.get(name) or (without(rows), without(errors))
+                mine = workers.outputs[name].take()
                 sql = next(v.spec.sql for v in views if v.name == name)
                 assert as_bytes([mine[0]]) == as_bytes([rows]), (name, sql)
                 assert as_bytes([mine[1]]) == as_bytes([errors]), (name, sql)
@@ -80,8 +76,8 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
             workers.advance_since(upper - 1)
         for name, output in outputs.items():
             if chance.random() < 0.3:
-                whole, shared = output.snapshot(EPOCHS - 1), workers.snapshot(name, EPOCHS - 1)
+                whole, shared = output.snapshot(EPOCHS - 1), workers.outputs[name].snapshot(EPOCHS - 1)
                 assert [as_bytes([side]) for side in whole] == [as_bytes([side]) for side in shared], name
-        sizes = [sum(updates for updates, _ in shard.values()) for shard in workers.arrangements()]
+        sizes = workers.sizes()
         assert min(sizes) > sum(sizes) / 4, "one shard has it all"
     assert published > 1000

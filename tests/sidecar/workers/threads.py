@@ -8,28 +8,29 @@ import time
 
 from sidecar.workers.channel import Channel
 from sidecar.workers.crew import Crew, WorkerLost
-from sidecar.workers.serving import Build, serve
+from sidecar.workers.serving import Ends, Task, serve
 
 
 class Threads(Crew):
     """`count` workers in threads. None dies or stands still unseen: a failure is its answer, or that of the test."""
 
-    def __init__(self, count: int, build: Build) -> None:
+    def __init__(self, count: int, task: Task) -> None:
         self.processes = []
         pairs = {(i, k): socket.socketpair() for i in range(count) for k in range(i + 1, count)}
-        drivers = [socket.socketpair() for _ in range(count)]
+        drivers, asides = ([socket.socketpair() for _ in range(count)] for _ in range(2))
         self.channels = [Channel(here, i) for i, (here, _) in enumerate(drivers)]
+        self.asides = [Channel(here, i) for i, (here, _) in enumerate(asides)]
         self._raised: list[BaseException] = []
         self._threads = []
         for i in range(count):
-            ends = {k: Channel(pairs[min(i, k), max(i, k)][int(i > k)], k) for k in range(count) if k != i}
-            there = Channel(drivers[i][1], -1)
-            self._threads.append(threading.Thread(target=self._run, args=(there, ends, i, build), daemon=True))
+            others = {k: Channel(pairs[min(i, k), max(i, k)][int(i > k)], k) for k in range(count) if k != i}
+            ends = Ends(Channel(drivers[i][1], -1), others, Channel(asides[i][1], -1))
+            self._threads.append(threading.Thread(target=self._run, args=(ends, i, task), daemon=True))
             self._threads[-1].start()
 
-    def _run(self, driver: Channel, ends: dict[int, Channel], index: int, build: Build) -> None:
+    def _run(self, ends: Ends, index: int, task: Task) -> None:
         try:
-            serve(driver, ends, index, build)
+            serve(ends, index, task)
         except BaseException as error:
             self._raised.append(error)
 
@@ -39,13 +40,16 @@ class Threads(Crew):
     def cpu_seconds(self, shard: int) -> float | None:
         return time.process_time()
 
+    def is_kept_waiting(self, shard: int) -> bool:
+        return False
+
     def died_first(self, seconds: float) -> int | None:
         for thread in self._threads:
             thread.join(seconds)
         return None
 
     def close(self) -> None:
-        for channel in self.channels:
+        for channel in (*self.channels, *self.asides):
             channel.close()
         for thread in self._threads:
             thread.join(20)

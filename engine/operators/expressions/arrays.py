@@ -1,0 +1,285 @@
+"""Array functions and operators, over the arrays' text images; and comparisons with any or all elements of one.
+
+Always: elements are compared by Postgres's equality of their type; an array whose shape a function does not take fails
+its row. What works on whole arrays goes through `fallback`. Registered in the catalogue at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.operators.expressions import array_text, fallback, images
+from engine.operators.expressions import columns as col
+from engine.operators.expressions.array_text import elements, spell
+from engine.operators.expressions.coercion import compared_by_image
+from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Pseudo, Values, by_function, entry
+from engine.schema import BOOLEAN, DataType, Kind
+
+STRING = pa.large_string()
+Params = tuple[DataType, ...]
+ARRAY, ELEMENT = Pseudo.ARRAY, Pseudo.ELEMENT
+ANY_ARRAY, ANY = Pseudo.COMPATIBLE_ARRAY, Pseudo.COMPATIBLE
+T, N, B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
+
+
+def element_of(datatype: DataType) -> DataType:
+    """The element type of an array's type."""
+    assert datatype.element is not None
+    return datatype.element
+
+
+def first_array(params: Params) -> DataType:
+    """The type of the first array among the parameters."""
+    return next(p for p in params if p.element is not None)
+
+
+def comparable_by(element: DataType) -> Callable[[str], Any]:
+    """From an element's image to what is equal for equal elements."""
+    if element.kind is Kind.NUMERIC:
+        return fallback.order
+    if element.kind in (Kind.REAL, Kind.DOUBLE):
+        return lambda image: "NaN" if image == "NaN" else Decimal(image)
+    return (lambda image: image.rstrip(" ")) if element.kind is Kind.BPCHAR else str
+
+
+def on_images(function: Callable[..., Any], *numbers: int, strict: bool = True, image: bool = False) -> Maker:
+    """A function of the arguments' images (those at `numbers` stay numbers) that gives a value of the result's lane, or
+    its `image`.
+    """
+
+    def make(params: Params, result: DataType) -> Kernel:
+        lane = result.arrow
+
+        def kernel(*values: Values) -> Outcome:
+            pairs = zip(values, params, strict=True)
+            found = [v if i in numbers else images.image_of(v, p) for i, (v, p) in enumerate(pairs)]
+            out, errors = fallback.map_values(function, STRING if image else lane, found, strict=strict)
+            if not image:
+                return out, errors
+            read, unread = images.read_text(out, result)
+            return read, col.first_error(errors, unread)
+
+        return kernel
+
+    return make
+
+
+def with_equality(function: Callable[..., Any], *numbers: int, strict: bool = True) -> Maker:
+    """As `on_images`; the function is given first what tells elements apart."""
+
+    def make(params: Params, result: DataType) -> Kernel:
+        element = element_of(first_array(params))
+        key = comparable_by(element)
+
+        def keyed(image: str | None) -> Any:
+            return None if image is None else key(image)
+
+        if element.kind in (Kind.JSON, Kind.JSONB) or (element.kind is Kind.OTHER and not compared_by_image(element)):
+            message = f"could not identify an equality operator for type {element}"
+
+            def failing(*_args: Any) -> Any:
+                raise RowError(message)
+
+            return on_images(failing, *numbers, strict=strict)(params, result)
+        return on_images(lambda *args: function(keyed, *args), *numbers, strict=strict)(params, result)
+
+    return make
+
+
+def _made(params: Params, _result: DataType) -> Kernel:
+    def kernel(*values: Values) -> Outcome:
+        rows = col.length(*values)
+        found = [images.image_of(col.as_column(v, rows), p).to_pylist() for v, p in zip(values, params, strict=True)]
+        return pa.array([spell(row) for row in zip(*found, strict=True)], STRING), None
+
+    return kernel
+
+
+def _length(image: str, dimension: int) -> int | None:
+    shape = array_text.read(image)[0]
+    return shape[dimension - 1] if 1 <= dimension <= len(shape) else None
+
+
+def _upper(image: str, dimension: int) -> int | None:
+    elements(image) if dimension == 1 else None
+    return _length(image, dimension)
+
+
+def _lower(image: str, dimension: int) -> int | None:
+    if array_text.bounds(image):
+        raise RowError(array_text.SHAPED)
+    return None if _length(image, dimension) is None else 1
+
+
+def _dims(image: str) -> str | None:
+    if array_text.bounds(image):
+        return array_text.bounds(image)[:-1]
+    return "".join(f"[1:{n}]" for n in array_text.read(image)[0]) or None
+
+
+def _appended(image: str | None, element: str | None) -> str:
+    return spell([*elements(image or "{}"), element])
+
+
+def _prepended(element: str | None, image: str | None) -> str:
+    return spell([element, *elements(image or "{}")])
+
+
+def _joined(one: str | None, other: str | None) -> str | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return spell([*elements(one), *elements(other)])
+
+
+def _to_string(image: str | None, separator: str | None, missing: str | None = None) -> str | None:
+    if image is None or separator is None:
+        return None
+    texts = (missing if e is None else e for e in array_text.flat(image))
+    return separator.join(t for t in texts if t is not None)
+
+
+def split_text(text: str | None, separator: str | None, missing: str | None = None) -> array_text.Elements | None:
+    """The parts of a text: its characters where the separator is NULL; those equal to `missing` are NULL."""
+    if text is None:
+        return None
+    parts = list(text) if separator is None else text.split(separator) if separator else [text]
+    return [None if p == missing else p for p in parts] if text else []
+
+
+def _from_string(text: str | None, separator: str | None, missing: str | None = None) -> str | None:
+    parts = split_text(text, separator, missing)
+    return None if parts is None else spell(parts)
+
+
+def _position(key: Any, image: str | None, element: str | None, start: int | None = 1) -> int | None:
+    if image is None:
+        return None
+    if start is None:
+        raise RowError("initial position must not be null")
+    found = [key(e) for e in elements(image)]
+    wanted = key(element)
+    return next((i + 1 for i in range(max(start - 1, 0), len(found)) if found[i] == wanted), None)
+
+
+def _positions(key: Any, image: str | None, element: str | None) -> str | None:
+    if image is None:
+        return None
+    return spell([str(i) for i, e in enumerate(elements(image), 1) if key(e) == key(element)])
+
+
+def _removed(key: Any, image: str | None, element: str | None) -> str | None:
+    return None if image is None else spell([e for e in elements(image) if key(e) != key(element)])
+
+
+def _replaced(key: Any, image: str | None, old: str | None, new: str | None) -> str | None:
+    return None if image is None else spell([new if key(e) == key(old) else e for e in elements(image)])
+
+
+def _contains(key: Any, one: str, other: str) -> bool:
+    held = {key(e) for e in array_text.flat(one) if e is not None}
+    return all(e is not None and key(e) in held for e in array_text.flat(other))
+
+
+def _overlaps(key: Any, one: str, other: str) -> bool:
+    held = {key(e) for e in array_text.flat(one) if e is not None}
+    return any(e is not None and key(e) in held for e in array_text.flat(other))
+
+
+def _trimmed(image: str, count: int) -> str:
+    found = elements(image)
+    if not 0 <= count <= len(found):
+        raise RowError(f"number of elements to trim must be between 0 and {len(found)}")
+    return spell(found[: len(found) - count])
+
+
+def _subscript(image: str, place: int) -> str | None:
+    found = elements(image)
+    return found[place - 1] if 1 <= place <= len(found) else None
+
+
+def _slice(image: str, first: int, last: int) -> str:
+    return spell(elements(image)[max(first - 1, 0) : max(last, 0)])
+
+
+def _quantified(operator: str, *, every: bool) -> Maker:
+    """`value operator ANY (array)`, or ALL: over all elements of all rows at once."""
+
+    def make(params: Params, _result: DataType) -> Kernel:
+        element = element_of(params[1])
+        kinds = params[0], element
+        signature = by_function(f"{operator}({','.join(k.kind.value for k in kinds)})")
+        assert signature.make is not None
+        compare = signature.make(kinds, BOOLEAN)
+
+        def kernel(value: Values, array: Values) -> Outcome:
+            rows = col.length(value, array)
+            left = col.as_column(value, rows)
+            counts, texts, unread = array_text.exploded(array, rows, any_shape=True)
+            own, fault = images.read_text(texts, element)
+            row_of = np.repeat(np.arange(rows), counts)
+            found, errors = (
+                compare(left.take(pa.array(row_of)), own) if len(row_of) else (pa.nulls(0, pa.bool_()), None)
+            )
+            errors = col.first_error(fault, errors)
+            truth = pc.fill_null(found, not every).to_numpy(zero_copy_only=False)
+            decided = found.is_valid().to_numpy(zero_copy_only=False) & (truth != every)
+            settled = np.bincount(row_of[decided], minlength=rows) > 0
+            unsure = np.bincount(row_of[~found.is_valid().to_numpy(zero_copy_only=False)], minlength=rows) > 0
+            missing = pc.is_null(col.as_column(array, rows)).to_numpy(zero_copy_only=False)
+            out = pa.array(np.where(settled, not every, every), mask=missing | (unsure & ~settled))
+            first = None if errors is None else array_text.first_of_each(counts, errors)
+            return out, col.first_error(unread, first)
+
+        return kernel
+
+    return make
+
+
+QUANTIFIED = ("=", "<>", "<", "<=", ">", ">=", "like", "ilike", "not like", "not ilike")
+
+
+def _register() -> None:
+    any_of: dict[str, Any] = {"strict": False, "fallback": True}
+    entry("$array", (None,), Kind.OTHER, _made, strict=False, variadic=True)
+    for operator in QUANTIFIED:
+        entry(f"$any {operator}", (None, None), B, _quantified(operator, every=False), strict=False)
+        entry(f"$all {operator}", (None, None), B, _quantified(operator, every=True), strict=False)
+    entry("$subscript", (ARRAY, N), lambda p: element_of(p[0]), on_images(_subscript, 1, image=True), fallback=True)
+    entry("$slice", (ARRAY, N, N), first_array, on_images(_slice, 1, 2), fallback=True)
+    entry("array_length", (ARRAY, N), N, on_images(_length, 1), fallback=True)
+    entry("array_upper", (ARRAY, N), N, on_images(_upper, 1), fallback=True)
+    entry("array_lower", (ARRAY, N), N, on_images(_lower, 1), fallback=True)
+    entry("array_ndims", (ARRAY,), N, on_images(lambda a: len(array_text.read(a)[0]) or None), fallback=True)
+    entry("array_dims", (ARRAY,), T, on_images(_dims), fallback=True)
+    entry("cardinality", (ARRAY,), N, on_images(lambda a: len(array_text.flat(a))), fallback=True)
+    for name in ("array_append", "||"):
+        entry(name, (ANY_ARRAY, ANY), first_array, on_images(_appended, strict=False), **any_of)
+    for name in ("array_prepend", "||"):
+        entry(name, (ANY, ANY_ARRAY), first_array, on_images(_prepended, strict=False), **any_of)
+    for name in ("array_cat", "||"):
+        entry(name, (ANY_ARRAY, ANY_ARRAY), first_array, on_images(_joined, strict=False), **any_of)
+    entry("array_to_string", (ARRAY, T), T, on_images(_to_string), fallback=True)
+    entry("array_to_string", (ARRAY, T, T), T, on_images(_to_string, strict=False), **any_of)
+    text_array = DataType(Kind.OTHER, name="text[]")
+    entry("string_to_array", (T, T), lambda _: text_array, on_images(_from_string, strict=False), **any_of)
+    entry("string_to_array", (T, T, T), lambda _: text_array, on_images(_from_string, strict=False), **any_of)
+    numbers = DataType(Kind.OTHER, name="integer[]")
+    entry("array_position", (ANY_ARRAY, ANY), N, with_equality(_position, strict=False), **any_of)
+    entry("array_position", (ANY_ARRAY, ANY, N), N, with_equality(_position, 2, strict=False), **any_of)
+    entry("array_positions", (ANY_ARRAY, ANY), lambda _: numbers, with_equality(_positions, strict=False), **any_of)
+    entry("array_remove", (ANY_ARRAY, ANY), first_array, with_equality(_removed, strict=False), **any_of)
+    entry("array_replace", (ANY_ARRAY, ANY, ANY), first_array, with_equality(_replaced, strict=False), **any_of)
+    entry("@>", (ARRAY, ARRAY), B, with_equality(_contains), fallback=True)
+    entry("<@", (ARRAY, ARRAY), B, with_equality(lambda key, a, b: _contains(key, b, a)), fallback=True)
+    entry("&&", (ARRAY, ARRAY), B, with_equality(_overlaps), fallback=True)
+    entry("trim_array", (ARRAY, N), first_array, on_images(_trimmed, 1), fallback=True)
+
+
+_register()

@@ -1,0 +1,178 @@
+"""JSON as text: cut into its members, read, and spelled as Postgres spells json and jsonb.
+
+Always: what is cut out of a text is its own characters, so that a member of a json keeps its spelling, and one of a jsonb
+is a jsonb; numbers are numerics, never floats. Called by the JSON functions, the casts and the aggregates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from engine.operators.expressions import array_text, numerals
+from engine.operators.expressions.fallback import RowError
+from engine.schema import DataType, Kind
+
+INVALID = "invalid input syntax for type json"
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+
+
+class Number(str):
+    """A number by its text."""
+
+    __slots__ = ()
+
+
+def _constant(_word: str) -> Any:
+    raise ValueError(INVALID)
+
+
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant)
+
+
+def loads(text: str) -> Any:
+    """The value: dicts (the last of equal keys stays), lists, texts, booleans, None and `Number`. Raises RowError."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        raise RowError(INVALID) from None
+
+
+def checked(text: str) -> str:
+    """The text if it is JSON. Raises RowError."""
+    loads(text)
+    return text
+
+
+def dumps(value: Any) -> str:
+    """A value as jsonb spells it: keys by length, then bytes; numbers as numerics.
+
+    >>> dumps(loads('{"bb": 1e2, "a": [null, "x"]}'))
+    '{"a": [null, "x"], "bb": 100}'
+    """
+    if isinstance(value, Number):
+        return numerals.parse(value)
+    if isinstance(value, str):
+        if "\0" in value:
+            raise RowError("unsupported Unicode escape sequence")
+        return quoted(value)
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda k: (len(k.encode()), k.encode()))
+        return "{" + ", ".join(f"{dumps(str(k))}: {dumps(value[k])}" for k in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(dumps, value)) + "]"
+    return "null" if value is None else "true" if value else "false"
+
+
+def canonical(text: str) -> str:
+    """A json's text as jsonb spells it. Raises RowError."""
+    return dumps(loads(text))
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def kind_of(text: str) -> str:
+    """object, array, string, number, boolean or null."""
+    return _KINDS.get(text.lstrip(" \t\n\r")[:1], "number")
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def members(text: str) -> Iterator[tuple[str, str]]:
+    """(key, the value's own text) of an object, in its order."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        key, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = _DECODER.raw_decode(text, start)
+        yield key, text[start:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def items(text: str) -> Iterator[str]:
+    """The elements' own texts of an array."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "]":
+        start = at
+        _, at = _DECODER.raw_decode(text, start)
+        yield text[start:at]
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def member(text: str, key: str) -> str | None:
+    """The value's text for a key of an object; None for what has none."""
+    return dict(members(text)).get(key) if kind_of(text) == "object" else None
+
+
+def item(text: str, place: int) -> str | None:
+    """The text of an array's element, counted from 0, or from the end; None where there is none."""
+    if kind_of(text) != "array":
+        return None
+    found = list(items(text))
+    return found[place] if -len(found) <= place < len(found) else None
+
+
+def at_path(text: str, path: list[str | None]) -> str | None:
+    """The text of what a path of keys and places leads to."""
+    found: str | None = text
+    for step in path:
+        if found is None or step is None:
+            return None
+        if kind_of(found) == "array":
+            found = item(found, int(step)) if re.fullmatch(r"\s*[+-]?\d+", step) else None
+        else:
+            found = member(found, step)
+    return found
+
+
+def as_text(raw: str | None) -> str | None:
+    """What ->> gives of a value's text: a string's characters, None for null."""
+    if raw is None:
+        return None
+    kind = kind_of(raw)
+    return None if kind == "null" else str(_DECODER.raw_decode(raw.strip(" \t\n\r"))[0]) if kind == "string" else raw
+
+
+def encoded(image: str | None, kind: DataType) -> str:
+    """A value's text image as json spells it: to_json."""
+    if image is None:
+        return "null"
+    if kind.kind in (Kind.JSON, Kind.JSONB):
+        return image
+    if kind.kind is Kind.BOOLEAN:
+        return "true" if image in ("t", "true") else "false"
+    if kind.kind in _NUMERIC:
+        return image if _NUMBER.fullmatch(image) else quoted(image)
+    if kind.kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ) and "infinity" not in image:
+        image = image.replace(" ", "T", 1)
+        return quoted(image.replace("+00", "+00:00") if kind.kind is Kind.TIMESTAMPTZ else image)
+    element = kind.element
+    if element is not None:
+        shape, found = array_text.read(image)
+        return _nested([encoded(e, element) for e in found], shape)
+    return quoted(image)
+
+
+_NUMERIC = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.NUMERIC, Kind.REAL, Kind.DOUBLE)
+
+
+def _nested(found: list[str], shape: tuple[int, ...]) -> str:
+    if len(shape) < 2:
+        return "[" + ",".join(found) + "]"
+    size = len(found) // shape[0]
+    return "[" + ",".join(_nested(found[i : i + size], shape[1:]) for i in range(0, len(found), size)) + "]"

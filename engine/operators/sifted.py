@@ -1,0 +1,64 @@
+"""A trace seen through a filter: the updates of another one whose rows pass, with nothing copied or kept.
+
+Always: a row on which the predicate fails does not pass; that it failed is said once, where the rows themselves are
+filtered. Called by joins with a filtered arrangement (shared arrangements, §5: operators that wrap a trace).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.exported import Exported
+from engine.batch.keys import Keys
+from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.ir import Expr
+from engine.operators.linear import as_mask
+from engine.trace.lookup import Matches
+
+
+class Index(Protocol):
+    """What can be asked for the updates of some keys: a spine, or one seen through a filter."""
+
+    def __len__(self) -> int:
+        """How many updates it holds at the most."""
+        ...
+
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+        """As `Spine.gather`."""
+        ...
+
+
+class Sifted:
+    """The updates of `index` whose rows make `predicate` TRUE."""
+
+    def __init__(self, index: Index, predicate: Expr) -> None:
+        self._index = index
+        self._predicate = predicate
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+        """As `Spine.gather`. Raises DiffOverflow."""
+        found = self._index.gather(keys, since, until)
+        if not len(found):
+            return found
+        passed = as_mask(evaluate(self._predicate, _Found(found)).values)
+        return found if passed.all() else found.take(np.flatnonzero(passed))
+
+
+class _Found(Exported):
+    """The rows of some matches, of which only the columns that are asked for are fetched."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: Matches) -> None:
+        self._found = found
+        self.num_rows = len(found)
+
+    def column(self, column: int) -> pa.Array:
+        """One column, an entry an update."""
+        return self._found.rows([column]).column(0)

@@ -1,0 +1,133 @@
+"""Aggregates over frames that slide: the least and greatest values, and what is folded value by value.
+
+Always: each frame's answer is that of a fresh computation over its rows; sums of floats are exact and rounded once.
+Called by `framed`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.updates import Bools, Int64s
+from engine.operators.folded import fold_of, folds
+from engine.operators.frames import Run
+from engine.operators.ranks import ranks_of
+from engine.schema import DataType, Kind
+
+FLOAT_RANGE = "value out of range: overflow"
+_ONE = 1 << 1074
+"""Every finite float is a whole number of these parts of one."""
+
+
+def least_of(column: pa.Array, kind: DataType, runs: Sequence[Run], *, greatest: bool) -> tuple[Int64s, Bools]:
+    """(the place of each frame's least or greatest value, whether it has any)."""
+    ranks = np.unique(ranks_of(column, kind, images=True), return_inverse=True)[1].astype(np.int64)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    worst = len(ranks) + 1
+    none = worst * (worst + 1)
+    # The rank, and the place that has it, in one number: the first place of equal ones stands for them.
+    lane = np.where(valid, -ranks if greatest else ranks, worst) * (worst + 1) + np.arange(len(ranks))
+    tables = [lane]
+    best = np.full(len(lane), none)
+    for start, end in runs:
+        width = end - start
+        level = np.zeros(len(lane), np.int64)
+        some = width > 0
+        level[some] = np.floor(np.log2(width[some])).astype(np.int64)
+        while len(tables) <= int(level.max(initial=0)):
+            half = 1 << (len(tables) - 1)
+            last = tables[-1]
+            tables.append(np.minimum(last, np.append(last[half:], np.full(min(half, len(last)), none))))
+        for k in np.unique(level[some]).tolist():
+            chosen = np.flatnonzero(some & (level == k))
+            found = np.minimum(tables[k][start[chosen]], tables[k][end[chosen] - (1 << k)])
+            best[chosen] = np.minimum(best[chosen], found)
+    known = best < none
+    return np.where(known, best % (worst + 1), 0), known
+
+
+def float_sums(
+    column: pa.Array, runs: Sequence[Run], *, mean: bool, kind: DataType
+) -> tuple[pa.Array, pa.Array | None]:
+    """Sums or averages of floats, and the messages of those that overflow."""
+    values = column.to_pylist()
+    parts, special, count = [0], [(0, 0, 0, 0)], [0]
+    for value in values:
+        nan, high, low, sign = special[-1]
+        exact = 0
+        if value is not None:
+            nan, high, low = nan + math.isnan(value), high + (value == math.inf), low + (value == -math.inf)
+            sign += not (value == 0 and math.copysign(1, value) < 0)
+            if math.isfinite(value):
+                numerator, denominator = float(value).as_integer_ratio()
+                exact = numerator * (_ONE // denominator)
+        parts.append(parts[-1] + exact)
+        special.append((nan, high, low, sign))
+        count.append(count[-1] + (value is not None))
+    out: list[float | None] = []
+    faults: list[str | None] = []
+    for spans in _spans(runs, len(values)):
+        found = sum(count[b] - count[a] for a, b in spans)
+        nan, high, low, sign = (sum(special[b][i] - special[a][i] for a, b in spans) for i in range(4))
+        fault = None
+        total: float | None
+        if not found:
+            total = None
+        elif nan or (high and low):
+            total = math.nan
+        elif high or low:
+            total = math.inf if high else -math.inf
+        elif not sign:
+            total = -0.0
+        else:
+            total, fault = _rounded(sum(parts[b] - parts[a] for a, b in spans), kind)
+        if mean and total is not None:
+            total = total / found
+        out.append(total)
+        faults.append(fault)
+    lane = pa.float64() if mean else kind.arrow
+    errors = pa.array(faults, pa.large_string()) if any(f is not None for f in faults) else None
+    return pa.array(out, pa.float64()).cast(lane, safe=False), errors
+
+
+def _rounded(parts: int, kind: DataType) -> tuple[float | None, str | None]:
+    try:
+        total = float(Fraction(parts, _ONE))
+    except OverflowError:
+        return None, FLOAT_RANGE
+    if kind.kind is Kind.REAL and abs(total) >= 3.4028235677973366e38:
+        return None, FLOAT_RANGE
+    return total, None
+
+
+def _spans(runs: Sequence[Run], size: int) -> list[list[tuple[int, int]]]:
+    lists = [(start.tolist(), end.tolist()) for start, end in runs]
+    return [[(a[i], b[i]) for a, b in lists if b[i] > a[i]] for i in range(size)]
+
+
+def folded(function: str, column: pa.Array, runs: Sequence[Run], result: DataType) -> pa.Array:
+    """What is folded in Python, over the values of each frame in their order."""
+    name, _, options = function.partition(" ")
+    fold, detail = fold_of(name), json.loads(options or "{}")
+    values = column.to_pylist()
+    known: dict[tuple[tuple[int, int], ...], Any] = {}
+    out: list[Any] = []
+    for spans in _spans(runs, len(values)):
+        key = tuple(spans)
+        if key not in known:
+            some = [v for a, b in spans for v in values[a:b] if v is not None]
+            known[key] = fold(some, detail) if some else None
+        out.append(known[key])
+    return pa.array(out, result.arrow)
+
+
+def is_folded(function: str, arg: DataType | None) -> bool:
+    """Whether an aggregate is one of those that `folded` computes."""
+    return arg is not None and function.partition(" ")[0] in folds()

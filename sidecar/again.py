@@ -1,0 +1,143 @@
+"""`headrace deadletters replay`: records that were set aside are read again, and what they change is taken in where it is
+still the last word on its row.
+
+Always: a record that a later one of its key follows, or a TRUNCATE, changes nothing any more; taken in twice it changes what
+it changed once. So only records of tables with a key are. Asked for through the host; the runtime attends to it between
+two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from connectors.changes import Messages, TableChanges
+from connectors.letters import Letter, Letters, LettersError
+from engine.errors import HeadraceError
+from engine.schema import Schema
+from sidecar.ingest import Intake, upserts
+from sidecar.injected import injected
+from sidecar.pending import Slice
+from sidecar.runtime import Runtime
+from sidecar.transactions import Transaction
+
+APPLIED, SUPERSEDED = "applied", "superseded"
+
+ReadTopic = Callable[[str, int, int, int], Sequence[Messages]]
+"""(topic, partition, first offset, offset to stop before) → the messages between."""
+
+
+class ReplayRefused(HeadraceError):
+    """A dead letter cannot be taken in."""
+
+    code = "undecodable"
+
+
+@dataclass
+class Again:
+    """An errand of the runtime: one letter. `told`: called once, with APPLIED, SUPERSEDED or an error."""
+
+    letter: Letter
+    intake: Intake
+    read: ReadTopic
+    executor: Executor
+    told: Callable[[str | HeadraceError], None]
+    _stop: int = -1
+    _reading: Future[Sequence[Messages]] | None = None
+    _meanwhile: bool = False
+    _bound: bool = False
+    _mine: Transaction | None = None
+
+    def saw(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
+        """These are in now, each at its epoch."""
+        for _, transaction in transactions:
+            self._bound |= transaction is self._mine
+            self._meanwhile |= any(s.changes.table == self.letter.table for s in transaction.slices)
+
+    def attend(self, runtime: Runtime) -> bool:
+        """Go on as far as it goes now: all that is bound is in; whether that was all."""
+        try:
+            found = self._attend(runtime)
+        except HeadraceError as error:
+            self.told(error)
+            return True
+        if found is not None:
+            self.told(found)
+        return found is not None
+
+    def _attend(self, runtime: Runtime) -> str | None:
+        letter = self.letter
+        if self._mine is not None:
+            return APPLIED if self._bound else None
+        if runtime.parts.reclock.replaying is not None or runtime.hold:
+            return None
+        if self.intake.schemas[letter.table].key is None:
+            raise ReplayRefused("a record of a table without a key could be taken in twice", table=letter.table,
+                                hint="`headrace resync` the table, then discard the letter")  # fmt: skip
+        if any(stop.table == letter.table for stop in self.intake.assembler.stops):
+            raise ReplayRefused(
+                "the table stands still", table=letter.table, hint="mend what `headrace status` names first"
+            )
+        if self._reading is None:
+            self._stop = self.intake.positions().get(letter.topic, {}).get(letter.partition, 0)
+            self._meanwhile = False
+            place = (letter.topic, letter.partition, letter.offset, self._stop)
+            self._reading = self.executor.submit(self.read, *place)
+        if not self._reading.done():
+            return None
+        messages = self._reading.result()
+        if self._meanwhile:
+            self._reading = None  # what came meanwhile may be of the same row
+            return None
+        change = self._change(messages)
+        if change is None:
+            return SUPERSEDED
+        at = runtime.sources[self.intake.name]
+        self._mine = self._transaction(change, at.lsn, int(runtime.parts.wall() * 1e6))
+        self.intake.injected.append(self._mine)
+        return None
+
+    def _change(self, messages: Sequence[Messages]) -> TableChanges | None:
+        """What the letter changes now, None for nothing any more. Raises ReplayRefused."""
+        letter = self.letter
+        found: list[TableChanges] = []
+        for run in messages:
+            keep = [i for i, k in enumerate(run.keys) if k is None or k == letter.key]
+            decoded = self.intake.as_declared(self.intake.format.decode(run.at(keep)))
+            for bad in decoded.undecodable:
+                if bad.offset == letter.offset:
+                    raise ReplayRefused(f"the record still cannot be decoded: {bad.reason}", table=letter.table,
+                                        topic=letter.topic, partition=letter.partition, offset=letter.offset,
+                                        hint=bad.hint or "correct the declaration and start again")  # fmt: skip
+            found += [c for c in decoded.changes if c.table == letter.table and len(c)]
+        own = [c.take(np.flatnonzero(c.offsets == letter.offset)) for c in found]
+        own = [c for c in own if len(c)]
+        if not own:
+            raise ReplayRefused("the record is not in its topic any more", topic=letter.topic, partition=letter.partition,
+                                offset=letter.offset, hint="`headrace resync` the table, then discard the letter")  # fmt: skip
+        for changes in found:
+            after = changes.offsets > letter.offset
+            if after.any():
+                return None
+        if any(m.any() for m in own[0].unchanged.values()):
+            raise ReplayRefused("the record does not bring all of its row", table=letter.table, offset=letter.offset,
+                                hint="`headrace resync` the table, then discard the letter")  # fmt: skip
+        return own[0]
+
+    def _transaction(self, changes: TableChanges, lsn: int, commit_us: int) -> Transaction:
+        schema: Schema = self.intake.schemas[changes.table]
+        given = Transaction("resync", 0, lsn, commit_us, (Slice(changes, 0, len(changes)),))
+        rows = upserts([(1, given)], {changes.table: schema})[changes.table]
+        return injected(changes.table, rows.rows, rows.kinds, lsn, commit_us, whole=False)
+
+
+def by_id(letters: Letters, ids: Sequence[str], source: str | None = None) -> list[Letter]:
+    """The letters so named, all of them where no name is given. Raises LettersError for one that is not there."""
+    there = {letter.id: letter for letter in letters.read() if source is None or letter.source == source}
+    missing = sorted(set(ids) - there.keys())
+    if missing:
+        raise LettersError("no such dead letter", letter=missing[0], hint="`headrace deadletters list` names them")
+    return [letter for id_, letter in there.items() if not ids or id_ in ids]

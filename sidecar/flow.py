@@ -1,0 +1,91 @@
+"""What the loop asks of a dataflow, whether it runs in this process or as several workers: one face, no special case.
+
+Always: all of it is asked by one thread, between steps, but for what `hold` gives, which another thread may call while
+steps go on. Implemented by `sidecar.keeping` and `sidecar.workers.driver`; wiring chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.batch.updates import Updates, Upserts
+from sidecar.batches import Files
+
+Sides = tuple[Updates, Updates]
+"""Updates of rows and of errors."""
+
+
+@dataclass(frozen=True)
+class ArrangementFacts:
+    """An arrangement, all shards of it together: updates and bytes held, who reads it (itself apart), for which views."""
+
+    rows: int
+    bytes: int
+    readers: int
+    views: Set[str]
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """A process beside this one. `cpu_seconds`: processor time used; None where the system does not tell."""
+
+    shard: int
+    pid: int
+    cpu_seconds: float | None
+
+
+class ViewOutput(Protocol):
+    """A view's output."""
+
+    def take(self) -> Sides:
+        """What was emitted since the last take: consolidated, by epoch, in the canonical order of rows."""
+
+    def snapshot(self, as_of: int) -> Sides:
+        """The view at `as_of`."""
+
+
+class Flow(Protocol):
+    """A dataflow in so many shards. Raises HeadraceError where a shard is lost."""
+
+    @property
+    def count(self) -> int:
+        """How many shards."""
+
+    @property
+    def outputs(self) -> Mapping[str, ViewOutput]:
+        """By view."""
+
+    def push(self, table: str, upserts: Upserts) -> None:
+        """Changes of a table, of epochs that are not complete, in their order."""
+
+    def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
+        """Changes of a table's own errors at `epoch`: message → change of multiplicity."""
+
+    def step(self, upper: int) -> None:
+        """Complete every epoch before `upper`, everywhere."""
+
+    def advance_since(self, epoch: int) -> None:
+        """Give up questions about times before `epoch`."""
+
+    def exert(self, fuel: int) -> None:
+        """Merge while there is nothing else to do."""
+
+    def hold(self) -> Callable[[], Files]:
+        """The state as of now, to be written later, while steps go on, by what this gives; one at a time."""
+
+    def recover(self, frontier: int, files: Files, count: int) -> Set[str]:
+        """Continue the checkpoint of `count` shards that is complete before `frontier`; the arrangements that resumed.
+
+        To be called before the first step. What did not resume is made from what did. Raises CheckpointError.
+        """
+
+    def facts(self) -> Mapping[str, ArrangementFacts]:
+        """Every arrangement, by its name."""
+
+    def workers(self) -> Sequence[WorkerFacts]:
+        """The processes that work beside this one."""
+
+    def close(self) -> None:
+        """Let everything go; no process is left."""

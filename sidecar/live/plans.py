@@ -1,0 +1,215 @@
+"""What a changed folder of views would do: each view's fate, the arrangements it shares and adds, the bytes to expect.
+
+Always: nothing is started or changed, and what cannot be done is refused here, by name, before anything is. A view that is
+gone from the folder, or from one of its sinks, loses its result table only when that was asked for. Called by `plan` and
+`apply`, with a running sidecar's views or with those of its state folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from engine.dataflow import Collection, Dataflow
+from engine.dataflow.graph import reachable
+from engine.dataflow.nodes import Node
+from engine.errors import HeadraceError
+from engine.schema import Schema
+from sidecar.wiring import tables_of
+from views.catalog import Catalog
+from views.compile import CompiledView, compile_views
+from views.render import render
+from views.spec import ViewSpec
+
+UPDATE_BYTES, FIXED_BYTES, TEXT_BYTES = 40, 8, 24
+"""What an update of an arrangement costs, and a value of it: for expectations only."""
+
+
+class ApplyError(HeadraceError):
+    """A changed folder of views cannot be put in force."""
+
+    code = "apply"
+
+
+@dataclass(frozen=True)
+class Held:
+    """An arrangement that stands: updates and bytes."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An arrangement that a view adds, with what it may come to hold at most, as far as that can be told."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a view. `action`: added, changed (its own SQL, key or sinks), rebuilt (a view it reads changed),
+    dropped, kept (gone from the folder, but not dropped without the word), unchanged. `loses`: sinks that drop its table."""
+
+    view: str
+    action: str
+    why: str
+    sinks: tuple[str, ...]
+    loses: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    adds: tuple[Expected, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewsPlan:
+    """A change from the views in force to those of the folder. `specs`, `views`: what is in force afterwards."""
+
+    fates: tuple[Fate, ...]
+    specs: tuple[ViewSpec, ...]
+    views: tuple[CompiledView, ...]
+    tables_dropped: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return any(f.action not in ("unchanged", "kept") for f in self.fates)
+
+    @property
+    def renewed(self) -> tuple[str, ...]:
+        """The views that are built."""
+        return tuple(f.view for f in self.fates if f.action in ("added", "changed", "rebuilt"))
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        added = {a.name: a for f in self.fates for a in f.adds}
+        return {
+            "changes": self.changes,
+            "views": [dataclasses.asdict(f) for f in self.fates],
+            "arrangements_new": len(added),
+            "arrangements_shared": len({s for f in self.fates for s in f.shares}),
+            "bytes_expected": sum(a.bytes for a in added.values()),
+            "tables_dropped": list(self.tables_dropped),
+        }
+
+
+def plan_views(
+    old: Sequence[CompiledView],
+    folder: Sequence[ViewSpec],
+    schemas: Mapping[str, Schema],
+    read: Mapping[str, Schema],
+    kept: frozenset[str],
+    held: Mapping[str, Held],
+    *,
+    drop: bool,
+) -> ViewsPlan:
+    """The change from `old`, the views in force, to `folder`.
+
+    `schemas`: of all tables known; `read`: of those that are read now; `kept`: those that are read whatever views say;
+    `held`: the arrangements that stand. Raises ViewError for what the folder says wrongly, ApplyError for what cannot be
+    done while running.
+    """
+    specs = _wanted(old, folder, drop=drop)
+    views = compile_views(specs, Catalog(dict(schemas)))
+    _check_tables(views, read)
+    before, names = {v.name: v for v in old}, {s.name for s in folder}
+    sketch = _Sketch(views, held)
+    fates = [_fate(v, before.get(v.name), names, sketch) for v in views]
+    fates += [
+        Fate(v.name, "dropped", "it is not in the folder any more", v.spec.sinks, loses=v.spec.sinks)
+        for v in old if v.name not in {w.name for w in views}
+    ]  # fmt: skip
+    needed = {t for v in views for t in tables_of(v)} | kept
+    return ViewsPlan(tuple(fates), specs, views, tuple(sorted(read.keys() - needed)))
+
+
+def _wanted(old: Sequence[CompiledView], folder: Sequence[ViewSpec], *, drop: bool) -> tuple[ViewSpec, ...]:
+    """What is to be in force: the folder, and without the word to drop also what has a result table and is gone from it."""
+    if drop:
+        return tuple(folder)
+    before, found = {v.name: v.spec for v in old}, []
+    for spec in folder:
+        mine = before[spec.name].sinks if spec.name in before else ()
+        found.append(dataclasses.replace(spec, sinks=tuple(dict.fromkeys((*spec.sinks, *mine)))))
+    names = {s.name for s in folder}
+    gone = [v for v in old if v.name not in names]
+    needed = {v.name for v in gone if v.spec.sinks}
+    for view in reversed(gone):  # each stands after those it reads
+        if view.name in needed:
+            needed |= set(view.reads) - names
+    return (*found, *(v.spec for v in gone if v.name in needed))
+
+
+def _check_tables(views: Sequence[CompiledView], read: Mapping[str, Schema]) -> None:
+    for view in views:
+        unread = sorted(set(tables_of(view)) - read.keys())
+        if unread:
+            raise ApplyError(
+                "a view reads a table that this sidecar does not read so far", view=view.name, file=view.spec.file,
+                line=view.spec.line, table=unread[0],
+                hint="its changes of the past are not here: name it with `keep: true` in headrace.yaml and start with an "
+                "empty state folder, which reads the topics anew",
+            )  # fmt: skip
+
+
+def _fate(view: CompiledView, was: CompiledView | None, names: set[str], sketch: _Sketch) -> Fate:
+    action, why = "unchanged", ""
+    if was is None:
+        action, why = "added", "it is new in the folder"
+    elif was.fingerprint != view.fingerprint:
+        same = (was.spec.sql, was.spec.key) == (view.spec.sql, view.spec.key)
+        action, why = (
+            ("rebuilt", "a view or table that it reads changed") if same else ("changed", "its SQL or key changed")
+        )
+    elif set(was.spec.sinks) != set(view.spec.sinks):
+        action, why = "changed", "its sinks changed"
+    elif view.name not in names:
+        action, why = "kept", "it is gone from the folder; its result is dropped only by --drop"
+    loses = () if was is None else tuple(s for s in was.spec.sinks if s not in view.spec.sinks)
+    shares, adds = sketch.of(view.name)
+    return Fate(view.name, action, why, view.spec.sinks, loses, shares, adds)
+
+
+class _Sketch:
+    """The views rendered where nothing runs, to see which arrangements they are made from."""
+
+    def __init__(self, views: Sequence[CompiledView], held: Mapping[str, Held]) -> None:
+        self._held = held
+        self._rows: dict[Node, int] = {}
+        flow, self._made = Dataflow(), dict[str, Collection]()
+        for view in views:
+            self._made[view.name] = render(view, flow, self._made)
+
+    def of(self, view: str) -> tuple[tuple[str, ...], tuple[Expected, ...]]:
+        """Names of the arrangements that stand already, and those to be added."""
+        shares, adds = [], []
+        for node in reachable([self._made[view].node]):
+            for trace in node.traces():
+                if trace.name in self._held:
+                    shares.append(trace.name)
+                else:
+                    rows = self._expected(node)
+                    adds.append(Expected(trace.name, rows, rows * _width(trace.layout.schema)))
+        return tuple(sorted(shares)), tuple(sorted(adds, key=lambda a: a.name))
+
+    def _expected(self, node: Node) -> int:
+        """At most so many rows, joins that multiply apart: the largest of what it is made from."""
+        found = self._rows.get(node)
+        if found is None:
+            here = [self._held[t.name].rows for t in node.traces() if t.name in self._held]
+            found = self._rows[node] = max(here or [self._expected(n) for n in node.inputs], default=1)
+        return found
+
+
+def _width(schema: Schema) -> int:
+    """Bytes of an update: values of variable length are guessed."""
+    return UPDATE_BYTES + sum(FIXED_BYTES if _is_fixed(c.type.arrow) else TEXT_BYTES for c in schema.columns)
+
+
+def _is_fixed(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow))

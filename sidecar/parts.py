@@ -1,0 +1,50 @@
+"""What a runtime is made of: the parts that wiring hands to it.
+
+Always: who owns a part closes it; the runtime only uses them. Made by wiring, and replaced where views change while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.durable import Reached, unwatched
+from engine.schema import Schema
+from sidecar.budget import Memory
+from sidecar.checkpoint import CheckpointStore
+from sidecar.emit import Group
+from sidecar.flow import Flow
+from sidecar.ingest import Intake
+from sidecar.metrics import Metrics
+from sidecar.reclock import Reclock
+from sidecar.viewstate import ViewState
+
+
+@dataclass
+class Parts:
+    """What the loop works with, made by wiring."""
+
+    name: str
+    intakes: Sequence[Intake]
+    reclock: Reclock
+    log_size: Callable[[], int]
+    forget: Callable[[int], None]
+    flow: Flow
+    tables: Mapping[str, Schema]
+    views: Sequence[ViewState]
+    groups: Sequence[Group]
+    store: CheckpointStore
+    metrics: Metrics
+    executor: Executor
+    fingerprints: Mapping[str, str]
+    checkpoint_seconds: float
+    program: str
+    generation: int
+    table_facts: Mapping[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    reached: Reached = unwatched
+    memory: Memory = field(default_factory=Memory)

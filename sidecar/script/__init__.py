@@ -1,0 +1,1 @@
+"""`headrace replay` of SQL scripts: statements executed on an embedded Postgres, its SELECTs answered by our views."""

@@ -1,0 +1,182 @@
+"""What a script's statements change in its Postgres, read out of Postgres itself: for each table the rows that went and
+the rows that came, as text.
+
+Always: what was given adds up to what the tables hold, in the session's own view, inside an open transaction too. A row's
+version is told by its ctid and xmin, and only versions newer than the last look are read; the tables that a transaction
+wrote are told by the locks it holds. Called by the script's run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.schema import Column, DataType, Schema
+from sidecar.script.session import Row, Session
+
+_RELATIONS = """
+with recursive base(oid, last, typmod) as (
+  select t.oid, t.typbasetype, t.typtypmod from pg_type t where t.typtype = 'd'
+  union all
+  select b.oid, t.typbasetype, case when b.typmod >= 0 then b.typmod else t.typtypmod end
+  from base b join pg_type t on t.oid = b.last where t.typtype = 'd'),
+domains as (select b.* from base b join pg_type t on t.oid = b.last where t.typtype <> 'd'),
+above(oid, parent) as (
+  select inhrelid, inhparent from pg_inherits
+  union select a.oid, i.inhparent from above a join pg_inherits i on i.inhrelid = a.parent)
+select coalesce(json_agg(json_build_object(
+  'oid', c.oid::int8, 'file', pg_relation_filenode(c.oid)::int8, 'schema', n.nspname, 'name', c.relname,
+  'kind', c.relkind, 'visible', pg_table_is_visible(c.oid),
+  'definition', case when c.relkind = 'v' then pg_get_viewdef(c.oid) end,
+  'columns', (
+    select coalesce(json_agg(json_build_array(a.attname,
+      case when d.oid is null then format_type(a.atttypid, a.atttypmod) else format_type(d.last, d.typmod) end,
+      a.attnotnull and not exists (
+        select from pg_constraint k
+        where k.conrelid = c.oid and k.contype = 'n' and k.conkey = array[a.attnum] and not k.convalidated)
+      ) order by a.attnum), '[]')
+    from pg_attribute a left join domains d on d.oid = a.atttypid
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+  'key', (
+    select json_agg(a.attname order by k.at)
+    from pg_index i, unnest(i.indkey::int2[]) with ordinality k(num, at), pg_attribute a
+    where i.indrelid = c.oid and i.indisprimary and i.indimmediate
+      and a.attrelid = c.oid and a.attnum = k.num and k.at <= i.indnkeyatts),
+  'parents', (select coalesce(json_agg(a.parent::int8), '[]') from above a where a.oid = c.oid),
+  'has_children', exists (select from pg_inherits i where i.inhparent = c.oid)
+)), '[]')
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'm', 'v') and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast')
+  and (n.nspname not like 'pg\\_temp\\_%' or n.oid = pg_my_temp_schema())"""
+"""Every relation with rows. A domain stands for its base type; a key that may be broken inside a transaction is none."""
+
+_LOCKED = """select distinct relation::int8 from pg_locks where pid = pg_backend_pid() and locktype = 'relation'
+and mode not in ('AccessShareLock', 'RowShareLock')"""
+
+Version = tuple[str | None, str | None]
+
+
+class Change(NamedTuple):
+    """Rows of one table that went and that came, in text."""
+
+    oid: int
+    removed: list[Row]
+    added: list[Row]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table, partitioned table, materialized view or view as the catalogue has it."""
+
+    oid: int
+    file: int | None
+    schema_name: str
+    name: str
+    kind: str
+    visible: bool
+    definition: str | None
+    schema: Schema
+    parents: tuple[int, ...]
+
+    @property
+    def full(self) -> str:
+        """Its name with that of its schema."""
+        return f"{self.schema_name}.{self.name}"
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether the engine has a table for it: it is no view, and has columns."""
+        return self.kind != "v" and bool(self.schema.columns)
+
+    @property
+    def stored(self) -> bool:
+        """Whether it has rows of its own."""
+        return self.kind in ("r", "m") and self.holds_rows
+
+
+@dataclass
+class _Mirror:
+    """The versions of a table's rows that were given, and since which transaction there may be others."""
+
+    rows: dict[Version, Row] = field(default_factory=dict)
+    since: int = 0
+
+
+class Capture:
+    """The tables of one session. `relations` by OID; single writer: the script's run."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.relations: Mapping[int, Relation] = {}
+        self._mirrors: dict[int, _Mirror] = {}
+
+    def locked(self) -> set[int]:
+        """The relations that the open transaction may have written."""
+        return {int(r[0] or 0) for r in self._session.ask(_LOCKED).rows}
+
+    def reload(self) -> Mapping[int, Relation]:
+        """Read the catalogue anew."""
+        [(text,)] = self._session.ask(_RELATIONS).rows
+        self.relations = {r.oid: r for r in map(_relation, json.loads(text or "[]"))}
+        for oid in list(self._mirrors):
+            if oid not in self.relations:
+                del self._mirrors[oid]
+        return self.relations
+
+    def forget(self, oid: int) -> None:
+        """The rows of a table count as never given."""
+        self._mirrors.pop(oid, None)
+
+    def changes(self, oid: int, *, anew: bool = False) -> Change | None:
+        """What came and went in a table since it was last looked at; `anew`: without trusting what was seen then."""
+        relation = self.relations.get(oid)
+        if relation is None or not relation.stored:
+            return None
+        mirror = self._mirrors.setdefault(oid, _Mirror())
+        if anew:
+            mirror.since = 0
+        name = quoted(relation)
+        [(now,)] = self._session.ask("select pg_snapshot_xmin(pg_current_snapshot())::text").rows
+        newer = self._newer(name, mirror)
+        [(count,)] = self._session.ask(f"select count(*) from only {name}").rows  # noqa: S608 (a quoted name)
+        removed: list[Row] = []
+        if int(count or 0) != len(mirror.rows) + len(newer) or anew:
+            found = self._session.ask(f"select ctid, xmin from only {name}").rows  # noqa: S608
+            there = set(found)
+            if not there <= mirror.rows.keys() | newer.keys():
+                mirror.since = 0  # rewritten: old versions at new places
+                newer = self._newer(name, mirror)
+            gone = [v for v in mirror.rows if v not in there]
+            removed = [mirror.rows.pop(v) for v in gone]
+        mirror.rows.update(newer)
+        mirror.since = int(now or 0)
+        if not removed and not newer:
+            return None
+        return Change(oid, removed, list(newer.values()))
+
+    def _newer(self, name: str, mirror: _Mirror) -> dict[Version, Row]:
+        asked = f"select ctid, xmin, * from only {name} where xmin::text::int8 >= {mirror.since}"  # noqa: S608
+        rows = self._session.ask(asked).rows
+        return {(r[0], r[1]): r[2:] for r in rows if (r[0], r[1]) not in mirror.rows}
+
+
+def quoted(relation: Relation) -> str:
+    """The relation's name as SQL spells it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (relation.schema_name, relation.name))
+
+
+def _relation(found: dict[str, object]) -> Relation:
+    columns = tuple(Column(n, DataType.parse(t), nullable=not required) for n, t, required in found["columns"])  # type: ignore[attr-defined]
+    key = found["key"]
+    if found["kind"] not in ("r", "p") or (found["kind"] == "r" and found["has_children"]):
+        key = None  # the rows of a table that others inherit from are theirs too
+    names = [c.name for c in columns]
+    place = None if not isinstance(key, list) else tuple(names.index(k) for k in key)
+    return Relation(
+        int(found["oid"]), None if found["file"] is None else int(found["file"]),  # type: ignore[call-overload]
+        str(found["schema"]), str(found["name"]), str(found["kind"]), bool(found["visible"]),
+        None if found["definition"] is None else str(found["definition"]),
+        Schema(columns, place), tuple(found["parents"]),  # type: ignore[arg-type]
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Rows of transactions that are not whole yet, once there are more of them than memory should hold: they lie in files and are
+mapped from there.
+
+Always: what comes back is what was given, row for row; a file has no name any more once it is mapped, so that nothing is
+left behind, however the process ends. Called by the intake.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.changes import TableChanges
+from engine.errors import HeadraceError
+
+DEFAULT_BYTES = 256 << 20
+"""How much may wait in memory where there is no budget."""
+SHARE = 4
+"""Of a budget, the part that may wait in memory: one in so many."""
+_LANES = tuple(
+    f.name for f in fields(TableChanges) if f.name not in ("table", "topic", "partition", "rows", "unchanged", "moved")
+)
+
+
+class SpillError(HeadraceError):
+    """Rows cannot be put on disk."""
+
+    code = "state"
+
+
+class Spill:
+    """`limit`: bytes of rows that may wait in memory. `spilled`: bytes that were put on disk. Single writer: the loop."""
+
+    def __init__(self, folder: Path, limit: int = DEFAULT_BYTES) -> None:
+        self._folder, self._limit = folder, limit
+        self._held = 0
+        self.spilled = 0
+
+    def take(self, changes: TableChanges) -> TableChanges:
+        """Changes that are about to wait: as they are, or mapped from disk. Raises SpillError."""
+        size = sum(array.nbytes for array in (changes.rows, *(getattr(changes, name) for name in _LANES)))
+        if self._held + size <= self._limit:
+            self._held += size
+            return changes
+        self.spilled += size
+        return self._put(changes)
+
+    @property
+    def full(self) -> bool:
+        """Whether more would go to disk."""
+        return self._held >= self._limit // 2
+
+    def nothing_waits(self) -> None:
+        """All that was taken is given."""
+        self._held = 0
+
+    def _put(self, changes: TableChanges) -> TableChanges:
+        masks = {str(at): mask for at, mask in changes.unchanged.items()}
+        if changes.moved is not None:
+            masks["moved"] = changes.moved
+        lanes = {**{name: getattr(changes, name) for name in _LANES}, **masks}
+        arrays = [pa.array(lane.view(np.uint8) if lane.dtype == np.bool_ else lane) for lane in lanes.values()]
+        width = changes.rows.num_columns
+        names = [*(str(i) for i in range(width)), *(f"lane {name}" for name in lanes)]
+        whole = pa.RecordBatch.from_arrays([*changes.rows.columns, *arrays], names=names)
+        back = self._mapped(whole)
+        found = dict(zip(lanes, back.columns[width:], strict=True))
+        rows = pa.RecordBatch.from_arrays(back.columns[:width], schema=changes.rows.schema)
+        unchanged = {at: _mask(found[str(at)]) for at in changes.unchanged}
+        moved = None if changes.moved is None else _mask(found["moved"])
+        taken = {name: found[name].to_numpy() for name in _LANES}
+        taken["metadata"] = _mask(found["metadata"])
+        return replace(changes, rows=rows, unchanged=unchanged, moved=moved, **taken)
+
+    def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        path = self._folder / "spilling"
+        try:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+            with pa.memory_map(str(path)) as mapped:
+                found = pa.ipc.open_file(mapped).get_batch(0)
+            os.unlink(path)
+        except OSError as error:
+            raise SpillError(
+                f"a transaction larger than memory cannot be put on disk: {error.strerror or error}", folder=self._folder,
+                hint="free disk space, or raise memory.budget_mib, and start again: nothing of it was bound",
+            ) from error  # fmt: skip
+        return found
+
+
+def _mask(lane: pa.Array) -> np.ndarray:
+    mask: np.ndarray = lane.to_numpy().view(np.bool_)
+    return mask

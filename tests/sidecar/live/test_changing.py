@@ -1,0 +1,194 @@
+"""Views changed while all runs: equal to a start with them, others undisturbed, durable, and undone when cancelled."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sidecar.config import load
+from sidecar.generation import StateError
+from sidecar.live import force
+from sidecar.live.beside import Beside, Cancelled
+from sidecar.live.changing import Changing
+from sidecar.live.plans import ApplyError
+from sidecar.wiring import build, understand
+from tests.sidecar.little import ORDERS, VIEWS, VISITS, Little, answers
+from tests.sidecar.live.busy import meanwhile
+from views.errors import ViewError
+
+BIGGEST = "  - {name: biggest, sinks: [s], sql: 'select v, max(id) as id from public.orders group by v'}\n"
+PLUS_ONE = VIEWS.replace("count(*) as n", "count(*) + 1 as n")
+
+
+def change(little: Little, views: str, *, drop: bool = False, busy: bool = True, tell: Any = lambda _: None) -> Any:
+    """Write the folder anew and apply it, while the loop turns and, if `busy`, transactions go on."""
+    (little.folder / "views" / "v.yaml").write_text(views)
+    assert little.running is not None
+    changing = Changing(little.running)
+    return meanwhile(little, lambda: changing.apply(drop=drop, tell=tell), busy=busy)
+
+
+def check(little: Little, **others: Counter[Any]) -> None:
+    """The sink holds what SQL answers, and every state that it ever held is one of the source's."""
+    wanted = answers(little.state) | others
+    assert {name: little.rows(name) for name in wanted} == wanted
+
+
+def biggest(little: Little) -> Counter[Any]:
+    found: dict[int, int] = {}
+    for id_, v in +little.state[ORDERS]:
+        found[v] = max(found.get(v, 0), id_)
+    return Counter(dict.fromkeys(found.items(), 1))
+
+
+def test_a_view_is_added_while_transactions_go_on(shop: Little) -> None:
+    told: list[Any] = []
+    done = change(shop, VIEWS + BIGGEST, tell=told.append)
+    check(shop, biggest=biggest(shop))
+    (fate,) = [f for f in done["views"] if f["action"] != "unchanged"]
+    assert (fate["view"], fate["action"]) == ("biggest", "added")
+    assert any(name.startswith("public.orders-") for name in fate["shares"])
+    assert fate["adds"]
+    assert [t["event"] for t in told][:2] == ["plan", "progress"]
+    assert told[-1]["rows"] == told[-1]["of"] > 0
+
+
+def test_views_that_stay_miss_no_transaction(shop: Little) -> None:
+    change(shop, VIEWS + BIGGEST)
+    assert shop.running is not None
+    held = {name: shop.rows(name) for name in answers(shop.state)}
+    for _, state in shop.store.history:
+        seen = {name: state[name] for name in ("customers", "orders", "visits")}
+        assert any(seen == {n: answers(s)[n] for n in seen} for s in shop.states.values())
+    assert held == answers(shop.state)
+
+
+def test_a_changed_view_takes_the_place_of_the_old(shop: Little) -> None:
+    done = change(shop, PLUS_ONE)
+    assert {f["view"]: f["action"] for f in done["views"]}["by_city"] == "changed"
+    plus = Counter({(city, n + 1): 1 for city, n in answers(shop.state)["by_city"]})
+    assert shop.rows("by_city") == plus
+
+
+def test_a_view_over_a_changed_one_is_rebuilt(shop: Little) -> None:
+    over = "  - {name: cities, sinks: [s], sql: 'select sum(n) as n from by_city'}\n"
+    change(shop, VIEWS + over)
+    done = change(shop, PLUS_ONE + over)
+    assert {f["view"]: f["action"] for f in done["views"] if f["action"] != "unchanged"} == {
+        "by_city": "changed",
+        "cities": "rebuilt",
+    }
+    total = sum(n for _, n in shop.rows("by_city"))
+    assert shop.rows("cities") == Counter({(total or None,): 1})
+
+
+def test_dropping_needs_the_word_and_frees_what_nobody_else_holds(shop: Little) -> None:
+    change(shop, VIEWS + BIGGEST)
+    assert shop.running is not None
+    flow = shop.running.runtime.parts.flow
+    many = set(flow.registry.arrangements())
+    done = change(shop, VIEWS)
+    assert {f["view"]: f["action"] for f in done["views"]}["biggest"] == "kept"
+    check(shop, biggest=biggest(shop))
+    done = change(shop, VIEWS, drop=True)
+    assert {f["view"]: f["loses"] for f in done["views"]}["biggest"] == ("s",)
+    assert "biggest" not in shop.store.rows
+    assert set(flow.registry.arrangements()) < many
+    check(shop)
+
+
+def test_the_arrangements_are_those_of_a_start_with_the_same_views(shop: Little) -> None:
+    change(shop, PLUS_ONE + BIGGEST)
+    change(shop, VIEWS + BIGGEST)
+    assert shop.running is not None
+    changed = set(shop.running.runtime.parts.flow.registry.arrangements())
+    shop.end()
+    shop.start()
+    assert shop.running is not None
+    assert set(shop.running.runtime.parts.flow.registry.arrangements()) == changed
+
+
+def test_a_table_that_no_view_reads_any_more_is_let_go(shop: Little) -> None:
+    without = VIEWS.replace('  - {name: visits, sinks: [s], sql: "select id, v from public.visits"}\n', "")
+    done = change(shop, without, drop=True)
+    assert done["tables_dropped"] == [VISITS]
+    assert shop.running is not None
+    assert VISITS not in shop.running.runtime.parts.tables
+    meanwhile(shop, lambda: None)
+    with pytest.raises(ApplyError, match="does not read so far"):
+        change(shop, VIEWS)
+    assert set(shop.store.rows) == {"customers", "orders", "by_city"}
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing(shop: Little) -> None:
+    with pytest.raises(ViewError, match="missing"):
+        change(shop, VIEWS + "  - {name: bad, sinks: [s], sql: select missing from public.orders}\n")
+    with pytest.raises(ApplyError, match="sink that this sidecar does not have"):
+        change(shop, VIEWS.replace("sinks: [s]", "sinks: [t]", 1))
+    assert set(shop.store.rows) == set(answers(shop.state))
+    check(shop)
+
+
+def test_a_cancelled_change_has_changed_nothing(shop: Little, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shop.running is not None
+    changing = Changing(shop.running)
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + BIGGEST)
+    real = Beside.hydrate
+
+    def interrupted(self: Beside, *arguments: Any) -> None:
+        assert changing.state is not None
+        assert changing.cancel()
+        real(self, *arguments)
+
+    monkeypatch.setattr(Beside, "hydrate", interrupted)
+    with pytest.raises(Cancelled):
+        meanwhile(shop, lambda: changing.apply(drop=False))
+    assert "biggest" not in shop.store.rows
+    assert not shop.running.runtime.feeds
+    assert not changing.cancel()
+    check(shop)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_views_in_force_outlive_a_death_but_not_an_orderly_end(shop: Little, *, ended: bool) -> None:
+    change(shop, VIEWS + BIGGEST)
+    assert shop.running is not None
+    if ended:
+        force.note(shop.running.generation, [v.spec for v in shop.running.views], ended=True)
+    shop.end()
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS)
+    understood, kept = force.resumed(understand(load(shop.folder / "headrace.yaml", {})))
+    assert kept is not ended
+    assert ("biggest" in {s.name for s in understood.specs}) is not ended
+    shop.running = build(understood)
+    shop.turn(3)
+    check(shop, **({} if ended else {"biggest": biggest(shop)}))
+
+
+def test_a_kill_at_any_moment_of_a_change_is_one_of_the_two_sets(shop: Little, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(shop, VIEWS + BIGGEST)
+    shop.end()  # the last checkpoint may be older than the change: the new view is computed anew
+    understood, kept = force.resumed(understand(load(shop.folder / "headrace.yaml", {})))
+    assert not kept
+    shop.running = build(understood)
+    shop.random(random.Random(8))
+    shop.show_all()
+    shop.turn(3)
+    check(shop, biggest=biggest(shop))
+
+
+def test_a_damaged_file_of_the_views_in_force_is_named(shop: Little) -> None:
+    assert shop.running is not None
+    generation = shop.running.generation
+    force.note(generation, [v.spec for v in shop.running.views])
+    whole = generation.views.read_bytes()
+    found = force.last(shop.folder / "state")
+    assert found is not None
+    assert [s.name for s in found[0]] == [v.name for v in shop.running.views]
+    for damaged in (whole[:-9], whole.replace(b"count(*)", b"count(v)"), b"", b"[]"):
+        generation.views.write_bytes(damaged)
+        with pytest.raises(StateError, match="damaged"):
+            force.last(shop.folder / "state")

@@ -1,0 +1,190 @@
+"""Records that are set aside: their table goes on without them, and they are taken in, or let go of, at the user's word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.kafka.letters import KafkaLetters
+from connectors.letters import Letter, Letters, LettersError, MemoryLetters
+from sidecar import wiring
+from sidecar.config import load
+from sidecar.hosts.errands import Errands
+from sidecar.hosts.local import status
+from sidecar.requests import Request
+from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, Place, answers
+from tests.sidecar.test_resync import Now
+
+
+class Aside(Little):
+    """A shop that sets aside what cannot be decoded. `letters`: those."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, patch)
+        self.letters = MemoryLetters()
+        self.told: list[Any] = []
+        patch.setattr(wiring, "make_letters", lambda _: self.letters)
+
+    def configure(self) -> dict[str, Any]:
+        body = super().configure()
+        body["sources"][0]["on_undecodable"] = "dead_letter"
+        return body
+
+    def again(self) -> Any:
+        assert self.running is not None
+        settings = load(self.folder / "headrace.yaml", {})
+        errands = Errands(self.running.runtime, settings, executor=Now())  # type: ignore[arg-type]
+        of = {"letters": [letter.json() for letter in self.letters.read()]}
+        errands.begin(Request("1", "replay", of), self.told.append)
+        self.turn(3)
+        told = self.told.pop()
+        return told if not isinstance(told, dict) else [x["outcome"] for x in told["letters"]]
+
+    def go(self) -> None:
+        self.show_all()
+        self.turn(3)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aside]:
+    made = Aside(tmp_path, monkeypatch)
+    made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1)]})
+    made.show_all()
+    made.start()
+    made.turn(2)
+    yield made
+    if made.running is not None:
+        made.end()
+
+
+def spoilt(shop: Aside) -> Place:
+    """One bad record of a customer among others of its transaction."""
+    (_, bad, _) = shop.transact((ORDERS, "c", (2, 2)), (CUSTOMERS, "u", (2, 9)), (CUSTOMERS, "c", (3, 3)))
+    shop.places.add(bad)
+    shop.go()
+    return bad
+
+
+def test_the_table_goes_on_without_the_record(shop: Aside) -> None:
+    bad = spoilt(shop)
+    assert shop.in_error() == set()
+    assert shop.stopped() == []
+    assert shop.rows("customers") == {(1, 1): 1, (2, 2): 1, (3, 3): 1}
+    assert shop.rows("orders") == {(1, 1): 1, (2, 2): 1}
+    [letter] = shop.letters.read()
+    assert (letter.topic, letter.partition, letter.offset) == bad
+    assert (letter.source, letter.table, letter.reason) == ("shop", CUSTOMERS, "broken")
+    assert letter.id == f"{bad[0]}/{bad[1]}/{bad[2]}"
+    assert orjson.loads(letter.value or b"")["after"] == {"id": 2, "v": 9}
+    assert "value" not in letter.facts()
+    assert status(shop.running)["sources"][0]["dead_letters"] == {CUSTOMERS: 1}
+    for drained in (False, True):
+        shop.end(drained=drained)
+        shop.start()
+        shop.transact((CUSTOMERS, "u", (1, 4 + drained)))
+        shop.go()
+        assert len(shop.letters.read()) == 1, "kept twice it is one"
+        assert shop.rows("customers") == {(1, 4 + drained): 1, (2, 2): 1, (3, 3): 1}
+
+
+def test_one_that_can_be_read_again_is_taken_in(shop: Aside) -> None:
+    spoilt(shop)
+    assert shop.again() == ["refused"], "it cannot be decoded yet"
+    shop.places.clear()
+    assert shop.again() == ["applied"]
+    wanted = answers(shop.state)
+    assert {v: shop.rows(v) for v in wanted} == wanted
+    assert shop.again() == ["applied"], "taken in twice it changes what it changed once"
+    assert {v: shop.rows(v) for v in wanted} == wanted
+    shop.end()
+    shop.start()
+    shop.go()
+    assert {v: shop.rows(v) for v in wanted} == wanted
+
+
+def test_one_that_a_later_record_follows_changes_nothing(shop: Aside) -> None:
+    spoilt(shop)
+    shop.transact((CUSTOMERS, "u", (2, 5)), (CUSTOMERS, "d", (3, 3)))
+    shop.go()
+    shop.places.clear()
+    before = shop.running.runtime.epoch
+    assert shop.again() == ["superseded"]
+    assert shop.running.runtime.epoch == before
+    wanted = answers(shop.state)
+    assert {v: shop.rows(v) for v in wanted} == wanted
+
+
+def test_one_of_a_table_without_a_key_is_refused(shop: Aside) -> None:
+    (bad,) = shop.transact((VISITS, "c", (5, 5)))
+    shop.places.add(bad)
+    shop.go()
+    assert shop.rows("visits") == {(1, 1): 1}
+    shop.places.clear()
+    assert shop.again() == ["refused"]
+    assert shop.rows("visits") == {(1, 1): 1}
+
+
+def test_an_envelope_that_cannot_be_read_stops_its_table(shop: Aside) -> None:
+    """Its transaction counts an event that nobody could tell to be this one."""
+    shop.end()
+    shop.readable = False
+    shop.start()
+    spoilt(shop)
+    assert shop.stopped() == [CUSTOMERS]
+    assert shop.letters.read() == []
+
+
+def test_nothing_is_bound_behind_a_letter_that_could_not_be_kept(shop: Aside) -> None:
+    shop.letters.broken = True
+    before = dict(shop.rows("orders"))
+    with pytest.raises(LettersError, match="cannot be kept"):
+        spoilt(shop)
+    assert shop.rows("orders") == before
+    shop.end()
+    shop.letters.broken = False
+    shop.start()
+    shop.go()
+    assert len(shop.letters.read()) == 1
+    assert shop.rows("customers") == {(1, 1): 1, (2, 2): 1, (3, 3): 1}
+
+
+def letter(offset: int, value: bytes | None = b"\xff{", reason: str = "no") -> Letter:
+    return Letter("shop", "public.t", "shop.public.t", 3, offset, reason, "hint", 7, 1_700_000_000_000, b"k", value)
+
+
+def contract(letters: Letters) -> None:
+    """What every implementation does."""
+    assert list(letters.read()) == []
+    letters.discard(["shop.public.t/3/1"])
+    letters.keep([letter(1), letter(2, None)])
+    letters.keep([])
+    letters.keep([letter(1, reason="again"), letter(5)])
+    assert list(letters.read()) == [letter(1), letter(2, None), letter(5)]
+    letters.discard([letter(2).id, "nothing/0/0"])
+    assert list(letters.read()) == [letter(1), letter(5)]
+    letters.discard([letter(1).id, letter(5).id])
+    assert list(letters.read()) == []
+    letters.keep([letter(9)])
+    assert list(letters.read()) == [letter(9)]
+
+
+def test_in_memory() -> None:
+    contract(MemoryLetters())
+
+
+def test_in_kafka(kafka: str, unique: str) -> None:
+    contract(KafkaLetters({"bootstrap.servers": kafka}, f"headrace.{unique}.deadletters"))
+    again = KafkaLetters({"bootstrap.servers": kafka}, f"headrace.{unique}.deadletters")
+    assert list(again.read()) == [letter(9)], "they outlive who kept them"
+
+
+def test_without_a_broker() -> None:
+    nobody = KafkaLetters({"bootstrap.servers": "127.0.0.1:1"}, "t", patience=1.0)
+    with pytest.raises(LettersError):
+        nobody.keep([letter(1)])
+    with pytest.raises(LettersError):
+        nobody.read()

@@ -1,0 +1,45 @@
+"""What a start makes of a state folder that was lost, also where the run before it did the same and was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, answers
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
+    made = Little(tmp_path, monkeypatch)
+    made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1), (2, 1)]})
+    yield made
+    if made.running is not None:
+        made.end()
+
+
+def test_a_run_that_finds_its_state_lost_may_be_killed_before_a_sink_has_anything_of_it(shop: Little) -> None:
+    """Found by the simulator (seed 3): the next run took the epochs that the killed one had bound for those of the sink."""
+    shop.transact((CUSTOMERS, "u", (1, 3)), (VISITS, "c", (3, 3)))
+    shop.transact((ORDERS, "c", (2, 2)))
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.end(drained=True)
+    (shop.folder / "state").rename(shop.folder / "lost")
+    shop.transact((VISITS, "c", (8, 8)))
+    shop.show_all()
+    shop.start()
+    assert shop.running is not None
+    runtime = shop.running.runtime
+    assert runtime.hold
+    runtime.poll(0.0)
+    assert runtime.bind(), "its log has epochs beyond the sink's"
+    shop.end()
+    shop.start()
+    shop.turn(4)
+    expected = answers(shop.state)
+    assert {v: shop.rows(v) for v in expected} == expected
+    assert shop.store.frontier is not None
+    assert shop.store.frontier.sources["shop"].lsn == shop.lsn

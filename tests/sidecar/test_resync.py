@@ -1,0 +1,329 @@
+"""A table that is not as its source has it becomes so by one epoch, exactly, and survives whatever comes between."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+
+from engine.errors import HeadraceError
+from engine.schema import Column, DataType, Schema
+from sidecar.config import load
+from sidecar.hosts.errands import Errands
+from sidecar.injected import Injected, InjectedError, injected
+from sidecar.requests import Refused, Request, RequestError, Requests, ask
+from sidecar.resync import TableRead, difference, parse, read_table, text_lines
+from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers
+
+
+class Source:
+    """A source database that is read when the test says so. `state`: what it holds beyond what the topics told."""
+
+    def __init__(self, shop: Little) -> None:
+        self.shop, self.reads = shop, 0
+
+    def read(self, _url: str, table: str, _schema: Schema) -> TableRead:
+        self.reads += 1
+        held = self.shop.state[table]
+        return TableRead(self.shop.lsn, pa.array([f"{i}\t{v}" for i, v in (+held).elements()], pa.large_string()))
+
+
+class Now:
+    """An executor that does what it is given at once."""
+
+    def submit(self, call: Any, *args: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*args))
+        except HeadraceError as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **_: object) -> None:
+        """Nothing to end."""
+
+
+class Asked(Little):
+    """A shop that can be asked to resync a table; `told` is what was answered."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **more: Any) -> None:
+        super().__init__(folder, patch, **more)
+        self.told: list[Any] = []
+
+    def configure(self) -> dict[str, Any]:
+        body = super().configure()
+        body["sources"][0]["database"] = "postgresql://nobody@127.0.0.1:9/x"
+        return body
+
+    def ask(self, table: str) -> None:
+        assert self.running is not None
+
+        settings = load(self.folder / "headrace.yaml", {})
+        errands = Errands(self.running.runtime, settings, Source(self).read, Now())  # type: ignore[arg-type]
+        errands.begin(Request("1", "resync", {"table": table}), self.told.append)
+
+    def diverge(self, table: str, *, drop: list[Row] = (), add: list[Row] = ()) -> None:  # type: ignore[assignment]
+        """The source has other rows than its topics tell."""
+        for row in drop:
+            self.state[table][row] -= 1
+        for row in add:
+            self.state[table][row] += 1
+        self.state[table] = +self.state[table]
+
+    def beat(self) -> None:
+        """A transaction of nothing moves the LSN on."""
+        self.transact()
+        self.show_all()
+        self.turn(2)
+
+    def is_right(self) -> None:
+        wanted = answers(self.state)
+        assert self.in_error() == set()
+        for view, rows in wanted.items():
+            assert self.rows(view) == rows, view
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    made = Asked(tmp_path, monkeypatch)
+    made.snapshot({CUSTOMERS: [(1, 5), (2, 6), (3, 7)], ORDERS: [(1, 1), (2, 2)], VISITS: [(1, 1), (1, 1), (2, 1)]})
+    made.show_all()
+    made.start()
+    made.turn(2)
+    yield made
+    if made.running is not None:
+        made.end()
+
+
+def wrong(shop: Asked) -> None:
+    """Rows that are missing, other and too many, in a keyed and a keyless table."""
+    shop.diverge(CUSTOMERS, drop=[(1, 5), (3, 7)], add=[(1, 50), (9, 9)])
+    shop.diverge(VISITS, drop=[(1, 1)], add=[(4, 4), (4, 4), (2, 1)])
+
+
+def test_what_differs_becomes_one_epoch_and_is_counted(shop: Asked) -> None:
+    wrong(shop)
+    shop.transact()
+    shop.ask(CUSTOMERS)
+    shop.turn()
+    assert shop.told == [], "the source was read beyond what is in"
+    epochs = shop.running.runtime.epoch
+    shop.beat()
+    told = shop.told.pop()
+    assert {k: told[k] for k in ("table", "rows", "added", "changed", "removed")} == {
+        "table": CUSTOMERS, "rows": 3, "added": 1, "changed": 1, "removed": 1,
+    }  # fmt: skip
+    assert told["epoch"] == shop.running.runtime.epoch == epochs + 3
+    assert shop.rows("customers") == {(1, 50): 1, (2, 6): 1, (9, 9): 1}
+    shop.transact((VISITS, "d", (4, 4)))
+    shop.show_all()
+    shop.turn(2)
+    assert shop.in_error() == {"visits"}, "what is not there cannot be taken away"
+    shop.ask(VISITS)
+    shop.beat()
+    told = shop.told.pop()
+    assert (told["added"], told["changed"], told["removed"]) == (2, 0, 1)
+    shop.is_right()
+    shop.ask(VISITS)
+    shop.turn(2)
+    assert [shop.told[0][k] for k in ("added", "changed", "removed")] == [0, 0, 0]
+
+
+def test_later_transactions_stand(shop: Asked) -> None:
+    """What the stream sets after the read is right already, and what it removed does not come back."""
+    wrong(shop)
+    shop.ask(CUSTOMERS)
+    shop.turn()
+    shop.transact((CUSTOMERS, "u", (1, 77)), (CUSTOMERS, "d", (2, 6)), (VISITS, "c", (8, 8)))
+    shop.show_all()
+    shop.turn(3)
+    assert shop.told
+    assert shop.rows("customers") == {(1, 77): 1, (9, 9): 1}
+    shop.ask(VISITS)
+    shop.turn()
+    shop.transact((VISITS, "c", (4, 4)), (VISITS, "d", (2, 1)))
+    shop.show_all()
+    shop.turn(3)
+    shop.is_right()
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_restart_gives_the_epoch_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drained: bool
+) -> None:
+    shop = Asked(tmp_path, monkeypatch, every_turn=False)
+    shop.snapshot({CUSTOMERS: [(1, 5), (2, 6), (3, 7)], VISITS: [(1, 1)]})
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    wrong_rows = Counter(shop.rows("customers"))
+    shop.diverge(CUSTOMERS, drop=[(1, 5), (3, 7)], add=[(1, 50), (9, 9)])
+    shop.ask(CUSTOMERS)
+    shop.turn()
+    shop.transact((CUSTOMERS, "c", (20, 20)))
+    shop.show_all()
+    shop.turn(3)
+    assert shop.told
+    assert shop.rows("customers") != wrong_rows
+    kept = list((tmp_path / "state").rglob("*.rows"))
+    assert len(kept) == 1, "its rows are on disk until a checkpoint has them"
+    shop.end(drained=drained)
+    shop.start()
+    assert bool(list((tmp_path / "state" / "generations" / "000002").rglob("*.rows"))) is not drained
+    shop.transact((CUSTOMERS, "c", (30, 30)), (VISITS, "c", (3, 3)))
+    shop.show_all()
+    shop.turn(3)
+    shop.is_right()
+    shop.end()
+
+
+def test_rows_that_were_altered_on_disk_are_named(shop: Asked, tmp_path: Path) -> None:
+    at = tmp_path / "rows"
+    kept = Injected(at)
+    schema = Schema.of([Column("id", DataType.parse("bigint"), False)], ["id"])
+    transaction = injected("public.t", parse(schema, ["1", "2"]), np.array([0, 1], np.uint8), 5, 6, {"no": -2})
+    kept.keep(7, transaction)
+    again = kept.load(7)
+    assert (again.whole, again.lsn, again.commit_us) == ("public.t", 5, 6)
+    assert again.errors == {"public.t": {"no": -2}}
+    assert again.slices[0].changes.rows.equals(transaction.slices[0].changes.rows)
+    assert again.slices[0].changes.kinds.tolist() == [0, 1]
+    data = bytearray((at / "7.rows").read_bytes())
+    data[-3] ^= 1
+    (at / "7.rows").write_bytes(data)
+    with pytest.raises(InjectedError, match=r"7\.rows"):
+        kept.load(7)
+    kept.forget(7)
+    with pytest.raises(InjectedError):
+        kept.load(7)
+
+
+def test_a_table_with_a_lost_column_is_whole_again(shop: Asked) -> None:
+    topic = f"{PREFIX}.{CUSTOMERS}"
+    shop.transact((CUSTOMERS, "u", (1, 8)))
+    partition, value, key = shop.queues[topic].pop()
+    shop.queues[topic].append((partition, value.replace(b'"v": 8', b'"w": 8'), key))
+    shop.show_all()
+    shop.turn(2)
+    assert shop.in_error() == {"customers", "by_city"}
+    shop.ask(CUSTOMERS)
+    shop.beat()
+    assert shop.told[0]["changed"] == 1
+    shop.is_right()
+    shop.end(drained=True)
+    shop.start()
+    shop.beat()
+    shop.is_right()
+
+
+def test_what_cannot_be_done_is_answered(shop: Asked) -> None:
+    shop.ask("public.nothing")
+    assert isinstance(shop.told[0], RequestError)
+    assert CUSTOMERS in str(shop.told[0])
+    (bad,) = shop.transact((CUSTOMERS, "u", (1, 8)))
+    shop.places.add(bad)
+    shop.show_all()
+    shop.turn(2)
+    shop.ask(CUSTOMERS)
+    shop.turn()
+    assert "stands still" in str(shop.told[1])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_differs_and_whatever_comes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    shop = Asked(tmp_path, monkeypatch, every_turn=draw.random() < 0.5)
+    shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, draw.randrange(1, 5))] for t in KEYS})
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    for _ in range(3):
+        table = draw.choice(list(KEYS))
+        drop = [r for r in sorted(shop.state[table]) if shop.state[table][r] > 0 and draw.random() < 0.4]
+        taken = {r[0] for r in shop.state[table]} - {r[0] for r in drop}
+        add = [(i, draw.randrange(1, 6)) for i in range(1, 12) if i not in taken and draw.random() < 0.3]
+        shop.diverge(table, drop=drop, add=add)
+        shop.ask(table)
+        for _ in range(draw.randrange(1, 6)):
+            shop.random(draw)
+            shop.show_all() if draw.random() < 0.5 else None
+            shop.turn(draw.randrange(0, 3))
+        shop.show_all()
+        shop.turn(4)
+        assert len(shop.told) == 1
+        assert isinstance(shop.told.pop(), dict)
+        if draw.random() < 0.5:
+            shop.end(drained=draw.random() < 0.5)
+            shop.start()
+        shop.beat()
+        shop.is_right()
+    shop.end()
+
+
+TYPES = {
+    "id": "bigint", "b": "boolean", "f": "double precision", "r": "real", "n": "numeric", "m": "numeric(12,3)",
+    "t": "text", "c": "character(4)", "y": "bytea", "d": "date", "ti": "time without time zone",
+    "ts": "timestamp without time zone", "tz": "timestamp with time zone", "u": "uuid", "j": "jsonb", "o": "integer[]",
+    "i": "interval", "e": "inet",
+}  # fmt: skip
+VALUES = r"""
+(1, true, 0.1, 0.1, 1.500, 12.3, 'plain', 'ab', '\x00ff', '2026-11-22', '01:02:03.5', '2026-11-22 01:02:03.000004',
+ '2026-11-22 01:02:03+02', '0b3e1b6e-5d0e-4c38-9d0e-0a9c2a0a0a0a', '{"a": 1}', '{1,null,3}', '1 day 02:03', '10.0.0.1'),
+(2, false, 'Infinity', '-0', 'NaN', -0.001, E'tab\tnl\nback\\slash\b\f\v\r', '', '', 'infinity', '23:59:59.999999',
+ '-infinity', '0044-01-01 00:00:00+00 BC', null, 'null', '{}', '-1 mon', '::1'),
+(3, null, null, null, null, null, E'\\N', null, null, null, null, null, null, null, null, null, null, null)"""
+
+
+def test_rows_come_from_postgres_as_their_lanes_are(database: str) -> None:
+    schema = Schema.of([Column(n, DataType.parse(t), n != "id") for n, t in TYPES.items()], ["id"])
+    with psycopg.connect(database, autocommit=True) as db:
+        columns = ", ".join(f"{n} {t}" for n, t in TYPES.items())
+        db.execute(f'create schema "Odd"; create table "Odd"."the table" ({columns}, extra int default 7)')
+        db.execute(f'insert into "Odd"."the table" values {VALUES.replace("), ", "), ")}')
+        before = db.execute("select pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
+    read = read_table(database, "Odd.the table", schema)
+    assert before is not None
+    assert read.lsn >= int(before[0])
+    assert len(read.rows) == 3
+    rows = parse(schema, read.rows.to_pylist())
+    assert text_lines(schema, rows).to_pylist() == read.rows.to_pylist()
+    same = difference(schema, text_lines(schema, rows), np.ones(3, np.int64), read, None)
+    assert same is not None
+    assert (same.added, same.changed, same.removed) == (0, 0, 0)
+    with pytest.raises(HeadraceError, match=r"Odd\.gone"):
+        read_table(database, "Odd.gone", schema)
+
+
+def test_requests_are_files(tmp_path: Path) -> None:
+    requests, clock = Requests(tmp_path), iter(range(100))
+    assert list(requests.take()) == []
+
+    def answered(_: float) -> None:
+        for request in requests.take():
+            assert (request.does, request.of) == ("resync", {"table": "t"})
+            requests.answer(request, {"rows": 3})
+
+    assert ask(tmp_path, "resync", {"table": "t"}, 50, answered, lambda: next(clock)) == {"rows": 3}
+
+    def refused(_: float) -> None:
+        for request in requests.take():
+            requests.answer(request, RequestError("no", hint="try", table="t"))
+
+    with pytest.raises(Refused, match=r"no .table=t.; try"):
+        ask(tmp_path, "resync", {}, 50, refused, lambda: next(clock))
+    with pytest.raises(RequestError, match="no sidecar answered"):
+        ask(tmp_path, "resync", {}, 3, lambda _: None, lambda: next(clock))
+    assert list((tmp_path / "requests").iterdir()) == []
+    (tmp_path / "requests" / "x.asked").write_text("{")
+    assert list(requests.take()) == []
+    assert list((tmp_path / "requests").iterdir()) == []

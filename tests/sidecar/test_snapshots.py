@@ -1,0 +1,144 @@
+"""A later snapshot takes the place of what its tables held; an LSN that goes back stops all, by name."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.transactions import ContinuityError
+from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, State, answers
+
+
+def anew(shop: Little, rows: dict[str, list[Row]]) -> None:
+    """The slot was lost and what came meanwhile with it: the connector reads all tables again."""
+    shop.lsn += 100
+    shop.state = {t: Counter() for t in KEYS}
+    shop.snapshot(rows)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
+    made = Little(tmp_path, monkeypatch)
+    made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1), (2, 1)]})
+    made.show_all()
+    made.start()
+    made.turn(2)
+    yield made
+    if made.running is not None:
+        made.end()
+
+
+def is_right(shop: Little, state: State) -> None:
+    assert shop.in_error() == set()
+    for view, rows in answers(state).items():
+        assert shop.rows(view) == rows, view
+
+
+def test_rows_that_are_not_seen_again_go(shop: Little) -> None:
+    shop.transact((CUSTOMERS, "u", (1, 7)))
+    shop.show_all()
+    shop.turn(2)
+    before = shop.running.runtime.epoch
+    anew(shop, {CUSTOMERS: [(2, 2), (3, 3)], VISITS: [(1, 1), (1, 1)]})
+    shop.transact((CUSTOMERS, "u", (3, 4)), (ORDERS, "c", (9, 3)))
+    shop.show_all()
+    shop.turn(3)
+    is_right(shop, shop.state)
+    assert shop.running.runtime.epoch == before + 2
+    shop.end()
+    shop.start()
+    shop.transact((CUSTOMERS, "d", (2, 2)))
+    shop.show_all()
+    shop.turn(3)
+    is_right(shop, shop.state)
+
+
+def test_a_transaction_that_was_cut_off_is_dropped(shop: Little) -> None:
+    """Its last event never came, as the slot was lost; the snapshot has what it did."""
+    shop.transact((CUSTOMERS, "u", (1, 7)), (ORDERS, "c", (5, 5)))
+    shop.queues[f"{PREFIX}.{ORDERS}"].pop()
+    shop.ends[f"{PREFIX}.{ORDERS}/0"] -= 1
+    shop.show_all()
+    shop.turn(2)
+    assert shop.running.runtime.waiting() is not None
+    anew(shop, {CUSTOMERS: [(1, 7)], ORDERS: [(5, 5)]})
+    shop.show_all()
+    shop.turn(3)
+    is_right(shop, shop.state)
+    assert shop.running.runtime.waiting() is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whenever_it_comes_and_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Topics are shown at random, processes end at random: each state that is shown is right at its frontier."""
+    draw = random.Random(seed)
+    shop = Little(tmp_path, monkeypatch, every_turn=draw.random() < 0.3)
+    shop.batch = draw.choice([1, 3, 1 << 16])
+    for again in range(2):
+        rows = {t: [(i, draw.randrange(1, 6)) for i in range(1, draw.randrange(1, 6))] for t in KEYS}
+        if again:
+            anew(shop, rows)
+        else:
+            shop.snapshot(rows)
+        for _ in range(draw.randrange(5)):
+            shop.random(draw)
+        shop.start()
+        for _ in range(draw.randrange(2, 10)):
+            for topic in list(shop.queues):
+                shop.show(topic, min(len(shop.queues[topic]), draw.randrange(0, 6)))
+            shop.turn()
+            if shop.store.frontier is not None and not shop.running.runtime.hold:
+                is_right(shop, shop.states[shop.store.frontier.sources["shop"].lsn])
+        if not again:
+            shop.show_all()
+            shop.turn(60)
+        shop.end(drained=not again or draw.random() < 0.5)
+    shop.start()
+    shop.show_all()
+    shop.turn(80)
+    is_right(shop, shop.state)
+    shop.end()
+
+
+def test_an_lsn_that_goes_back_is_named(shop: Little) -> None:
+    shop.transact((CUSTOMERS, "u", (1, 7)))
+    shop.transact((CUSTOMERS, "u", (1, 8)))
+    shop.show_all()
+    shop.turn(2)
+    before = Counter(shop.rows("customers"))
+    shop.lsn -= 3
+    shop.transact((CUSTOMERS, "u", (1, 9)))
+    shop.show_all()
+    with pytest.raises(ContinuityError, match="LSN went back"):
+        shop.turn(2)
+    assert shop.rows("customers") == before
+
+
+def test_a_snapshot_of_a_standby_behind_is_named(shop: Little) -> None:
+    for v in range(3, 60):
+        shop.transact((CUSTOMERS, "u", (1, v)))
+    shop.show_all()
+    shop.turn(2)
+    shop.lsn -= 130
+    anew(shop, {CUSTOMERS: [(1, 5)]})
+    shop.transact((CUSTOMERS, "u", (1, 9)))
+    shop.show_all()
+    with pytest.raises(ContinuityError, match="LSN went back"):
+        shop.turn(2)
+
+
+def test_the_end_of_a_bound_transaction_may_come_again(shop: Little) -> None:
+    shop.transact((CUSTOMERS, "u", (1, 7)))
+    again = {t: list(q) for t, q in shop.queues.items()}
+    shop.transact((CUSTOMERS, "u", (1, 8)))
+    shop.show_all()
+    shop.turn(2)
+    for topic, queue in again.items():
+        shop.queues[topic] += queue
+    shop.show_all()
+    shop.turn(2)
+    is_right(shop, shop.state)

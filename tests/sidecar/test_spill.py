@@ -1,0 +1,101 @@
+"""What waits beyond its share of memory lies on disk, comes back as it was, and is bound whole."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sidecar import wiring
+from sidecar.hosts.local import status
+from sidecar.spill import Spill, SpillError
+from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
+from tests.sidecar.streams import changes
+
+
+def test_what_comes_back_is_what_was_given(tmp_path: Path) -> None:
+    spill = Spill(tmp_path, 0)
+    plain = changes("s.a", [(1, None), (2, 5)], txid=4, orders=[1, 2], offset=7, lsn=9)
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([1, 2]), pa.array(["ü\t", None], pa.large_string()), pa.array([True, None])], names=["a", "b", "a"]
+    )
+    masks = {1: np.array([True, False])}
+    for given in (
+        plain,
+        replace(plain, rows=rows, unchanged=masks, moved=np.array([False, True])),
+        plain.take(np.array([1])),
+    ):
+        found = spill.take(given)
+        assert found.rows.equals(given.rows)
+        assert found.rows.schema.equals(given.rows.schema)
+        for lane in (
+            "kinds",
+            "offsets",
+            "transactions",
+            "orders",
+            "lsns",
+            "timestamps",
+            "snapshot",
+            "metadata",
+            "attempts",
+        ):
+            assert getattr(found, lane).tolist() == getattr(given, lane).tolist(), lane
+            assert getattr(found, lane).dtype == getattr(given, lane).dtype, lane
+        assert {at: m.tolist() for at, m in found.unchanged.items()} == {
+            at: m.tolist() for at, m in given.unchanged.items()
+        }
+        assert (found.moved is None) == (given.moved is None)
+        assert found.moved is None or found.moved.tolist() == given.moved.tolist()
+    assert spill.spilled > 0
+    assert list(tmp_path.iterdir()) == [], "the files have no names"
+
+
+def test_only_what_is_too_much_goes_to_disk(tmp_path: Path) -> None:
+    one = changes("s.a", [(i, i) for i in range(100)], txid=4, orders=list(range(100)))
+    spill = Spill(tmp_path, 20_000)
+    assert spill.take(one) is one
+    assert spill.take(one) is one
+    assert spill.take(one) is not one
+    assert spill.full
+    spill.nothing_waits()
+    assert spill.take(one) is one
+
+
+def test_no_room_is_named(tmp_path: Path) -> None:
+    spill = Spill(tmp_path / "gone", 0)
+    with pytest.raises(SpillError, match=r"cannot be put on disk.*budget_mib"):
+        spill.take(changes("s.a", [(1, 1)], txid=4, orders=[1]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_shop_whose_rows_all_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr(wiring, "make_spill", lambda _, folder: Spill(folder, draw.choice([0, 500])))
+    shop = Little(tmp_path, monkeypatch, every_turn=draw.random() < 0.5)
+    shop.batch = draw.choice([1, 3, 1 << 16])
+    shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, 5)] for t in KEYS})
+    for _ in range(12):
+        shop.random(draw)
+    shop.transact(
+        *((VISITS, "c", (i, 1)) for i in range(50)),
+        *((ORDERS, "c", (i, 1)) for i in range(50, 80)),
+        (CUSTOMERS, "c", (90, 1)),
+    )
+    shop.start()
+    for _ in range(15):
+        for topic in list(shop.queues):
+            shop.show(topic, min(len(shop.queues[topic]), draw.randrange(0, 9)))
+        shop.turn()
+        if shop.store.frontier is not None:
+            wanted = answers(shop.states[shop.store.frontier.sources["shop"].lsn])
+            assert {v: shop.rows(v) for v in wanted} == wanted
+    shop.show_all()
+    shop.turn(100)
+    wanted = answers(shop.state)
+    assert {v: shop.rows(v) for v in wanted} == wanted
+    assert status(shop.running)["sources"][0]["spilled_bytes"] > 0
+    shop.end()

@@ -1,0 +1,213 @@
+"""The whole sidecar with workers: what it publishes, how it goes on from checkpoints, and how it ends.
+
+The sources and the sink are in memory; the workers are processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.errors import HeadraceError
+from sidecar.checkpoint import read_manifest
+from sidecar.generation import numbers, open_generation
+from sidecar.hosts.local import status, stop_on_signals
+from sidecar.workers.crew import WorkerLost
+from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, answers
+
+BEGINNING = {CUSTOMERS: [(1, 1), (2, 2), (3, 1)], ORDERS: [(1, 1), (2, 3)], VISITS: [(1, 1), (2, 1), (1, 1)]}
+
+
+class Shared(Little):
+    """The little sidecar with `workers` processes."""
+
+    workers = 2
+
+    def configure(self) -> dict[str, Any]:
+        return super().configure() | {"engine": {"workers": self.workers}}
+
+    def go_on(self, draw: random.Random, rounds: int) -> None:
+        """Random transactions, each round of them one step; the sink held the truth at every frontier."""
+        for _ in range(rounds):
+            for _ in range(draw.randrange(1, 4)):
+                self.random(draw)
+            self.show_all()
+            self.turn()
+        self.check()
+
+    def check(self) -> None:
+        frontier = self.store.frontier
+        assert frontier is not None
+        assert frontier.sources["shop"].lsn == self.lsn
+        for at, rows in [*self.store.history, (frontier, self.store.rows)]:
+            assert at is None or rows == answers(self.states[at.sources["shop"].lsn])
+        assert not self.store.errors
+
+    def pids(self) -> list[int]:
+        assert self.running is not None
+        return [worker.pid for worker in self.running.runtime.parts.flow.workers()]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shared:
+    made = Shared(tmp_path, monkeypatch)
+    made.snapshot(BEGINNING)
+    made.show_all()
+    made.start()
+    made.turn()
+    return made
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def shards_of_the_manifest(shop: Shared) -> tuple[int, set[int]]:
+    state = shop.folder / "state"
+    manifest = read_manifest(open_generation(state, numbers(state)[-1]).manifest)
+    assert manifest is not None
+    return manifest.workers, {file.shard for files in manifest.arrangements.values() for file in files}
+
+
+def test_what_it_publishes_and_how_it_goes_on(shop: Shared) -> None:
+    draw = random.Random(1)
+    shop.go_on(draw, 6)
+    assert shards_of_the_manifest(shop) == (2, {0, 1})
+    for workers in (2, 1, 3):
+        before = shop.pids()
+        shop.end(drained=draw.random() < 0.5)
+        assert gone(before)
+        shop.workers = workers
+        shop.random(draw)
+        shop.start()
+        assert len(shop.pids()) == (workers if workers > 1 else 0)
+        shop.go_on(draw, 4)
+    shop.end()
+
+
+def test_status_counts_all_shards(shop: Shared) -> None:
+    shop.go_on(random.Random(2), 3)
+    assert shop.running is not None
+    told = status(shop.running)
+    assert [(w["worker"], w["pid"]) for w in told["workers"]] == list(enumerate(shop.pids()))
+    alone = {psutil.Process().pid: psutil.Process().memory_info().rss}
+    assert told["memory"]["VmRSS"] > next(iter(alone.values())) + sum(w["memory"] for w in told["workers"]) / 2
+    rows = {a["name"].split("@")[0]: a["rows"] for a in told["arrangements"] if a["name"].startswith(CUSTOMERS)}
+    assert sum(rows.values()) >= sum(shop.state[CUSTOMERS].values())
+    metrics = shop.running.metrics.render().decode()
+    assert 'headrace_worker_resident_bytes{worker="1"}' in metrics
+    assert 'headrace_worker_cpu_seconds{worker="0"}' in metrics
+    assert shop.running.runtime.memory.measure() > 2 * psutil.Process(shop.pids()[0]).memory_info().rss / 4
+    shop.end()
+
+
+def test_a_worker_killed_is_named_and_the_next_run_goes_on_from_the_checkpoint(shop: Shared) -> None:
+    draw = random.Random(3)
+    shop.go_on(draw, 3)
+    pids = shop.pids()
+    os.kill(pids[1], signal.SIGKILL)
+    shop.random(draw)
+    shop.show_all()
+    with pytest.raises(WorkerLost, match=f"a worker died .*shard=1, pid={pids[1]}, exit=SIGKILL"):
+        shop.turn(3)
+    shop.end()
+    assert gone(pids)
+    shop.start()
+    shop.go_on(draw, 3)
+    shop.end()
+
+
+def test_a_table_with_live_errors_is_not_dealt_out_anew(shop: Shared) -> None:
+    shop.places |= set(shop.transact((ORDERS, "c", (7, 2))))
+    shop.show_all()
+    shop.turn(2)
+    assert shop.in_error() == {"orders", "by_city"}
+    shop.end(drained=True)
+    shop.workers = 3
+    with pytest.raises(HeadraceError, match=rf"live errors .*table={ORDERS}.*workers: 2") as refused:
+        shop.start()
+    assert refused.value.code == "checkpoint"
+    shop.workers = 2
+    shop.places.clear()
+    shop.start()
+    shop.turn(2)
+    assert not shop.in_error()
+    assert shop.store.rows == answers(shop.state)
+    shop.end()
+
+
+def test_a_manifest_of_shards_is_written_whole_or_not_at_all(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that dies while it writes its batches leaves the last checkpoint as it was."""
+    draw = random.Random(4)
+    shop.end()
+    monkeypatch.setenv("HEADRACE_FAILPOINT", "batch written:1")
+    shop.start()
+    shop.transact(*((ORDERS, "c", (10 + k, 1)) for k in range(8)))
+    shop.show_all()
+    shop.turn()
+    assert shop.running is not None
+    with pytest.raises(WorkerLost, match=r"a worker died .*exit=SIGKILL"):
+        shop.running.runtime.drain()
+    shop.end()
+    monkeypatch.delenv("HEADRACE_FAILPOINT")
+    shop.start()
+    shop.go_on(draw, 2)
+    shop.end()
+
+
+def test_a_signal_to_all_processes_drains(tmp_path: Path) -> None:
+    """A service's manager, or a terminal, signals every process: the workers stay until the sidecar has drained."""
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tests.sidecar.workers.test_run", str(tmp_path)],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    pids = json.loads(run.stdout.readline())
+    os.killpg(run.pid, signal.SIGTERM)
+    assert json.loads(run.stdout.readline()) == {"checkpoint": 2, "sink": 2}
+    assert run.wait(60) == 0
+    run.stdout.close()
+    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], 20)
+    assert gone(pids)
+
+
+def main(folder: Path) -> None:
+    """The sidecar until a signal comes; then, drained, the epochs that the checkpoint and the sink hold."""
+    with pytest.MonkeyPatch.context() as patch:
+        shop = Shared(folder, patch, every_turn=False)
+        shop.snapshot(BEGINNING)
+        shop.transact((VISITS, "c", (3, 3)))
+        shop.show_all()
+        shop.start()
+        assert shop.running is not None
+        runtime = shop.running.runtime
+        stop_on_signals(runtime)
+        told: list[None] = []
+
+        def tell() -> bool:
+            """Once it has read all, who works for it; then on until the signal."""
+            if runtime.epoch == 2 and not told:
+                told.append(print(json.dumps(shop.pids()), flush=True))
+            return False
+
+        runtime.run(tell)
+        state = folder / "state"
+        manifest = read_manifest(open_generation(state, numbers(state)[-1]).manifest)
+        shop.end()
+        frontier = shop.store.frontier
+        assert manifest is not None
+        assert frontier is not None
+        print(json.dumps({"checkpoint": manifest.epoch, "sink": frontier.epoch}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,148 @@
+"""What must hold of everything that a reader of the sinks sees, at every moment: the judge of the simulator.
+
+Always: it knows only what was published, the naive answers, and what was done to the sidecars.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from connectors.kafka.standing import Standing, decode
+from connectors.sink import Frontier
+from tests.sim.broker import Broker, Record
+from tests.sim.database import Written
+from tests.sim.shop import Shop, State, answers
+
+
+class Wrong(Exception):
+    """A promise is broken."""
+
+
+class Judge:
+    """Follows what each sink publishes. `forgiven`: sinks that were set back to an earlier state may begin a new incarnation."""
+
+    def __init__(self, shops: Mapping[str, Shop]) -> None:
+        self.shops = shops
+        self.published: dict[str, Frontier] = {}
+        self.meaning: dict[int, tuple[int, ...]] = {}
+        self.forgiven: set[str] = set()
+        self.frontiers = 0
+        self._known: dict[tuple[int, ...], dict[str, Counter[Any]]] = {}
+
+    def expected(self, frontier: Frontier) -> dict[str, Counter[Any]]:
+        """The naive answers at the prefix of each source's commits that the frontier names."""
+        at = tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+        if at not in self._known:
+            whole: State = {}
+            for (name, shop), lsn in zip(self.shops.items(), at, strict=True):
+                if lsn >= 0 and lsn not in shop.states:
+                    raise Wrong(f"no commit of {name} stands at LSN {lsn}")
+                whole |= shop.states.get(lsn, {})
+            self._known[at] = answers(whole)
+        return self._known[at]
+
+    def state(self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: Iterable[str]) -> None:
+        """A reader of `sink` sees this. Raises Wrong."""
+        self.frontiers += 1
+        self._advances(sink, frontier)
+        wanted = self.expected(frontier)
+        for view, found in rows.items():
+            if found != wanted[view]:
+                less, more = wanted[view] - found, found - wanted[view]
+                raise Wrong(f"{sink}: {view} lacks {dict(less)} and has {dict(more)} too much at {frontier}")
+        if set(marked):
+            raise Wrong(f"{sink}: {sorted(marked)} are in error and nothing is wrong with their tables")
+
+    def _advances(self, sink: str, frontier: Frontier) -> None:
+        before = self.published.get(sink)
+        self.published[sink] = frontier
+        if before is not None:
+            if frontier.incarnation != before.incarnation and sink not in self.forgiven:
+                raise Wrong(f"{sink}: a new incarnation, but it never went back: {before} {frontier}")
+            if frontier.incarnation == before.incarnation:
+                self._compare(sink, before, frontier)
+        at = tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+        if self.meaning.setdefault(frontier.epoch, at) != at:
+            raise Wrong(f"{sink}: epoch {frontier.epoch} is {at} and was {self.meaning[frontier.epoch]}")
+
+    def _compare(self, sink: str, before: Frontier, after: Frontier) -> None:
+        if after.epoch < before.epoch:
+            raise Wrong(f"{sink}: the frontier went back from epoch {before.epoch} to {after.epoch}")
+        for name, was in before.sources.items():
+            now = after.sources.get(name)
+            if now is None or now.lsn < was.lsn:
+                raise Wrong(f"{sink}: {name} went back from LSN {was.lsn} to {now and now.lsn}")
+
+    def restored(self, sink: str) -> None:
+        """A sink was set back to an earlier state: what it shows now may be from before, and a new incarnation may begin."""
+        self.published.pop(sink, None)
+        self.forgiven.add(sink)
+
+    def database(self, sink: str, written: Written) -> None:
+        """A transaction of the database."""
+        self.state(sink, written.frontier, {n: +c for n, c in written.rows.items()}, written.errors)
+
+
+class KafkaReader:
+    """A `read_committed` reader of a Kafka sink's topics that stops where each frontier record says."""
+
+    def __init__(self, broker: Broker, judge: Judge, sink: str, prefix: str, keyless: Mapping[str, bool]) -> None:
+        self.broker, self.judge, self.sink, self.prefix, self.keyless = broker, judge, sink, prefix, keyless
+        self._at = 0
+        self._places: dict[str, int] = {}
+        self._live: dict[str, dict[bytes, Any]] = {}
+        self._writes = 0
+        self._waiting: deque[Standing] = deque()
+
+    def look(self) -> None:
+        """Judge every frontier record that came since. Raises Wrong."""
+        topic = self.broker.topics.get(f"{self.prefix}frontier")
+        if topic is None:
+            return
+        records, self._at = topic.partitions[0].read(self._at, 1 << 30, committed=True)
+        self._waiting += [decode(orjson.loads(r.value)) for r in records if r.value is not None]
+        while self._waiting and self._is_stable(self._waiting[0]):
+            self._judge(self._waiting.popleft())
+
+    def _is_stable(self, standing: Standing) -> bool:
+        """Whether all markers stand: a commit is answered before."""
+        return all(self.broker.partition((t, 0)).stable >= ends[0] for t, ends in standing.ends.items())
+
+    def _judge(self, standing: Standing) -> None:
+        if standing.writes != self._writes + 1:
+            raise Wrong(f"{self.sink}: write {standing.writes} follows write {self._writes}")
+        self._writes = standing.writes
+        for topic, ends in standing.ends.items():
+            self._read(topic, ends[0])
+        if standing.frontier is None:
+            return
+        rows = {}
+        for name, keyless in self.keyless.items():
+            if standing.views.get(f"{self.prefix}{name}") is None:
+                continue
+            rows[name] = Counter[Any]()
+            for value in self._live.get(f"{self.prefix}{name}", {}).values():
+                row, count = (value["row"], value["count"]) if keyless else (value, 1)
+                rows[name][tuple(row.values())] += count
+        self.judge.state(self.sink, standing.frontier, rows, [t.removeprefix(self.prefix) for t in standing.errors])
+
+    def _read(self, topic: str, end: int) -> None:
+        live = self._live.setdefault(topic, {})
+        partition = self.broker.partition((topic, 0))
+        records, at = partition.read(self._places.get(topic, 0), 1 << 30, committed=True)
+        taken = [r for r in records if r.offset < end]
+        self._places[topic] = min(at, end)
+        for record in taken:
+            self._take(live, record)
+
+    @staticmethod
+    def _take(live: dict[bytes, Any], record: Record) -> None:
+        assert record.key is not None, "every record of a view has a key"
+        if record.value is None:
+            live.pop(record.key, None)
+        else:
+            live[record.key] = orjson.loads(record.value)

@@ -1,0 +1,251 @@
+"""A source database and its Debezium connector: transactions become events and marks, which wait until they are shown.
+
+`states` is the naive twin: the tables after each commit, by its LSN. Events reach Kafka per partition in order and otherwise in
+any order; a connector that crashes loses what it had not sent and repeats whole transactions.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.broker import Broker
+
+CUSTOMERS, ORDERS, VISITS, STOCK = "public.customers", "public.orders", "public.visits", "depot.stock"
+TABLES: dict[str, dict[str, list[str] | None]] = {
+    "a": {CUSTOMERS: ["id"], ORDERS: ["id"], VISITS: None},
+    "b": {STOCK: ["id"]},
+}
+PARTITIONS = {CUSTOMERS: 2, VISITS: 2}
+VIEWS = """\
+version: 1
+views:
+  - {name: customers, key: [id], sinks: [s, k], sql: "select id, v from public.customers"}
+  - {name: orders, key: [id], sinks: [s], sql: "select id, v from public.orders"}
+  - {name: visits, sinks: [s, k], sql: "select id, v from public.visits"}
+  - name: by_city
+    sinks: [s, k]
+    key: [v]
+    sql: select c.v, count(*) as n from public.orders o join public.customers c on c.id = o.v where c.v is not null group by c.v
+  - name: stocked
+    sinks: [s, k]
+    sql: select s.v, o.v as w from public.orders o join depot.stock s on s.id = o.v
+"""
+
+Row = tuple[int, int]
+State = dict[str, Counter[Row]]
+Tables = tuple[tuple[str, State], ...]
+
+
+@dataclass
+class _Step:
+    """What the connector sends for one transaction, in its order: (topic, partition, key, value)."""
+
+    records: list[tuple[str, int, bytes | None, bytes | None]] = field(default_factory=list)
+
+
+class Shop:
+    """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN."""
+
+    def __init__(self, name: str, broker: Broker, draw: random.Random) -> None:
+        self.name, self.broker, self.draw = name, broker, draw
+        self.tables = TABLES[name]
+        self.state: State = {t: Counter() for t in self.tables}
+        self.states: dict[int, State] = {}
+        self.order: list[int] = []
+        self.txid, self.lsn = 600, 1000
+        self.stream: list[_Step] = []
+        self.queues: dict[tuple[str, int], deque[tuple[int, bytes | None, bytes | None]]] = {}
+        self.tombstones = draw.random() < 0.5
+        self.exactly_once = draw.random() < 0.4
+        self._writer = -1
+        for table in self.tables:
+            broker.create(f"{name}.{table}", PARTITIONS.get(table, 1))
+        for more in ("transaction", "notifications"):
+            broker.create(f"{name}.{more}")
+
+    # what happens in the database
+
+    def snapshot(self) -> None:
+        """The connector reads the tables as they stand."""
+        self.lsn += 10
+        self.txid += 1
+        step = _Step()
+        self._notify(step, "STARTED")
+        for table, rows in self.state.items():
+            for row in sorted((+rows).elements()):
+                self._event(step, table, "r", None, row, None)
+            self._notify(step, "TABLE_SCAN_COMPLETED", {
+                "scanned_collection": table, "total_rows_scanned": str((+rows).total()), "status": "SUCCEEDED",
+            })  # fmt: skip
+        self._notify(step, "COMPLETED")
+        self._committed(step)
+
+    def fill(self) -> None:
+        """What the tables hold before the connector comes."""
+        for rows in self.state.values():
+            for i in range(1, self.draw.randrange(2, 5)):
+                rows[i, self.draw.randrange(1, 6)] += 1
+
+    def transact(self) -> None:
+        """A random transaction."""
+        self.txid += 1
+        step, counts, order = _Step(), Counter[str](), 0
+        self._mark(step, "BEGIN", {})
+        for _ in range(self.draw.choice([0, 1, 1, 2, 3, 6])):
+            order = self._change(step, counts, order)
+        if self.draw.random() < 0.1:
+            counts["public.nobody_reads_it"] += 2
+        self.lsn += 1
+        self._mark(step, "END", counts)
+        self._committed(step)
+
+    def _change(self, step: _Step, counts: Counter[str], order: int) -> int:
+        table = self.draw.choice(list(self.tables))
+        held, id_, v = self.state[table], self.draw.randrange(1, 9), self.draw.randrange(1, 6)
+        old = next((r for r in sorted(held) if r[0] == id_ and held[r] > 0), None)
+        if self.draw.random() < 0.03:
+            held.clear()
+            return self._emit(step, counts, table, [("t", None, None)], order)
+        if old is None:
+            held[id_, v] += 1
+            return self._emit(step, counts, table, [("c", None, (id_, v))], order)
+        held[old] -= 1
+        if self.draw.random() < 0.3:
+            return self._emit(step, counts, table, [("d", old, None)], order)
+        new = self.draw.randrange(1, 9)
+        if self.draw.random() < 0.2 and not any(r[0] == new and n > 0 for r, n in held.items()):
+            held[new, v] += 1
+            keyed = self.tables[table] is not None
+            both: list[tuple[str, Row | None, Row | None]] = [("d", old, None), ("c", None, (new, v))]
+            return self._emit(step, counts, table, both if keyed else [("u", old, (new, v))], order)
+        held[id_, v] += 1
+        return self._emit(step, counts, table, [("u", old, (id_, v))], order)
+
+    def _emit(
+        self,
+        step: _Step,
+        counts: Counter[str],
+        table: str,
+        events: list[tuple[str, Row | None, Row | None]],
+        order: int,
+    ) -> int:
+        for op, before, after in events:
+            order += 1
+            counts[table] += 1
+            self.lsn += 1
+            self._event(step, table, op, before, after, order)
+        return order
+
+    def _committed(self, step: _Step) -> None:
+        self.states[self.lsn] = {t: +c for t, c in self.state.items()}
+        self.order.append(self.lsn)
+        self.stream.append(step)
+        self._queue(len(self.stream) - 1)
+
+    # what the connector makes of it
+
+    def _event(
+        self, step: _Step, table: str, op: str, before: Row | None, after: Row | None, order: int | None
+    ) -> None:
+        schema, name = table.split(".")
+        id_ = (after or before or (0, 0))[0]
+        block = None if order is None else {"id": f"{self.txid}:{self.lsn}", "total_order": order}
+        value = {
+            "op": op, "before": None if before is None else {"id": before[0], "v": before[1]},
+            "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block,
+            "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn,
+                       "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
+        }  # fmt: skip
+        place = (f"{self.name}.{table}", id_ % PARTITIONS.get(table, 1))
+        key = None if self.tables[table] is None or op == "t" else json.dumps({"id": id_}).encode()
+        step.records.append((*place, key, json.dumps(value).encode()))
+        if op == "d" and key is not None and self.tombstones:
+            step.records.append((*place, key, None))
+
+    def _mark(self, step: _Step, status: str, counts: dict[str, int]) -> None:
+        body: dict[str, Any] = {"status": status, "id": f"{self.txid}:{self.lsn}", "ts_ms": 2}
+        if status == "END":
+            body |= {
+                "event_count": sum(counts.values()),
+                "data_collections": [{"data_collection": t, "event_count": n} for t, n in counts.items()],
+            }
+        step.records.append((f"{self.name}.transaction", 0, None, json.dumps(body).encode()))
+
+    def _notify(self, step: _Step, kind: str, data: dict[str, str] | None = None) -> None:
+        body = {"aggregate_type": "Initial Snapshot", "type": kind, "timestamp": 1, "additional_data": data}
+        step.records.append((f"{self.name}.notifications", 0, None, json.dumps(body).encode()))
+
+    def _queue(self, at: int) -> None:
+        for topic, partition, key, value in self.stream[at].records:
+            self.queues.setdefault((topic, partition), deque()).append((at, key, value))
+
+    # what reaches Kafka
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was not sent yet."""
+        return any(self.queues.values())
+
+    def show(self, most: int) -> None:
+        """Kafka takes up to `most` records of each of some partitions; of a connector with exactly-once in a transaction,
+        which may be aborted, or left open until the next."""
+        if self.exactly_once and self._writer < 0:
+            self._writer = self.broker.init(self.name)
+        sent = []
+        for place in sorted(self.queues):
+            queue = self.queues[place]
+            sent += [(place, queue.popleft()) for _ in range(min(len(queue), self.draw.randint(0, most)))]
+        for place, (_, key, value) in sent:
+            if self.exactly_once:
+                self.broker.send(self.name, self._writer, place, key, value, None)
+            else:
+                self.broker.append(place, key, value)
+        if self.exactly_once and sent:
+            commit = self.draw.random() < 0.8
+            self.broker.end(self.name, self._writer, commit)
+            if not commit:
+                for place, record in reversed(sent):
+                    self.queues[place].appendleft(record)
+
+    def show_all(self) -> None:
+        """Everything is sent, and stable."""
+        while self.waits:
+            self.show(1000)
+        if self._writer >= 0:
+            self.broker.settle(self.broker.producers[self.name])
+
+    def crash(self) -> None:
+        """The connector dies: what it had not sent is lost, and is repeated from some transaction before it; a snapshot
+        that was not sent whole begins again."""
+        unsent = [queue[0][0] for queue in self.queues.values() if queue]
+        self.queues = {}
+        if 0 in unsent:
+            self.stream, self.order, self.states = [], [], {}
+            self.snapshot()
+            return
+        back = self.draw.choice([0, 1, 2, 5])
+        for at in range(max(1, min(unsent, default=len(self.stream)) - back), len(self.stream)):
+            self._queue(at)
+
+
+def answers(state: State) -> dict[str, Counter[Any]]:
+    """What SQL answers over a state of the tables."""
+    customers, orders = dict(+state.get(CUSTOMERS, Counter())), +state.get(ORDERS, Counter())
+    stock = +state.get(STOCK, Counter())
+    cities: Counter[Any] = Counter()
+    stocked: Counter[Any] = Counter()
+    for (_, of), times in orders.items():
+        for (id_, city), n in customers.items():
+            if id_ == of:
+                cities[city] += times * n
+        for (id_, v), n in stock.items():
+            if id_ == of:
+                stocked[v, of] += times * n
+    return {
+        "customers": Counter(customers), "orders": orders, "visits": +state.get(VISITS, Counter()),
+        "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked,
+    }  # fmt: skip

@@ -1,0 +1,466 @@
+"""One simulated life of sidecars, from a seed: a scheduler on one thread lets sources, sidecars, their threads' work and faults
+happen in an order that the seed draws, and a judge looks at everything that is published.
+
+Always: the same seed plays the same life. Nothing here waits, sleeps, or touches a file. One class, longer
+than a file should be: every fault, actor and judge acts on the one world.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.kafka.sink import KafkaSink
+from engine.errors import HeadraceError
+from engine.schema import Schema
+from sidecar import emit, runtime, wiring
+from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, load
+from sidecar.generation import open_generation
+from sidecar.wiring import Understood, understand
+from tests.sim.broker import Broker
+from tests.sim.clients import Clients
+from tests.sim.contracts import put_in_place
+from tests.sim.database import Database, DatabaseSink, become, copy_of
+from tests.sim.disk import Disk
+from tests.sim.oracle import Judge, KafkaReader, Wrong
+from tests.sim.process import Killed, Process
+from tests.sim.shop import TABLES, VIEWS, Shop
+
+STATE = Path("/sim/state")
+
+
+class _Settled(Settings):
+    """Settings whose state folder is on the simulated disk."""
+
+    @property
+    def state(self) -> Path:
+        return STATE
+
+
+class _Compiled(Understood):
+    """Compiles once: it is pure."""
+
+    def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
+        return _compiled(len(self.settings.config.sources))
+
+
+@cache
+def _compiled(sources: int) -> Any:
+    return Understood.compile(_understood(sources))
+
+
+@cache
+def _understood(sources: int) -> Understood:
+    """The sidecar's configuration over the first so many shops."""
+    columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
+    shops = list(TABLES.items())[:sources]
+    body = {
+        "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
+        "sources": [
+            {"name": name, "type": "debezium", "topic_prefix": name,
+             "tables": [{"name": t, "columns": columns} | ({"key": k} if k else {}) for t, k in tables.items()]}
+            for name, tables in shops
+        ],
+        "sinks": [
+            {"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x", "interval_ms": 0},
+            {"name": "k", "type": "kafka", "topic_prefix": "out."},
+        ],
+        "checkpoint": {"interval_seconds": 3},
+    }  # fmt: skip
+    views = VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "views").mkdir()
+        (Path(folder) / "views" / "v.yaml").write_text(views)
+        (Path(folder) / "headrace.yaml").write_text(json.dumps(body))
+        settings = load(Path(folder) / "headrace.yaml", {})
+        found = understand(_Settled(settings.config, settings.path))
+    return _Compiled(found.settings, found.specs, found.tables, found.unknown)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How often what happens, of one life: each of a few orders of magnitude, or never."""
+
+    nested: float
+    kill: float
+    power: float
+    lost: float
+    down: float
+    full: float
+    stop: float
+    zombie: float
+    crash: float
+    wipe: float
+    restore: float
+
+    @classmethod
+    def drawn(cls, draw: random.Random) -> Rates:
+        def rate(*choices: float) -> float:
+            return draw.choice(choices)
+
+        return cls(
+            rate(0, 0.01, 0.05), rate(0, 0.001, 0.004), rate(0, 0.0005, 0.003), rate(0, 0, 0.01, 0.05),
+            rate(0, 0, 0.02), rate(0, 0, 0, 0.02), rate(0, 0.01, 0.05), rate(0, 0, 0.0005, 0.002), rate(0, 0.01, 0.05),
+            rate(0, 0, 0, 0, 0.3), rate(0, 0, 0, 0, 0.02),
+        )  # fmt: skip
+
+
+class World:
+    """Everything that outlives a process, and who runs now. `failed`: what was wrong, once something was."""
+
+    def __init__(self, seed: int, steps: int = 60) -> None:
+        self.seed, self.steps, self.draw = seed, steps, random.Random(seed)
+        self.rates = Rates.drawn(self.draw)
+        self.broker, self.database, self.disk = Broker(), Database(), Disk()
+        self.clock = 1000.0
+        self.flying: list[Callable[[], None]] = []
+        self.processes: list[Process] = []
+        self.current: list[Process] = []
+        self.started_count = 0
+        self.faulty = True
+        self.failed: BaseException | None = None
+        self.trace: list[str] = []
+        self.safe = 0
+        self.wiped = False
+        self.troubled: set[str] = set()
+        self.backups: list[Any] = []
+        self.counts = dict.fromkeys(("kills", "power cuts", "lost", "zombies", "starts", "doors"), 0)
+        sources = self.draw.choice([1, 1, 2])
+        self.shops = {n: Shop(n, self.broker, self.draw) for n in list(TABLES)[:sources]}
+        self.understood = _understood(sources)
+        self.judge = Judge(self.shops)
+        keyless = {v.name: v.key is None for v in self.understood.compile() if "k" in v.spec.sinks}
+        self.reader = KafkaReader(self.broker, self.judge, "k", "out.", keyless)
+        self.database.watch = lambda written: self._judged(lambda: self.judge.database("s", written))
+
+    # what processes meet
+
+    def _judged(self, look: Callable[[], None]) -> None:
+        try:
+            look()
+        except Wrong as wrong:
+            self._fail(wrong)
+            raise Killed from None
+
+    def _fail(self, failure: BaseException) -> None:
+        self.failed = self.failed or failure
+        for process in self.processes:
+            process.dead = True
+
+    def at_door(self, process: Process, name: str) -> None:
+        """A process is about to do something to the outside: what else happens first?"""
+        self.counts["doors"] += 1
+        self.trace.append(f"{process.number} {name}")
+        if not self.faulty or self.failed is not None:
+            return
+        draw, rates = self.draw, self.rates
+        chance = draw.random()
+        if chance < rates.kill:
+            self._kill(process)
+        elif chance < rates.kill + rates.power:
+            self._cut_power()
+        elif draw.random() < rates.nested and len(self.current) < 4:
+            self._meanwhile(process)
+        elif draw.random() < rates.zombie and len(self.current) < 3 and len(self._alive()) < 2:
+            self.counts["zombies"] += 1
+            self._start()
+            for _ in range(draw.randrange(6)):
+                self._step()
+
+    def _meanwhile(self, process: Process) -> None:
+        """Something else runs while `process` stands at a door."""
+        others = [
+            p for p in self._alive() if p is not process and not p.building and not p.turning and not self._busy(p)
+        ]
+        if others and self.draw.random() < 0.3:
+            self._turn(others[0])
+        elif self.draw.random() < 0.5 and process.running is not None:
+            self._run(process, lambda: process.work())
+        else:
+            self._outside()
+
+    def _busy(self, process: Process) -> bool:
+        return process in self.current
+
+    def lost(self, process: Process, name: str) -> str:
+        """What of a call to a server is lost."""
+        if not self.faulty or self.draw.random() >= self.rates.lost:
+            return ""
+        self.counts["lost"] += 1
+        # a claim of its own whose answer is lost looks to it like a successor's
+        process.excuses |= {"sink", "source", "fenced"}
+        return self.draw.choice(["request", "answer", "late"])
+
+    def pass_time(self, seconds: float) -> None:
+        """Time goes on, and what is on its way arrives."""
+        self.clock += seconds
+        while self.flying:
+            self.flying.pop(0)()
+        for name in sorted(self.broker.producers):
+            self.broker.settle(self.broker.producers[name])
+        if not self.faulty:
+            self._mend()
+
+    def _mend(self) -> None:
+        self.broker.up = self.database.up = True
+        self.disk.full = False
+
+    # what the scheduler does
+
+    def _alive(self) -> list[Process]:
+        self.processes = [p for p in self.processes if not p.dead]
+        return self.processes
+
+    def _kill(self, process: Process) -> None:
+        self.counts["kills"] += 1
+        self.trace.append(f"{process.number} killed")
+        process.dead = True
+        self.database.settle(self.draw.random() < 0.5)
+
+    def _cut_power(self) -> None:
+        self.counts["power cuts"] += 1
+        self.trace.append("power cut")
+        for process in self._alive():
+            process.dead = True
+        self.disk.forget(self.draw)
+
+    def _start(self) -> None:
+        self.counts["starts"] += 1
+        for older in self._alive():
+            older.excuses |= {"fenced", "sink", "state", "checkpoint"}
+        self.started_count += 1
+        process = Process(self, self.started_count)
+        if self._alive():
+            # an older one that looks for a successor just before that one says so takes its producer over, and both end
+            process.excuses |= {"fenced"}
+        if not self.broker.up or not self.database.up:
+            process.excuses |= {"sink", "source"}
+        if self.disk.full:
+            process.excuses |= {"state", "checkpoint", "reclock"}
+        self.processes.append(process)
+        self._run(process, process.start)
+
+    def _run(self, process: Process, what: Callable[[], Any]) -> None:
+        """Let a process do something; it may end by that."""
+        self.current.append(process)
+        try:
+            what()
+        except Killed:
+            pass
+        except HeadraceError as error:
+            self.trace.append(f"{process.number} ends: {error.code}")
+            if not process.dead and error.code not in process.excuses:
+                self._fail(error)
+            process.dead = True
+        except BaseException as error:
+            if not process.dead:
+                self._fail(error)
+            process.dead = True
+        finally:
+            self.current.pop()
+        for group in process.groups:
+            if group.trouble is not None:
+                self.troubled.add(group.name)
+                if not process.dead and group.trouble.error.code not in process.excuses:
+                    self._fail(group.trouble.error)
+        if self.failed is None:
+            self._judged_quietly()
+
+    def _judged_quietly(self) -> None:
+        try:
+            self.reader.look()
+        except Wrong as wrong:
+            self._fail(wrong)
+
+    def started(self, process: Process) -> None:
+        """A process has recovered: from the last checkpoint that was told complete, and without doubting a sink that was
+        never in trouble. Raises Wrong."""
+        assert process.running is not None, "it has recovered"
+        found = process.running.runtime
+        if self.wiped:
+            return
+        if found.epoch < self.safe:
+            raise Wrong(f"it recovers at epoch {found.epoch}, and the checkpoint of epoch {self.safe} was complete")
+        if found.hold:
+            raise Wrong(f"a sink holds what the log does not know: {found.hold}")
+        doubted = {name for name, everything in process.doubts.items() if everything} - self.troubled
+        if doubted:
+            raise Wrong(f"{doubted} are given everything again after a restart, and were never in trouble")
+
+    def committed(self, process: Process, positions: Mapping[str, Mapping[int, int]]) -> None:
+        """Offsets are committed: a manifest that survives must hold them."""
+        assert process.running is not None, "only a running one commits"
+        number = process.running.runtime.parts.generation
+        kept = self.disk.kept(open_generation(STATE, number).manifest)
+        sources = json.loads(kept)["sources"].values() if kept else ()
+        held = {t: ps for s in sources for t, ps in s["positions"].items()}
+        for topic, partitions in positions.items():
+            for partition, offset in partitions.items():
+                if held.get(topic, {}).get(str(partition), -1) < offset:
+                    self._fail(Wrong(f"{topic} is committed at {offset} before a manifest that has it is on disk"))
+                    raise Killed
+
+    def _turn(self, process: Process) -> None:
+        self.clock += self.draw.random()
+        self._run(process, process.turn)
+        if process.running is not None and process.number == self.started_count:
+            self.safe = max(self.safe, process.running.runtime._checkpointed)
+
+    def _befall(self) -> None:
+        """What an operator may do to us: the state folder is lost, the database goes back to a backup."""
+        if not self._alive() and self.draw.random() < self.rates.wipe and self.disk.find(STATE) is not None:
+            self.disk.folder(STATE.parent).change(STATE.name, None)
+            self.disk.sync_all()
+            self.wiped = True
+        if self.rates.restore and self.draw.random() < 0.2:
+            self.backups.append(copy_of(self.database.store))
+        if self.backups and self.draw.random() < self.rates.restore:
+            self.database.flying = None
+            become(self.database.store, copy_of(self.draw.choice(self.backups)))
+            self.troubled.add("s")
+            self.judge.restored("s")
+            for process in self._alive():
+                process.excuses |= {"sink", "fenced"}
+
+    def _outside(self) -> None:
+        """Something happens where no sidecar is."""
+        shop = self.draw.choice(list(self.shops.values()))
+        match self.draw.randrange(6):
+            case 0 | 1:
+                shop.transact()
+            case 2 | 3 | 4:
+                shop.show(self.draw.choice([1, 3, 20]))
+            case _:
+                name = self.draw.choice(sorted(self.broker.producers) or [""])
+                if name:
+                    self.broker.settle(self.broker.producers[name], self.draw.choice([1, None]))
+                elif self.flying:
+                    self.flying.pop(0)()
+        if self.draw.random() < self.rates.crash:
+            shop.crash()
+
+    def _step(self) -> None:
+        """One step of the scheduler."""
+        draw, rates = self.draw, self.rates
+        if draw.random() < rates.down:
+            self.broker.up, self.database.up = draw.random() < 0.5, draw.random() < 0.5
+            for process in self._alive():
+                process.excuses |= {"sink", "source"}
+        elif draw.random() < 0.3:
+            self.broker.up = self.database.up = True
+        if draw.random() < rates.full:
+            self.disk.full = True
+            for process in self._alive():
+                process.excuses |= {"state", "checkpoint", "reclock"}
+        elif draw.random() < 0.3:
+            self.disk.full = False
+        self._outside()
+        self._befall()
+        ready = [p for p in self._alive() if not p.building and not self._busy(p)]
+        if not self._alive():
+            self._start()
+        elif ready:
+            process = draw.choice(ready)
+            if draw.random() < rates.stop:
+                self._run(process, process.stop)
+            elif draw.random() < 0.6:
+                self._turn(process)
+            else:
+                self._run(process, process.work)
+
+    def live(self) -> None:
+        """The whole life, and its end: everything arrives, nothing fails any more, and the sinks must catch up. Raises
+        what was wrong."""
+        with self._doubles():
+            for shop in self.shops.values():
+                shop.fill()
+                shop.snapshot()
+            for _ in range(self.steps):
+                self._step()
+                self._raise()
+            self._finish()
+
+    def _raise(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
+    def _finish(self) -> None:
+        self.faulty = False
+        self._mend()
+        for shop in self.shops.values():
+            shop.transact()
+            shop.show_all()
+        for _ in range(400):
+            self.pass_time(5.0)
+            if not self._alive():
+                self._start()
+            for process in list(self._alive()):
+                self._turn(process)
+                for _ in range(20):
+                    if not process.dead:
+                        self._run(process, process.work)
+            self._raise()
+            if self._caught_up():
+                break
+        else:
+            raise Wrong(f"the sinks do not catch up: {self.judge.published} {self._why()}")
+        for process in self._alive():
+            self._run(process, process.stop)
+        self._raise()
+        self._start()
+        for process in self._alive():
+            self._turn(process)
+        self._raise()
+        if not self._caught_up():
+            raise Wrong("a restart loses what the sinks held")
+
+    def _why(self) -> str:
+        found = [p.running.runtime.waiting() for p in self._alive() if p.running is not None]
+        return str(found)
+
+    def _caught_up(self) -> bool:
+        ends = {n: s.lsn for n, s in self.shops.items()}
+        frontiers = [self.judge.published.get(s) for s in ("s", "k")]
+        return all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
+
+    # doubles in the places of the libraries
+
+    @contextmanager
+    def _doubles(self) -> Iterator[None]:
+        made = Clients(lambda: self.current[-1])
+        with pytest.MonkeyPatch.context() as patch:
+            put_in_place(patch, made, lambda: self.clock, lambda s: self.current[-1].sleep(s))
+            patch.setattr(wiring, "make_sink", self._sink)
+            patch.setattr(runtime.Runtime, "reconcile", self._reconcile)
+            patch.setattr(runtime, "LOG_BYTES", 3000)
+            patch.setattr(runtime, "LOG_EPOCHS", 40)
+            patch.setattr(emit, "MAX_BACKLOG_BYTES", self.draw.choice([64 << 20, 64 << 20, 400]))
+            yield
+
+    @property
+    def _reconcile(self) -> Callable[..., None]:
+        real = runtime.Runtime.reconcile
+
+        def noted(run: Any, group: Any, state: Any, *, everything: bool) -> None:
+            group.process.doubts[group.name] = everything
+            real(run, group, state, everything=everything)
+
+        return noted
+
+    def _sink(self, settings: Settings, config: SinkConfig, reached: Any) -> Any:
+        process = self.current[-1]
+        if isinstance(config, PostgresSinkConfig):
+            return DatabaseSink(config.name, self.database, process)
+        return KafkaSink(
+            config.name, {"bootstrap.servers": "127.0.0.1:1"}, config.topic_prefix, sidecar="sim",
+            sleep=process.sleep, now=process.now, reached=reached,
+        )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Aggregates that collect the values of their group: string_agg, array_agg and those of JSON, with DISTINCT and ORDER BY
+inside; and those of pairs of numbers (corr, regr_slope …).
+
+Always: one that is given no order has its values in their own, so that the answer is a function of the rows; what is
+collected is packed with what it is ordered by. Called by `aggregates`.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from engine.errors import HeadraceError
+from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
+from engine.operators.folded import folding
+from engine.schema import DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
+from views.scalar import ONE_ROW, columns, reaches_out
+from views.sql import coerce
+from views.sql.binder import PLACEHOLDER, Binder
+from views.sql.ordering import check_ordered
+
+PAIRED = frozenset({"string_agg", "json_object_agg", "jsonb_object_agg"})
+"""The aggregates that collect two values of each row."""
+
+COLLECTING = PAIRED | {"array_agg", "json_agg", "jsonb_agg"}
+UNDETERMINED = "could not determine polymorphic type because input has type unknown"
+_JSONS = {"json": DataType(Kind.JSON), "jsonb": DataType(Kind.JSONB)}
+
+
+def placed(binder: Binder, found: Aggregate) -> Expr:
+    """The call that stands for an aggregate until the groups are known."""
+    assert binder.aggregates is not None
+    if found not in binder.aggregates:
+        binder.aggregates.append(found)
+    return Call(PLACEHOLDER, (Literal(binder.aggregates.index(found), INTEGER),), found.type)
+
+
+def constant(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> object:
+    """The value of an expression without columns. Raises ViewError."""
+    if columns(expr) or reaches_out(expr):
+        binder.source.refuse(node, f"{what} must be a constant")
+    try:
+        found = evaluate(coerce.coerced(expr, kind), ONE_ROW)
+    except HeadraceError as error:
+        binder.source.refuse(node, error.what, error.hint)
+    return found.values[0].as_py()
+
+
+def collected(
+    binder: Binder,
+    node: exp.Expr,
+    name: str,
+    bound: list[Expr],
+    by: list[tuple[exp.Expr, Expr]],
+    where: Expr | None,
+    *,
+    distinct: bool,
+    in_order: bool = False,
+) -> Expr:
+    """An aggregate that collects; `in_order`: rows that come in an order. Raises ViewError."""
+    if in_order and by:
+        binder.source.refuse(node, "aggregate ORDER BY is not implemented for window functions")
+    if bound[0].type == coerce.UNKNOWN and name not in PAIRED:
+        what = "function array_agg(unknown) is not unique" if name == "array_agg" else UNDETERMINED
+        binder.source.refuse(node, what, "cast it")
+    args = [coerce.settled(e) for e in bound]
+    values, result, options = _values(binder, node, name, args)
+    orders: list[tuple[str, bool, bool]] = []
+    keys: list[Expr] = []
+    for ordered, expr in by:
+        binder.source.only(ordered, {"this", "desc", "nulls_first"})
+        check_ordered(binder.source, ordered.this, expr.type)
+        if distinct and expr not in (*bound, *args):
+            reason = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
+            binder.source.refuse(ordered.this, reason)
+        orders.append((expr.type.kind.value, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
+        keys.append(expr)
+    alone = len(keys) == 1 and keys[0] in (args[0], bound[0]) and not orders[0][1]
+    if name == "string_agg" and (not keys or alone):
+        return placed(binder, Aggregate(folding(name, **options, distinct=distinct), values[0], result, filter=where))
+    if distinct and len(args) > 1 and name != "string_agg":
+        binder.source.refuse(node, f"{name}(DISTINCT …) is not supported")
+    if distinct or not (keys or in_order):
+        # What makes values distinct, and what orders those that are given no order.
+        if not keys and not distinct and not _has_order(args[0].type):
+            keys, orders = [coerce.coerced(args[0], TEXT)], [("text", False, False)]
+        elif args[0] not in keys:
+            coerce.check_comparable(args[0].type, "DISTINCT")
+            keys, orders = [*keys, args[0]], [*orders, (args[0].type.kind.value, False, False)]
+    pack = "$packed" if name == "string_agg" else "$collected"
+    packed = coerce.called(pack, [*values, *keys])
+    options |= {"orders": orders, "distinct": distinct, "width": len(values)}
+    return placed(binder, Aggregate(folding(name, **options), packed, result, filter=where))
+
+
+def _has_order(kind: DataType) -> bool:
+    try:
+        coerce.called("<", [Literal(None, kind), Literal(None, kind)])
+    except HeadraceError:
+        return False
+    return True
+
+
+def _values(
+    binder: Binder, node: exp.Expr, name: str, args: list[Expr]
+) -> tuple[list[Expr], DataType, dict[str, object]]:
+    """(what is collected of each row, the aggregate's type, what else it needs)."""
+    first = args[0]
+    if name == "string_agg":
+        if first.type.kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR):
+            binder.source.refuse(node, f"function string_agg({first.type}, unknown) does not exist", "cast it to text")
+        separator = constant(binder, node.expressions[-1], args[1], "the separator of string_agg", TEXT)
+        return [coerce.coerced(first, TEXT)], TEXT, {"separator": separator}
+    if name == "array_agg":
+        if first.type.element is not None:
+            binder.source.refuse(node, "array_agg of arrays is not supported: arrays have one dimension")
+        return [_image(first)], array_of(first.type), {}
+    result = _JSONS[name.partition("_")[0]]
+    if name.endswith("object_agg"):
+        return [coerce.called("$json key", [first]), coerce.called("$json", [args[1]])], result, {}
+    return [coerce.called("$json", [first])], result, {"broken": first.type.element is not None}
+
+
+def _image(expr: Expr) -> Expr:
+    """The value's image, as it stands in an array."""
+    return coerce.called("$image", [expr])
+
+
+def regression(
+    binder: Binder, node: exp.Expr, name: str, bound: list[Expr], where: Expr | None, *, distinct: bool
+) -> Expr:
+    """An aggregate of pairs of numbers. Raises ViewError."""
+    if distinct:
+        binder.source.refuse(node, f"{name}(DISTINCT …) is not supported")
+    try:
+        y, x = (coerce.assigned_implicitly(e, DOUBLE) for e in bound)
+    except HeadraceError:
+        names = ", ".join(str(e.type) for e in bound)
+        binder.source.refuse(node, f"function {name}({names}) does not exist")
+    pair = coerce.called("$pair", [y, x])
+    if name == "regr_count":
+        return placed(binder, coerce.aggregated("count", pair, distinct=False, where=where))
+    return placed(binder, Aggregate(folding(name), pair, DOUBLE, filter=where))

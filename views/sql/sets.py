@@ -1,0 +1,188 @@
+"""Functions that return sets, bound: in FROM, alone or in step, and in a SELECT list, where they make rows of each row.
+
+Always: their arguments are columns of the plan below; in a SELECT list they stand as calls that hold their arguments until
+GROUP BY, HAVING and the window functions are done. Called by `tables`, `functions` and `select`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqlglot import exp
+
+from engine.operators.expressions.functions import by_function
+from engine.operators.expressions.ir import Call, ColumnRef, Expr, Literal
+from engine.operators.spread import SetFunction
+from engine.schema import INTEGER, DataType
+from views.plan import Plan, Project, Spread, identity, keyed
+from views.scalar import children, rebuild
+from views.sql import coerce
+from views.sql.binder import Binder
+from views.sql.parse import name_of
+
+PLACE = "$set"
+"""The function of a call that stands for what a set-returning function gives: its number, then its arguments."""
+
+
+class SetCalls:
+    """The set-returning functions of one SELECT list."""
+
+    def __init__(self) -> None:
+        self.found: list[Call] = []
+
+    def call(self, call: Call) -> Expr:
+        """The call that stands for a set-returning function until it is attached."""
+        bare = Call(call.function, (), call.type)
+        if bare not in self.found:
+            self.found.append(bare)
+        return Call(PLACE, (Literal(self.found.index(bare), INTEGER), *call.args), call.type)
+
+    def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
+        """The plan with the functions' rows behind its columns, and the expressions over it."""
+        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        if not calls:
+            return plan, list(exprs)
+        real = [Call(self.found[_number(c)].function, c.args[1:], c.type) for c in calls]
+        made = spread(plan, real, [f"set{i}" for i in range(len(real))])
+        width = len(made.schema.columns) - len(real)
+        values: dict[Expr, Expr] = {c: ColumnRef(width + i, c.type) for i, c in enumerate(calls)}
+        return made, [_replaced(e, values) for e in exprs]
+
+
+def _number(call: Call) -> int:
+    number = call.args[0]
+    assert isinstance(number, Literal)
+    return int(number.value or 0)
+
+
+def _calls(expr: Expr) -> list[Call]:
+    if isinstance(expr, Call) and expr.function == PLACE:
+        return [expr]
+    return [c for part in children(expr) for c in _calls(part)]
+
+
+def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    if expr in values:
+        return values[expr]
+    parts = children(expr)
+    return rebuild(expr, [_replaced(p, values) for p in parts]) if parts else expr
+
+
+def spread(plan: Plan, calls: Sequence[Call], names: Sequence[str], *, ordinal: bool = False) -> Spread:
+    """The plan with what the functions give, in step, behind its columns and their arguments."""
+    args = list(dict.fromkeys(a for c in calls for a in c.args))
+    below, places = keyed(plan, args)
+    at = dict(zip(args, places, strict=True))
+    functions = tuple(
+        SetFunction(c.function, tuple(at[a] for a in c.args), tuple(a.type for a in c.args), column_types(c))
+        for c in calls
+    )
+    return Spread(below, functions, tuple(names), ordinal)
+
+
+def column_types(call: Call) -> tuple[DataType, ...]:
+    """The types of the columns that a set-returning function gives."""
+    return tuple(call.type if kind is None else kind for _, kind in by_function(call.function).columns)
+
+
+def is_set(call: Expr) -> bool:
+    """Whether a bound call gives a set of rows."""
+    return isinstance(call, Call) and not call.function.startswith("$") and bool(_columns(call))
+
+
+def _columns(call: Call) -> tuple[tuple[str, DataType | None], ...]:
+    if call.function in ("and", "or"):
+        return ()
+    return by_function(call.function).columns
+
+
+@dataclass(frozen=True)
+class FromCall:
+    """A function in FROM, or several in step: their columns' own names, and those that the alias gives."""
+
+    calls: tuple[Call, ...]
+    names: tuple[str, ...]
+    ordinal: bool
+    alias: str
+    given: tuple[str, ...]
+
+    def column_names(self) -> tuple[str, ...]:
+        """The names in sight: one function whose column has no name of its own gives it the alias."""
+        single = self.names == (self.calls[0].function.partition("(")[0],)
+        own = [self.alias] if single else list(self.names)
+        own += ["ordinality"] if self.ordinal else []
+        return (*self.given, *own[len(self.given) :])
+
+
+def in_from(binder: Binder, node: exp.Expr) -> FromCall:
+    """A function in FROM bound. Raises ViewError."""
+    calls: list[Call] = []
+    names: list[str] = []
+    functions, ordinal, alias, given = _parts(binder, node)
+    written = [w for f in functions for w in _written(f)]
+    for one in written:
+        binder.source.only(one, {"this", "expressions"})
+        name = str(one.this).lower()
+        if not isinstance(one, exp.Anonymous):
+            binder.source.refuse(
+                node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows"
+            )
+        args = [binder.bind(a) for a in one.expressions]
+        found = binder.typed(one, partial(coerce.called, name, args))
+        assert isinstance(found, Call)
+        if not is_set(found):
+            binder.source.refuse(
+                one, f"{name}() in FROM is not supported: it returns one value", "write SELECT without FROM"
+            )
+        calls.append(found)
+        names += [n for n, _ in _columns(found)]
+    own = str(written[0].this).lower() if len(written) == 1 else "unnest" if len(functions) == 1 else ""
+    return FromCall(tuple(calls), tuple(names), ordinal, own if alias is None else alias, tuple(given))
+
+
+def _parts(binder: Binder, node: exp.Expr) -> tuple[list[exp.Expr], bool, str | None, list[str]]:
+    """(functions, WITH ORDINALITY, alias, column names of the alias) of a function in FROM."""
+    inner = node.this if isinstance(node, exp.Lateral) else node
+    functions = list(inner.args.get("rows_from") or ()) or [inner]
+    offset = inner.args.get("offset")
+    ordinal = bool(node.args.get("ordinality") or inner.args.get("ordinality") or offset)
+    alias = node.args.get("alias") or inner.args.get("alias")
+    names: list[str] = []
+    for column in () if alias is None else alias.args.get("columns") or ():
+        if isinstance(column, exp.ColumnDef):
+            binder.source.refuse(column, "a list of columns with types is not supported for a function in FROM")
+        names.append(name_of(column))
+    if isinstance(offset, exp.Identifier):
+        names.append(name_of(offset))
+    return functions, ordinal, None if alias is None or alias.this is None else name_of(alias.this), names
+
+
+def _written(node: exp.Expr) -> list[exp.Expr]:
+    """The calls that a function in FROM is written as: unnest of several arrays is one of each."""
+    if isinstance(node, exp.Table):
+        node = node.this
+    if isinstance(node, exp.Unnest):
+        return [exp.Anonymous(this="unnest", expressions=[a]) for a in node.expressions]
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() == "unnest":
+        return [exp.Anonymous(this="unnest", expressions=[a]) for a in node.expressions]
+    return [node]
+
+
+def is_function(node: exp.Expr) -> bool:
+    """Whether an item of FROM is a function, or several in ROWS FROM."""
+    if isinstance(node, exp.Lateral):
+        return not isinstance(node.this, exp.Query | exp.Subquery)
+    if isinstance(node, exp.Unnest):
+        return True
+    return isinstance(node, exp.Table) and (bool(node.args.get("rows_from")) or isinstance(node.this, exp.Anonymous))
+
+
+def beside(plan: Plan, call: FromCall, *, outer: bool = False) -> Plan:
+    """`plan`'s columns, then those of the functions for each of its rows, then their number."""
+    names = [*call.names, *(["ordinality"] if call.ordinal else [])]
+    made = replace(spread(plan, call.calls, names, ordinal=call.ordinal), outer=outer)
+    width, first = len(plan.schema.columns), len(made.input.schema.columns)
+    order = [*range(width), *range(first, len(made.schema.columns))]
+    return Project(made, *identity(made.schema, order))
