@@ -16,7 +16,7 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
-from engine.dataflow.graph import Graph
+from engine.dataflow.graph import Graph, own_key
 from engine.dataflow.grouped import GroupedNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
@@ -348,7 +348,7 @@ def _argument(aggregate: Aggregate) -> Expr | None:
 
 
 def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
-    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves.
+    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves, filtered or not.
 
     Raises InvariantBroken for a pair of lanes whose values would never meet.
     """
@@ -357,8 +357,8 @@ def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tupl
         if lanes[0] != lanes[1] and not all(pa.types.is_integer(lane) for lane in lanes):
             raise InvariantBroken("keys of two lanes never meet", left=lanes[0], right=lanes[1], hint="cast one")
     for side, node in ((0, left), (1, right)):
-        if isinstance(node, TableNode):
-            columns = [pair[side] for pair in pairs]
-            if len(set(columns)) == len(columns) and set(columns) == set(node.key):
-                return sorted(pairs, key=lambda pair: node.key.index(pair[side]))
+        key = own_key(node)
+        columns = [pair[side] for pair in pairs]
+        if key is not None and len(set(columns)) == len(columns) and set(columns) == set(key):
+            return sorted(pairs, key=lambda pair: key.index(pair[side]))
     return sorted(pairs)
