@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.graph import Graph
+from engine.dataflow.grouped import GroupedNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
     ConcatNode,
@@ -35,8 +37,9 @@ from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import Delta
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
+from engine.operators.group_round import OfGroups
 from engine.operators.shape import Shape
-from engine.operators.top import MOST_ROWS, Order, Top
+from engine.operators.top import MOST_ROWS, Order, Top, top_of_groups
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
@@ -238,20 +241,31 @@ class Collection:
         """Of each group the first `limit` rows (copies count) after `offset` in `order`; equal ones by fingerprint.
 
         A change costs the logarithm of its group and what is wanted of it; with several columns in the order, or one of
-        text or wide numerics, also the rows whose first column begins alike.
+        text or wide numerics, also the rows whose first column begins alike; in a loop its group.
         """
         if limit < 0 or offset < 0 or limit + offset > MOST_ROWS:
             raise InvariantBroken("no such part of a group", limit=limit, offset=offset, most=MOST_ROWS)
         schema = Schema(self.schema.columns)
         wanted = Top(schema, tuple(key), tuple(order), limit, offset)
+        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
+        if self.flow.scope is not None:
+            return self.of_groups("top", key, [spelled, limit, offset], partial(top_of_groups, wanted), schema)
         columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
         null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
         flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
         grouped, first = self.flow.by_key(flagged.node, tuple(key)), tuple(o.column for o in order[:1])
         arranged = self.flow.arrange(grouped, (*key, len(columns)), first)
-        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
         fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
         node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))
+        return Collection(self.flow, node, schema)
+
+    def of_groups(
+        self, label: str, key: Sequence[int], spelled: Sequence[object], of: OfGroups, schema: Schema
+    ) -> Collection:
+        """In a loop: what `of` makes of the groups by `key`. `label` and `spelled` tell it from others."""
+        arranged = self.flow.arrange(self.flow.by_key(self.node, tuple(key)), tuple(key))
+        fingerprint = fingerprint_of(label, arranged.fingerprint, *spelled)
+        node = self.flow.intern(fingerprint, lambda: GroupedNode(fingerprint, label, arranged, of, schema))
         return Collection(self.flow, node, schema)
 
     def _keys_of(

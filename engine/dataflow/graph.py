@@ -69,6 +69,10 @@ class Graph:
             self._resume(found)
         return found  # type: ignore[return-value]
 
+    def from_outside(self, make: Callable[[Graph], Node]) -> Node:
+        """What `make` makes in the graph of no loop."""
+        return make(self)
+
     def arrange(self, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()) -> ArrangeNode:
         """`source` indexed by `key`, each key's rows in the order of `order`: one arrangement for all who read it so."""
         fingerprint = fingerprint_of("arrange", source.fingerprint, key, *order)
