@@ -16,7 +16,8 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
-from engine.dataflow.graph import Graph
+from engine.dataflow.counts import CountNode
+from engine.dataflow.graph import Graph, own_key
 from engine.dataflow.grouped import GroupedNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
@@ -132,6 +133,10 @@ class Collection:
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
         shown = [] if least == 1 else [f"at least {least}"]
         fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain, *shown)
+        if shape.is_count and self.flow.scope is None:
+            arranged = self.flow.arrange(prepared.node, tuple(range(shape.key)))
+            count = self.flow.intern(fingerprint, lambda: CountNode(fingerprint, arranged, shape))
+            return Collection(self.flow, count, schema)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(
             fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)
@@ -348,7 +353,7 @@ def _argument(aggregate: Aggregate) -> Expr | None:
 
 
 def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
-    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves.
+    """Key pairs in the order of a side's own key where they are that key, so that its arrangement serves.
 
     Raises InvariantBroken for a pair of lanes whose values would never meet.
     """
@@ -357,8 +362,9 @@ def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tupl
         if lanes[0] != lanes[1] and not all(pa.types.is_integer(lane) for lane in lanes):
             raise InvariantBroken("keys of two lanes never meet", left=lanes[0], right=lanes[1], hint="cast one")
     for side, node in ((0, left), (1, right)):
-        if isinstance(node, TableNode):
+        own = own_key(node)
+        if own is not None:
             columns = [pair[side] for pair in pairs]
-            if len(set(columns)) == len(columns) and set(columns) == set(node.key):
-                return sorted(pairs, key=lambda pair: node.key.index(pair[side]))
+            if len(set(columns)) == len(columns) and set(columns) == set(own):
+                return sorted(pairs, key=lambda pair: own.index(pair[side]))
     return sorted(pairs)
