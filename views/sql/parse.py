@@ -53,6 +53,20 @@ def _plus(operand: exp.Expr | None) -> exp.Expr | None:
     return made
 
 
+_PREFIXES: dict[TokenType, type[exp.Expr]] = {
+    TokenType.TILDE: exp.BitwiseNot,
+    TokenType.RLIKE: exp.BitwiseNot,
+    TokenType.PIPE_SLASH: exp.Sqrt,
+    TokenType.DPIPE_SLASH: exp.Cbrt,
+    TokenType.PARAMETER: exp.Abs,
+}
+
+
+def _before(kind: type[exp.Expr]) -> Any:
+    """The parser of an operator that stands before its operand: it binds less tightly than arithmetic does."""
+    return lambda self: self.expression(kind(this=self._parse_term()))
+
+
 class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
@@ -81,6 +95,7 @@ class _Parser(PostgresParser):
     UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **PostgresParser.UNARY_PARSERS,
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
+        **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
 
     def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:  # noqa: ARG002
