@@ -41,7 +41,7 @@ class SetCalls:
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the functions' rows behind its columns, and the expressions over it."""
-        calls = list(dict.fromkeys(c for e in exprs for c in outermost(e, PLACE)))
+        calls = list(dict.fromkeys(c for e in exprs for c in sets_in(e)))
         if not calls:
             return plan, list(exprs)
         real = [Call(self.found[_number(c)].function, c.args[1:], c.type) for c in calls]
@@ -55,6 +55,11 @@ def _number(call: Call) -> int:
     number = call.args[0]
     assert isinstance(number, Literal)
     return int(number.value or 0)
+
+
+def sets_in(expr: Expr) -> list[Call]:
+    """The set-returning functions that stand in an expression of a SELECT list."""
+    return outermost(expr, PLACE)
 
 
 def spread(plan: Plan, calls: Sequence[Call], names: Sequence[str], *, ordinal: bool = False) -> Spread:
