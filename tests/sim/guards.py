@@ -228,6 +228,11 @@ def _(patch: Patch) -> None:
     patch.setattr(Snapshot, "ended", property(lambda self: True, nothing), raising=False)
 
 
+@guard("the end of an earlier try of the snapshot is not the last one's")
+def _(patch: Patch) -> None:
+    patch.setattr(Snapshot, "_outlived", lambda self: False)
+
+
 @guard("repeated events count once")
 def _(patch: Patch) -> None:
     patch.setattr(pending, "first_copies", lambda slices, seen: list(slices))
