@@ -228,9 +228,9 @@ def _(patch: Patch) -> None:
     patch.setattr(Snapshot, "ended", property(lambda self: True, nothing), raising=False)
 
 
-@guard("the end of an earlier try of the snapshot is not the last one's")
+@guard("a snapshot's marks and rows are of one try")
 def _(patch: Patch) -> None:
-    patch.setattr(Snapshot, "_outlived", lambda self: False)
+    patch.setattr(Snapshot, "_is_one_try", lambda self: True)
 
 
 @guard("repeated events count once")

@@ -397,6 +397,8 @@ class World:
             for shop in self.shops.values():
                 shop.fill()
                 shop.snapshot()
+                for _ in range(self.draw.choice([0, 0, 1, 2])):
+                    shop.begin_again()
             for _ in range(self.steps):
                 self._step()
                 self._raise()
