@@ -21,6 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from views.errors import ViewError
 from views.spec import ViewSpec
+from views.sql.constants import BadConstant, plain_strings
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -75,8 +76,8 @@ class _Parser(PostgresParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: parser
         for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM") or name.startswith("XML")
-    }
+        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "TRIM") or name.startswith("XML")
+    } | {"SUBSTRING": lambda self: self._parse_part()}
     # Postgres's operators of no rank of their own all bind alike, from left to right.
     BITWISE: ClassVar[dict[TokenType, Any]] = {**PostgresParser.BITWISE, **_OTHERS}
     RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -98,6 +99,37 @@ class _Parser(PostgresParser):
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
         **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+        """IS, and IS [NOT] [NFC …] NORMALIZED."""
+        found = re.match(
+            r"\s*is\s+(not\s+)?(?:(nfk?[cd])\s+)?normalized\b", self.sql[self._prev.start :], re.IGNORECASE
+        )
+        if found is None:
+            return super()._parse_is(this)
+        self._advance(sum(1 for part in found.groups() if part) + 1)
+        args = [this, exp.Literal.string((found[2] or "nfc").upper())]
+        made = self.expression(exp.Anonymous(this="is_normalized", expressions=args))
+        return self.expression(exp.Not(this=made)) if found[1] else made
+
+    def _parse_part(self) -> exp.Expr:
+        """What stands in SUBSTRING's parentheses: FROM … FOR …, SIMILAR … ESCAPE …, or arguments."""
+        text = self._parse_bitwise()
+        if self._match_text_seq("SIMILAR"):
+            pattern = self._parse_bitwise()
+            self._match_text_seq("ESCAPE")
+            return self.expression(exp.Substring(this=text, start=pattern, length=self._parse_bitwise()))
+        start = length = None
+        while self._curr is not None and self._curr.token_type is not TokenType.R_PAREN:
+            if self._match(TokenType.FROM):
+                start = self._parse_bitwise()
+            elif self._match_text_seq("FOR"):
+                length = self._parse_bitwise()
+            elif self._match(TokenType.COMMA):
+                start, length = (self._parse_lambda(), None) if start is None else (start, self._parse_lambda())
+            else:
+                break
+        return self.expression(exp.Substring(this=text, start=start, length=length))
 
     def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
         """A list; sqlglot would let one end in a comma."""
@@ -198,6 +230,10 @@ def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
     _check_tokens(source, tokens)
+    try:
+        tokens = plain_strings(tokens, spec.sql)
+    except BadConstant as error:
+        raise source.error(str(error), offset=error.token.start) from None
     try:
         statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
     except ParseError as error:
