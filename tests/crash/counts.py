@@ -18,7 +18,7 @@ PROOFS = ROOT / "build" / "proof"
 KEPT = ROOT / "docs" / "figures" / "proof"
 PAGE = ROOT / "docs" / "guarantees.md"
 BEGIN, END = "<!-- counts: written by `make proofs` -->", "<!-- end of counts -->"
-NAMES = ("sim", "sim-guards", "crash", "mutate", "fuzz")
+NAMES = ("sim", "sim-guards", "crash", "fence", "soak", "mutate", "fuzz")
 
 
 def write(name: str, facts: Mapping[str, Any]) -> None:
