@@ -21,7 +21,7 @@ from engine.schema import Schema
 from sidecar.pending import Slice
 from sidecar.transactions import RESNAPSHOT, Transaction
 
-ROWS = 1 << 20
+ROWS = 1 << 19
 """Rows that one portion has at most, and one step of the engine where epochs are smaller: some 200 bytes each meanwhile."""
 
 Pairs = Sequence[tuple[int, Transaction]]

@@ -19,7 +19,7 @@ from engine.errors import HeadraceError
 
 DEFAULT_BYTES = 256 << 20
 """How much may wait in memory where there is no budget."""
-SHARE = 4
+SHARE = 8
 """Of a budget, the part that may wait in memory: one in so many."""
 _LANES = tuple(
     f.name for f in fields(TableChanges) if f.name not in ("table", "topic", "partition", "rows", "unchanged", "moved")

@@ -131,9 +131,9 @@ def recover(folder: Path, rows: int, changes: int) -> dict[str, float]:
     [view] = understand(load(folder / "headrace.yaml", {})).compile()
     store.frontier, store.views, store.filled = Frontier(epoch), {"v": sink_view(view)}, {"v"}
     store.rows = {"v": Counter()}  # as if the rows were there: what the sink holds is not looked at
-    begun = time.perf_counter()
+    begun, worked = time.perf_counter(), time.process_time()
     running = opened(folder, log, store)
-    ready = time.perf_counter() - begun
+    ready, processor = time.perf_counter() - begun, time.process_time() - worked
     held = memory()
     runtime = running.runtime
     while runtime.epoch < epoch + changes // EVENTS:
@@ -145,7 +145,13 @@ def recover(folder: Path, rows: int, changes: int) -> dict[str, float]:
     assert sum(map(int, whole.column(2).to_pylist())) == int(given.sum()) + changes, "and is what it should be"
     facts = sum(f.bytes for f in runtime.parts.flow.facts().values())
     running.close()
-    return {"ready": ready, "caught_up": caught_up, "stored": float(facts), "anonymous": float(held["RssAnon"])}
+    return {
+        "ready": ready,
+        "processor": processor,
+        "caught_up": caught_up,
+        "stored": float(facts),
+        "anonymous": float(held["RssAnon"]),
+    }
 
 
 def measure(folder: Path, rows: int, changes: int, rounds: int) -> dict[str, float]:
@@ -175,6 +181,7 @@ def run(sizes: Sequence[int], changes: Sequence[int], rounds: int, base: int) ->
                     row(f"{size:,} rows, ready", "s", found["ready"], goal, note=note) | {"x": size, "of": "rows"}
                 )
                 if size == max(sizes):
+                    out.append(row(f"{size:,} rows, processor time until ready", "s", found["processor"]))
                     name = f"{size:,} rows, memory when ready, mapped files apart"
                     out.append(row(name, "MiB", found["anonymous"] / 2**20))
             for count in changes if size == base else ():
