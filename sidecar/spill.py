@@ -42,7 +42,7 @@ class Spill:
 
     def take(self, changes: TableChanges) -> TableChanges:
         """Changes that are about to wait: as they are, or mapped from disk. Raises SpillError."""
-        size = sum(array.nbytes for array in (changes.rows, *(getattr(changes, name) for name in _LANES)))
+        size = changes.rows.nbytes + sum(lane.nbytes for lane in _lanes(changes).values())
         if self._held + size <= self._limit:
             self._held += size
             return changes
@@ -62,7 +62,7 @@ class Spill:
         masks = {str(at): mask for at, mask in changes.unchanged.items()}
         if changes.moved is not None:
             masks["moved"] = changes.moved
-        lanes = {**{name: getattr(changes, name) for name in _LANES}, **masks}
+        lanes = {**_lanes(changes), **masks}
         arrays = [pa.array(lane.view(np.uint8) if lane.dtype == np.bool_ else lane) for lane in lanes.values()]
         width = changes.rows.num_columns
         names = [*(str(i) for i in range(width)), *(f"lane {name}" for name in lanes)]
@@ -72,7 +72,7 @@ class Spill:
         rows = pa.RecordBatch.from_arrays(back.columns[:width], schema=changes.rows.schema)
         unchanged = {at: _mask(found[str(at)]) for at in changes.unchanged}
         moved = None if changes.moved is None else _mask(found["moved"])
-        taken = {name: found[name].to_numpy() for name in _LANES}
+        taken = {name: found[name].to_numpy() for name in _lanes(changes)}
         taken["metadata"] = _mask(found["metadata"])
         return replace(changes, rows=rows, unchanged=unchanged, moved=moved, **taken)
 
@@ -89,6 +89,11 @@ class Spill:
                 hint="free disk space, or raise memory.budget_mib, and start again: nothing of it was bound",
             ) from error  # fmt: skip
         return found
+
+
+def _lanes(changes: TableChanges) -> dict[str, np.ndarray]:
+    """The lanes that these changes have, by name."""
+    return {name: lane for name in _LANES if (lane := getattr(changes, name)) is not None}
 
 
 def nameless(path: Path, fill: Callable[[pa.OSFile], None]) -> pa.Buffer:

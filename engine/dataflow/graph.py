@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
+from engine.dataflow.counts import CountNode, PresentNode
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
 from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of
@@ -69,17 +70,24 @@ class Graph:
             self._resume(found)
         return found  # type: ignore[return-value]
 
+    def from_outside(self, make: Callable[[Graph], Node]) -> Node:
+        """What `make` makes in the graph of no loop."""
+        return make(self)
+
     def arrange(self, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()) -> ArrangeNode:
         """`source` indexed by `key`, each key's rows in the order of `order`: one arrangement for all who read it so."""
         fingerprint = fingerprint_of("arrange", source.fingerprint, key, *order)
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
     def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
-        """As `arrange`, for those who only look keys up: a filtered table by its own key is not arranged once more."""
-        if not isinstance(source, FilterNode) or own_key(source) != key:
-            return self.arrange(source, key)
-        fingerprint, whole = fingerprint_of("sift", source.fingerprint), self.arrange(source.inputs[0], key)
-        return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+        """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow."""
+        if own_key(source) == key and isinstance(source, FilterNode):
+            fingerprint, whole = fingerprint_of("sift", source.fingerprint), self.arrange(source.inputs[0], key)
+            return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+        if own_key(source) == key and isinstance(source, CountNode):
+            fingerprint = fingerprint_of("present", source.fingerprint)
+            return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
+        return self.arrange(source, key)
 
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
         """`source` with rows of one `key` on one shard; `exactly`: on the shard to which any such key belongs."""
@@ -207,7 +215,9 @@ class Graph:
 
 
 def own_key(source: Node) -> tuple[int, ...] | None:
-    """By what a node's rows are arranged anyhow: those of a table, filtered or not."""
+    """By what a node's rows are arranged anyhow: those of a table, filtered or not; distinct rows by all of their columns."""
+    if isinstance(source, CountNode) and source.is_set:
+        return tuple(range(source.key))
     table = source.inputs[0] if isinstance(source, FilterNode) else source
     return table.key if isinstance(table, TableNode) else None
 

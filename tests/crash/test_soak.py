@@ -36,6 +36,6 @@ def test_samples_become_a_picture() -> None:
     kept = thinned(samples())
     assert KEPT <= len(kept) <= KEPT + 1
     assert kept[-1]["at"] == samples()[-1]["at"]
-    drawn = ET.fromstring(picture(kept))  # noqa: S314
+    drawn = ET.fromstring(picture(kept))
     lines = [e.get("points", "").split() for e in drawn if e.tag.endswith("polyline")]
     assert [len(points) for points in lines] == [len(kept)] * 3

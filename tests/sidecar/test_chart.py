@@ -10,7 +10,7 @@ from sidecar.docs.chart import Panel, chart
 
 
 def test_points_lie_where_their_values_say_and_texts_are_escaped() -> None:
-    drawn = ET.fromstring(chart([Panel("a < b", "rows", "s", [(0, 0), (5, 1), (10, 2)]), Panel("", "x", "", [])]))  # noqa: S314
+    drawn = ET.fromstring(chart([Panel("a < b", "rows", "s", [(0, 0), (5, 1), (10, 2)]), Panel("", "x", "", [])]))
     assert "a < b" in [e.text for e in drawn]
     first, second = [e.get("points", "") for e in drawn if e.tag.endswith("polyline")]
     places = [tuple(float(v) for v in p.split(",")) for p in first.split()]

@@ -23,7 +23,7 @@ from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
 
-_UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "sqrt"}
+_UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "|/", exp.Cbrt: "||/"}
 
 
 @binds(*_UNARY, reads="this")

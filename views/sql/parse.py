@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from collections.abc import Collection as Names
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -53,6 +54,20 @@ def _plus(operand: exp.Expr | None) -> exp.Expr | None:
     return made
 
 
+_PREFIXES: dict[TokenType, type[exp.Expr]] = {
+    TokenType.TILDE: exp.BitwiseNot,
+    TokenType.RLIKE: exp.BitwiseNot,
+    TokenType.PIPE_SLASH: exp.Sqrt,
+    TokenType.DPIPE_SLASH: exp.Cbrt,
+    TokenType.PARAMETER: exp.Abs,
+}
+
+
+def _before(kind: type[exp.Expr]) -> Any:
+    """The parser of an operator that stands before its operand: it binds less tightly than arithmetic does."""
+    return lambda self: self.expression(kind(this=self._parse_term()))
+
+
 class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
@@ -81,7 +96,31 @@ class _Parser(PostgresParser):
     UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **PostgresParser.UNARY_PARSERS,
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
+        **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
+
+    def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
+        """A list; sqlglot would let one end in a comma."""
+        found: list[Any] = []
+        while True:
+            item = parse_method()
+            if item is None and found:
+                self.raise_error(f'syntax error at or near "{self._curr.text if self._curr else sep.value}"')
+            found += [] if item is None else [item]
+            if item is None or not self._match(sep):
+                return found
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        """CUBE or ROLLUP of any expressions; sqlglot reads none with a comparison."""
+        kind = exp.Cube if self._match(TokenType.CUBE) else exp.Rollup if self._match(TokenType.ROLLUP) else None
+        if kind is None:
+            return None
+        return self.expression(
+            kind(expressions=[] if with_prefix else self._parse_wrapped_csv(self._parse_disjunction))
+        )
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
     def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:  # noqa: ARG002
         """An interval's text as it stands: sqlglot would keep the first of its quantities alone."""

@@ -19,6 +19,7 @@ from engine.operators.expressions import (
     patterns,
     sets,
     strings,
+    trigonometry,
 )
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
@@ -27,6 +28,7 @@ FAMILIES = (
     arithmetic,
     comparison,
     doubles,
+    trigonometry,
     numeric,
     strings,
     patterns,
