@@ -145,6 +145,8 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
             if isinstance(side, _NONASSOCIATIVE):
                 binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
     if isinstance(sides[1], exp.Any | exp.All) or _is_all(sides[1]):
+        if node.args.get("negate"):
+            binder.source.refuse(node, "NOT LIKE ANY and ALL are not supported", "write NOT (… LIKE ALL …)")
         return _quantified(binder, node)
     word = _OPERATORS[type(node)]
     if _cells(sides[0]) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from collections.abc import Collection as Names
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -82,6 +83,29 @@ class _Parser(PostgresParser):
         **PostgresParser.UNARY_PARSERS,
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
     }
+
+    def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
+        """A list; sqlglot would let one end in a comma."""
+        found: list[Any] = []
+        while True:
+            item = parse_method()
+            if item is None and found:
+                self.raise_error(f'syntax error at or near "{self._curr.text if self._curr else sep.value}"')
+            found += [] if item is None else [item]
+            if item is None or not self._match(sep):
+                return found
+
+    def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+        """CUBE or ROLLUP of any expressions; sqlglot reads none with a comparison."""
+        kind = exp.Cube if self._match(TokenType.CUBE) else exp.Rollup if self._match(TokenType.ROLLUP) else None
+        if kind is None:
+            return None
+        return self.expression(
+            kind(expressions=[] if with_prefix else self._parse_wrapped_csv(self._parse_disjunction))
+        )
+
+    def _parse_grouping_set(self) -> exp.Expr | None:
+        return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
 
     def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:  # noqa: ARG002
         """An interval's text as it stands: sqlglot would keep the first of its quantities alone."""

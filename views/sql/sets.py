@@ -41,7 +41,7 @@ class SetCalls:
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the functions' rows behind its columns, and the expressions over it."""
-        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        calls = list(dict.fromkeys(c for e in exprs for c in sets_in(e)))
         if not calls:
             return plan, list(exprs)
         real = [Call(self.found[_number(c)].function, c.args[1:], c.type) for c in calls]
@@ -57,10 +57,11 @@ def _number(call: Call) -> int:
     return int(number.value or 0)
 
 
-def _calls(expr: Expr) -> list[Call]:
+def sets_in(expr: Expr) -> list[Call]:
+    """The set-returning functions that stand in an expression of a SELECT list."""
     if isinstance(expr, Call) and expr.function == PLACE:
         return [expr]
-    return [c for part in children(expr) for c in _calls(part)]
+    return [c for part in children(expr) for c in sets_in(part)]
 
 
 def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:

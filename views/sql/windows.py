@@ -27,7 +27,7 @@ from views.sql.binder import PLACEHOLDER, Binder, binds
 from views.sql.collected import COLLECTING
 from views.sql.frames import WHOLE, frame_of
 from views.sql.ordering import check_ordered
-from views.sql.parse import name_of
+from views.sql.parse import Source, name_of
 from views.sql.setops import comparable
 
 PLACE = "$window"
@@ -55,8 +55,13 @@ class Over:
 class Windows:
     """The window functions of one SELECT. `named`: its WINDOW clause."""
 
-    def __init__(self, named: Sequence[exp.Expr]) -> None:
-        self.named = {name_of(node.this): node for node in named}
+    def __init__(self, source: Source, named: Sequence[exp.Expr]) -> None:
+        self.named: dict[str, exp.Expr] = {}
+        for node in named:
+            name = name_of(node.this)
+            if name in self.named:
+                source.refuse(node, f'window "{name}" is already defined')
+            self.named[name] = node
         self.found: list[Over] = []
         self.inside = False
 
