@@ -20,7 +20,6 @@ from views.sql.binder import Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
-from views.sql.arrival import check_arrival
 from views.sql.ordering import CLAUSES, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
 from views.sql.scope import Relation, Scope
