@@ -16,6 +16,7 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
+from engine.dataflow.counts import CountNode
 from engine.dataflow.graph import Graph, own_key
 from engine.dataflow.grouped import GroupedNode
 from engine.dataflow.join import JoinNode
@@ -132,6 +133,10 @@ class Collection:
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
         shown = [] if least == 1 else [f"at least {least}"]
         fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain, *shown)
+        if shape.is_count and self.flow.scope is None:
+            arranged = self.flow.arrange(prepared.node, tuple(range(shape.key)))
+            count = self.flow.intern(fingerprint, lambda: CountNode(fingerprint, arranged, shape))
+            return Collection(self.flow, count, schema)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(
             fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
+from engine.dataflow.counts import CountNode, PresentNode
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
 from engine.dataflow.nodes import FilterNode, Memo, Node, ProjectNode, fingerprint_of
@@ -80,11 +81,14 @@ class Graph:
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
     def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
-        """As `arrange`, for those who only look keys up: by its own key a table is not arranged once more.
+        """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow.
 
-        It may be filtered and projected, while its key's columns stay as they are.
+        That is a table's own key or a count's, filtered and projected or not, while its columns stay as they are.
         """
-        if isinstance(source, (FilterNode, ProjectNode)) and own_key(source) == key:
+        if own_key(source) == key and isinstance(source, CountNode):
+            fingerprint = fingerprint_of("present", source.fingerprint)
+            return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
+        if own_key(source) == key and isinstance(source, (FilterNode, ProjectNode)):
             below = source.inputs[0]
             inner = own_key(below)
             assert inner is not None
@@ -222,9 +226,14 @@ class Graph:
 
 
 def own_key(source: Node) -> tuple[int, ...] | None:
-    """By what a node's rows are arranged anyhow: those of a table, filtered or projected so that its key is there."""
+    """By what a node's rows are arranged anyhow: those of a table, distinct rows by all of their columns.
+
+    Filtered or not, and projected or not, while the key is there.
+    """
     if isinstance(source, TableNode):
         return source.key
+    if isinstance(source, CountNode) and source.is_set:
+        return tuple(range(source.key))
     if not isinstance(source, (FilterNode, ProjectNode)):
         return None
     inner = own_key(source.inputs[0])
