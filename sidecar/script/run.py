@@ -108,7 +108,9 @@ class Script:
         if isinstance(theirs, Result) and not theirs.is_query:
             self._stale = self._written = True
         else:
-            self._asked.ask(statement, theirs)
+            understood = self._asked.ask(statement, theirs)
+            if inside and not understood:
+                self._stale = self._written = True  # it may have called a function that writes
         if not inside and (self._stale or locked & self._capture.relations.keys()):
             self._look(locked)
 
@@ -163,6 +165,8 @@ class Script:
         """The text of a view, as long as nothing is altered."""
         if statement.verb == "alter":
             self._given.clear()
+            # Values of a composite type look different without a new version of their row.
+            self._lost |= statement.words[1:2] == ("type",)
         created = created_view(statement) if statement.verb == "create" else None
         if created is None:
             return

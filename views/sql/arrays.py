@@ -19,6 +19,7 @@ from views.sql.binder import Binder, binds, unsupported
 
 MADE = "$array(any,...)"
 _LAST = 2**31 - 1
+SEVERAL = "arrays of several dimensions are not supported"
 
 
 @binds(exp.Array, reads="expressions")
@@ -31,7 +32,7 @@ def _array(binder: Binder, node: exp.Expr) -> Expr:
 
 def _made(binder: Binder, node: exp.Expr, elements: Sequence[Expr], target: DataType) -> Expr:
     if target.element is not None:
-        binder.source.refuse(node, "arrays of several dimensions are not supported")
+        binder.source.refuse(node, SEVERAL)
     return Call(MADE, tuple(elements), array_of(target))
 
 
@@ -41,6 +42,8 @@ def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
     assert element is not None
     if not node.expressions:
         return Literal("{}", target)
+    if any(isinstance(n, exp.Array) for n in node.expressions):
+        binder.source.refuse(node, SEVERAL)
     elements = [coerce.cast(binder.bind(n), element) for n in node.expressions]
     return coerce.cast(_made(binder, node, elements, element), target)
 

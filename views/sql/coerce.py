@@ -8,14 +8,14 @@ without a place: the binder knows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.coercion import can_cast, common_type
 from engine.operators.expressions.images import parse_literal
 from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
 from engine.operators.expressions.resolve import aggregate_type, resolve
-from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, DataType, Kind
+from engine.schema import BIGINT, BOOLEAN, INTEGER, MAX_DIGITS, NUMERIC, TEXT, DataType, Kind
 
 UNKNOWN = DataType(Kind.OTHER, name="unknown")
 """The type of a quoted literal or NULL before its surroundings give it one; never leaves the binder."""
@@ -33,19 +33,25 @@ def known(expr: Expr) -> DataType | None:
 
 
 def number(text: str) -> Literal:
-    """A numeric constant as Postgres types it: integer, bigint or numeric with the scale it is written with.
+    """A numeric constant as Postgres types it: integer, bigint or numeric, with the scale it is written with unless it
+    has too many digits for a column of known scale.
 
     >>> number("1.50").value, number("1.50").type.scale, number("7").type.sql()
     ('1.50', 2, 'integer')
     """
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise TypeProblem(f'trailing junk after numeric literal at or near "{text}"') from None
     if text.isdigit():
         if value < 2**31:
             return Literal(int(text), INTEGER)
         if value < 2**63:
             return Literal(int(text), BIGINT)
     plain = format(value, "f")
-    return Literal(plain, DataType(Kind.NUMERIC, scale=len(plain.partition(".")[2])))
+    whole, _, fraction = plain.partition(".")
+    fits = len(whole) + len(fraction) <= MAX_DIGITS
+    return Literal(plain, DataType(Kind.NUMERIC, scale=len(fraction)) if fits else NUMERIC)
 
 
 def negated(literal: Literal) -> Literal:

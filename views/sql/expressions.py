@@ -145,6 +145,8 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
             if isinstance(side, _NONASSOCIATIVE):
                 binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
     if isinstance(sides[1], exp.Any | exp.All) or _is_all(sides[1]):
+        if node.args.get("negate"):
+            binder.source.refuse(node, "NOT LIKE ANY and ALL are not supported", "write NOT (… LIKE ALL …)")
         return _quantified(binder, node)
     word = _OPERATORS[type(node)]
     if _cells(sides[0]) is not None:
@@ -209,7 +211,7 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.Escape)
 def _escaped(binder: Binder, node: exp.Expr) -> Expr:
     like = node.this
-    if not isinstance(like, exp.Like | exp.ILike):
+    if not isinstance(like, exp.Like | exp.ILike | exp.SimilarTo):
         return unsupported(binder, node)
     call = coerce.called(
         _OPERATORS[type(like)], [binder.bind(n) for n in (like.this, like.expression, node.expression)]

@@ -16,7 +16,7 @@ VOLATILE = frozenset(
 SETS = frozenset(
     {
         "json_populate_recordset", "json_to_recordset", "jsonb_path_query", "jsonb_populate_recordset",
-        "jsonb_to_recordset", "regexp_matches", "regexp_split_to_table",
+        "jsonb_to_recordset",
     }
 )  # fmt: skip
 LATER_AGGREGATES = frozenset(

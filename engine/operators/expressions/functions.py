@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from engine.operators.expressions import (
     arithmetic,
     arrays,
+    binary,
     calendar,
     comparison,
     doubles,
@@ -17,8 +18,11 @@ from engine.operators.expressions import (
     jsons,
     numeric,
     patterns,
+    quoting,
+    regexes,
     sets,
     strings,
+    trigonometry,
 )
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
@@ -27,9 +31,13 @@ FAMILIES = (
     arithmetic,
     comparison,
     doubles,
+    trigonometry,
     numeric,
     strings,
     patterns,
+    regexes,
+    binary,
+    quoting,
     calendar,
     arrays,
     sets,
