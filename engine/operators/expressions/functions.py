@@ -14,9 +14,15 @@ from engine.operators.expressions import (
     comparison,
     doubles,
     internal,
+    json_changes,
+    json_order,
+    jsonpaths,
     jsons,
+    networks,
     numeric,
+    ordered,
     patterns,
+    ranges,
     sets,
     strings,
 )
@@ -34,6 +40,12 @@ FAMILIES = (
     arrays,
     sets,
     jsons,
+    json_changes,
+    json_order,
+    jsonpaths,
+    networks,
+    ranges,
+    ordered,
     internal,
 )
 """The modules whose import fills the catalogue."""
