@@ -1,5 +1,6 @@
 """Types that are known by their text, and JSON paths, beside Postgres: every SELECT of a script is answered as it answers."""
 
+# ruff: noqa: E501 (scripts as people write them)
 from __future__ import annotations
 
 import itertools
@@ -115,7 +116,8 @@ def _ends(chance: random.Random, name: str) -> str:
         number = chance.randint(-3, 6)
         if name.startswith("date"):
             return f"2024-01-{number + 10}"
-        return str(number) if name.startswith("int") else f"{number}.{chance.choice(['0', '5', '50'])}"
+        parts = ["0", "5"] if "multi" in name else ["0", "5", "50"]
+        return str(number) if name.startswith("int") else f"{number}.{chance.choice(parts)}"
 
     low, high = value(), value()
     if low and high and (low > high if name.startswith("date") else float(low) > float(high)):

@@ -66,7 +66,7 @@ def _type_named(binder: Binder, node: exp.Expr) -> DataType:
     target = binder.source.type_named(spelled)
     named = target if target.element is None else target.element
     family = family_of(named)
-    if named.kind is Kind.OTHER and (family is None or family.order is None):
+    if named.kind is Kind.OTHER and (family is None or family.order is None or named.name == "bit"):
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
     if "(" in spelled and named.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
         binder.source.refuse(node, f"a precision is not supported for type {target.kind.value}", "leave it out")

@@ -269,15 +269,11 @@ def _starts(one: Any, head: Any) -> bool | None:
 
 
 def _pattern(pattern: str, flags: str) -> re.Pattern[str]:
-    if not set(flags) <= set("imsxq"):
-        raise RowError("invalid input syntax for type jsonpath")
-    if "x" in flags:
-        raise RowError('XQuery "x" flag (expanded regular expressions) is not implemented')
-    options = re.NOFLAG
-    for flag, option in (("i", re.IGNORECASE), ("m", re.MULTILINE), ("s", re.DOTALL)):
-        options |= option if flag in flags else re.NOFLAG
+    options = re.IGNORECASE if "i" in flags else re.NOFLAG
+    options |= re.DOTALL if "s" in flags else re.NOFLAG
+    plain = re.escape(pattern) if "q" in flags else re.sub(r"\$$", r"\\Z", pattern)
     try:
-        return re.compile(re.escape(pattern) if "q" in flags else pattern, options)
+        return re.compile(plain, options)
     except re.error as error:
         raise RowError(f"invalid regular expression: {error}") from None
 

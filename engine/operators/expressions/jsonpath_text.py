@@ -17,6 +17,9 @@ from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.json_text import Number
 
 REFUSED = "is not supported: a jsonpath here has no dates and no .keyvalue()"
+REGEX = "such a regular expression or flag is not supported in like_regex"
+_ALIKE = re.compile(r"(?:[^\\()\[\]{}$?*+|]|\\[^\w\s]|(?<!^)(?<![*+?|^(])[*+?]|\||\((?![?*])|\)|\[\^?[\w\- ]+\]|\$$)*")
+"""Regular expressions that mean the same to Postgres and to us."""
 METHODS = frozenset(
     {"type", "size", "double", "ceiling", "floor", "abs", "bigint", "integer", "number", "boolean", "string"}
 )
@@ -135,6 +138,8 @@ class _Parser:
         elif self.took("like_regex"):
             pattern = self.string()
             flags = self.string() if self.took("flag") else ""
+            if not set(flags) <= set("isq") or not ("q" in flags or _ALIKE.fullmatch(pattern)):
+                raise RowError(REGEX)
             left = Node("regex", (left, pattern, flags))
         if self.peek().lower() == "is" and self.peek(1).lower() == "unknown":
             self.at += 2

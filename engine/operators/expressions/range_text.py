@@ -82,23 +82,23 @@ def element_of(name: str) -> Element:
 
 
 class Ranges:
-    """Intervals of one element type, and the images of the values that their cuts lie at."""
+    """Intervals of one element type, and the images of the values that their cuts lie at: of equal ones the first read."""
 
     def __init__(self, element: Element) -> None:
         self.element = element
-        self._images: dict[str, str] = {}
+        self._images: dict[Cut, str] = {}
 
     def cut(self, image: str, side: int) -> Cut:
         """Just before (0) or behind (1) a value."""
         if side and self.element.discrete and not image.endswith("infinity"):
             image, side = self.element.after(image), 0
-        key = self.element.key(image)
-        self._images.setdefault(key, image)
-        return Cut(0, key, side)
+        cut = Cut(0, self.element.key(image), side)
+        self._images.setdefault(cut, image)
+        return cut
 
     def value(self, cut: Cut) -> str | None:
         """The image at a cut; None at an end of the line."""
-        return self._images[cut.key] if not cut.rank else None
+        return self._images[cut] if not cut.rank else None
 
     def made(self, lower: str | None, upper: str | None, bounds: str) -> Interval | None:
         """The range between two values; None where it is empty. Raises RowError."""

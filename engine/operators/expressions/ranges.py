@@ -54,13 +54,16 @@ def _taken(made: Ranges, kind: DataType, image: str) -> Set:
     return [] if interval is None else [interval]
 
 
-def _over(element: Element, function: Callable[..., Any], lane: pa.DataType) -> Maker:
-    """`function(ranges, set, set …)` of intervals; its arguments are ranges, multiranges or elements."""
+def _over(element: Element, function: Callable[..., Any], lane: pa.DataType, *, later: bool = False) -> Maker:
+    """`function(ranges, set, set …)` of intervals; its arguments are ranges, multiranges or elements. `later`: of equal
+    bounds the later argument's spelling is kept.
+    """
 
     def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
         def one(*found: str) -> Any:
             made = Ranges(element)
-            return function(made, *(_taken(made, p, v) for p, v in zip(params, found, strict=True)))
+            pairs = list(zip(params, found, strict=True))[:: -1 if later else 1]
+            return function(made, *[_taken(made, p, v) for p, v in pairs][:: -1 if later else 1])
 
         def kernel(*values: Values) -> Outcome:
             return fallback.map_values(one, lane, [images.image_of(v, p) for v, p in zip(values, params, strict=True)])
@@ -176,7 +179,9 @@ def _functions(name: str, several: str, element: Element) -> None:
             for suffix, infinite in (("inc", False), ("inf", True)):
                 asked = lambda made, found, a=last, b=infinite: _ends(made, found, a, infinite=b)  # noqa: E731
                 entry(f"{end}_{suffix}", (own,), Kind.BOOLEAN, _over(element, asked, pa.bool_()), fallback=True)
-    hull = _over(element, lambda made, *sets: _one(made, _hull(sorted(i for s in sets for i in s)), ""), STRING)
+    hull = _over(
+        element, lambda made, *sets: _one(made, _hull(sorted(i for s in sets for i in s)), ""), STRING, later=True
+    )
     entry("range_merge", (one, one), lambda _: one, hull, fallback=True)
     entry("range_merge", (many,), lambda _: one, hull, fallback=True)
     rows = each(lambda text: [] if text is None else _spelled_apart(element, text))
@@ -210,7 +215,7 @@ def _operators(name: str, several: str, element: Element) -> None:
             result = lambda _, o=own: o  # noqa: E731
             named = {"+": "union", "*": "intersect", "-": "minus"}[sign]
             for spelled in (sign, f"{_word(own)}_{named}"):
-                entry(spelled, (own, own), result, _over(element, combined, STRING), fallback=True)
+                entry(spelled, (own, own), result, _over(element, combined, STRING, later=sign == "+"), fallback=True)
 
 
 def _word(kind: DataType) -> str:
@@ -238,7 +243,8 @@ def _register() -> None:
     for name in ELEMENTS:
         several = name.replace("range", "multirange")
         element = element_of(name)
-        exact = name != "numrange"
+        # An instant is spelled in any time zone, a number in any scale.
+        exact = name not in ("numrange", "tstzrange")
         for own, multi in ((name, False), (several, True)):
             family(own, Family(_reader(element, multi=multi), _order(element, multi=multi), exact))
         _functions(name, several, element)
