@@ -62,6 +62,8 @@ class TableChanges:
     metadata: whether each event carried a `transaction` block.
     moved: rows that are the create half of a primary-key change (a create that carries TOAST placeholders, or the
     header __debezium.oldkey): their unchanged columns come from the row that the delete just before them removed.
+    read_ms: when the connector read each row of the initial snapshot, by its own clock, ms since 1970 UTC, -1 where it
+    does not say; of other rows it says nothing. None where there is no such row.
     """
 
     table: str
@@ -79,6 +81,7 @@ class TableChanges:
     attempts: Int64s
     unchanged: Mapping[int, Bools] = field(default_factory=dict)
     moved: Bools | None = None
+    read_ms: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -92,6 +95,7 @@ class TableChanges:
             self.lsns[positions], self.timestamps[positions], self.snapshot[positions], self.metadata[positions],
             self.attempts[positions], {c: m[positions] for c, m in self.unchanged.items()},
             None if self.moved is None else self.moved[positions],
+            None if self.read_ms is None else self.read_ms[positions],
         )  # fmt: skip
 
 

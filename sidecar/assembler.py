@@ -203,7 +203,7 @@ class TransactionAssembler:
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
         again = self._again
-        if again is None or not again.ended or again.missing() or self._bound_lsn < (self._again_after or -1):
+        if again is None or not again.whole or self._bound_lsn < (self._again_after or -1):
             return False
         lsn, at = again.stamp()
         bad = next(iter(self._stops.ailing), None)
@@ -231,7 +231,7 @@ class TransactionAssembler:
         """Give the snapshot if it is whole; whether it is behind us."""
         ailing = self._stops.ailing.items()
         self._stop_all([t for t, (bad, _) in ailing if bad.event is None or bad.event.snapshot])
-        if not self._snapshot.ended or self._snapshot.missing():
+        if not self._snapshot.whole:
             return False
         lsn, at = self._snapshot.stamp()
         slices = tuple(Slice(c, 0, len(c)) for c in self._snapshot.last())
@@ -393,7 +393,7 @@ class TransactionAssembler:
     def waiting(self) -> Waiting | None:
         """What the oldest incomplete transaction waits for, or None."""
         if self._snapshot_lsn is None:
-            if not self._snapshot.ended or self._snapshot.missing():
+            if not self._snapshot.whole:
                 since = self._snapshot.marks[0].timestamp_us if self._snapshot.marks else -1
                 return Waiting("snapshot", -1, self._snapshot.missing(), since)
             return None

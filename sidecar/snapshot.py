@@ -1,7 +1,8 @@
 """The initial snapshot of a source while it is read, until every table's scan is here.
 
 Always: a connector killed in it begins again: rows of the tries are told apart by their txId, the last STARTED voids the
-counts before it, and the last try is the one that counts. The assembler calls it.
+counts before it, and the last try is the one that counts. Marks do not say of which try they are, and come before or after
+its rows: those of one try are what the connector read between its STARTED and its end. The assembler calls it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Snapshot:
         self._gaps: dict[int, Counter[str]] = {}
         self.marks: list[SnapshotMark] = []
         self.ended = False
+        self._started_ms = self._ended_ms = -1
         self.floor = -1
 
     def add(self, changes: TableChanges) -> None:
@@ -45,11 +47,11 @@ class Snapshot:
         self.marks.append(mark)
         if mark.status == "started":
             self._counts.clear()
-            self.ended = False
+            self.ended, self._started_ms = False, mark.timestamp_us // 1000
         elif mark.status == "table" and mark.table is not None and mark.rows is not None:
             self._counts[mark.table] = mark.rows
         elif mark.status in ("completed", "skipped"):
-            self.ended = True
+            self.ended, self._ended_ms = True, mark.timestamp_us // 1000
 
     def gap(self, transaction: int, table: str) -> None:
         """A row that is passed over: it counts as read."""
@@ -103,6 +105,19 @@ class Snapshot:
         counted = self.counted()
         missing = {t: n - counted[t] for t, n in expected.items()}
         return {t: n for t, n in missing.items() if n > 0}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the last try is here: it ended, and no row is missing."""
+        return self.ended and not self.missing() and self._is_one_try()
+
+    def _is_one_try(self) -> bool:
+        """Whether the last marks and the last rows are of one try, as far as it is said when they were made."""
+        read = [c.read_ms for c in self.last() if c.read_ms is not None]
+        if not read or min(int(r.min()) for r in read) < 0:
+            return True
+        is_begun = max(int(r.max()) for r in read) >= self._started_ms
+        return is_begun and (self._ended_ms < 0 or min(int(r.min()) for r in read) <= self._ended_ms)
 
     def stamp(self) -> tuple[int, int]:
         """(LSN, µs since 1970 UTC) of the rows of the last try; -1 where there are none."""

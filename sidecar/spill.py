@@ -7,7 +7,7 @@ left behind, however the process ends. Called by the intake.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from engine.errors import HeadraceError
 
 DEFAULT_BYTES = 256 << 20
 """How much may wait in memory where there is no budget."""
-SHARE = 4
+SHARE = 8
 """Of a budget, the part that may wait in memory: one in so many."""
 _LANES = tuple(
     f.name for f in fields(TableChanges) if f.name not in ("table", "topic", "partition", "rows", "unchanged", "moved")
@@ -42,7 +42,7 @@ class Spill:
 
     def take(self, changes: TableChanges) -> TableChanges:
         """Changes that are about to wait: as they are, or mapped from disk. Raises SpillError."""
-        size = sum(array.nbytes for array in (changes.rows, *(getattr(changes, name) for name in _LANES)))
+        size = changes.rows.nbytes + sum(lane.nbytes for lane in _lanes(changes).values())
         if self._held + size <= self._limit:
             self._held += size
             return changes
@@ -62,7 +62,7 @@ class Spill:
         masks = {str(at): mask for at, mask in changes.unchanged.items()}
         if changes.moved is not None:
             masks["moved"] = changes.moved
-        lanes = {**{name: getattr(changes, name) for name in _LANES}, **masks}
+        lanes = {**_lanes(changes), **masks}
         arrays = [pa.array(lane.view(np.uint8) if lane.dtype == np.bool_ else lane) for lane in lanes.values()]
         width = changes.rows.num_columns
         names = [*(str(i) for i in range(width)), *(f"lane {name}" for name in lanes)]
@@ -72,24 +72,39 @@ class Spill:
         rows = pa.RecordBatch.from_arrays(back.columns[:width], schema=changes.rows.schema)
         unchanged = {at: _mask(found[str(at)]) for at in changes.unchanged}
         moved = None if changes.moved is None else _mask(found["moved"])
-        taken = {name: found[name].to_numpy() for name in _LANES}
+        taken = {name: found[name].to_numpy() for name in _lanes(changes)}
         taken["metadata"] = _mask(found["metadata"])
         return replace(changes, rows=rows, unchanged=unchanged, moved=moved, **taken)
 
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        path = self._folder / "spilling"
-        try:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        def fill(file: pa.OSFile) -> None:
+            with pa.ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
-            with pa.memory_map(str(path)) as mapped:
-                found = pa.ipc.open_file(mapped).get_batch(0)
-            os.unlink(path)
+
+        try:
+            found = pa.ipc.open_file(nameless(self._folder / "spilling", fill)).get_batch(0)
         except OSError as error:
             raise SpillError(
                 f"a transaction larger than memory cannot be put on disk: {error.strerror or error}", folder=self._folder,
                 hint="free disk space, or raise memory.budget_mib, and start again: nothing of it was bound",
             ) from error  # fmt: skip
         return found
+
+
+def _lanes(changes: TableChanges) -> dict[str, np.ndarray]:
+    """The lanes that these changes have, by name."""
+    return {name: lane for name in _LANES if (lane := getattr(changes, name)) is not None}
+
+
+def nameless(path: Path, fill: Callable[[pa.OSFile], None]) -> pa.Buffer:
+    """What `fill` writes, mapped from a file that has no name any more. Raises OSError; no file is left then either."""
+    try:
+        with pa.OSFile(str(path), "wb") as file:
+            fill(file)
+        with pa.memory_map(str(path)) as mapped:
+            return mapped.read_buffer()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _mask(lane: pa.Array) -> np.ndarray:

@@ -105,6 +105,13 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
+def outermost(expr: Expr, function: str) -> list[Call]:
+    """The calls of a function that stand in no other call of it."""
+    if isinstance(expr, Call) and expr.function == function:
+        return [expr]
+    return [call for part in children(expr) for call in outermost(part, function)]
+
+
 @lru_cache(maxsize=65536)
 def columns(expr: Expr) -> frozenset[int]:
     """The input positions that the expression reads."""

@@ -88,10 +88,13 @@ def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     rows, unchanged = batch(plan, plan.columns(images))
     transactions, lsns, stamps, attempts = _source_lanes(sources, blocks, versions)
     orders, metadata = _order_lanes(blocks, versions)
+    snapshot, read = _snapshot_lane(sources), None
+    if (snapshot == 1).any():
+        read = np.array(_integers(_or(run.docs[i].get("ts_ms"), -1) for i in rows_of or range(len(ops))), np.int64)
     return TableChanges(
         plan.table, run.messages.topic, run.messages.partition, rows, kinds, offsets,
-        transactions, orders, lsns, stamps, _snapshot_lane(sources), metadata, attempts, unchanged,
-        moved(unchanged, np.array([op == "c" for op in ops])) if unchanged else None,
+        transactions, orders, lsns, stamps, snapshot, metadata, attempts, unchanged,
+        moved(unchanged, np.array([op == "c" for op in ops])) if unchanged else None, read,
     )  # fmt: skip
 
 
@@ -317,8 +320,11 @@ def concat(pieces: Sequence[TableChanges]) -> TableChanges:
     halves = None
     if any(p.moved is not None for p in pieces):
         halves = np.concatenate([np.zeros(len(p), np.bool_) if p.moved is None else p.moved for p in pieces])
+    read = None
+    if any(p.read_ms is not None for p in pieces):
+        read = np.concatenate([lanes(len(p), -1) if p.read_ms is None else p.read_ms for p in pieces])
     return TableChanges(
         first.table, first.topic, first.partition, pa.concat_batches([p.rows for p in pieces]),
         joined("kinds"), joined("offsets"), joined("transactions"), joined("orders"), joined("lsns"),
-        joined("timestamps"), joined("snapshot"), joined("metadata"), joined("attempts"), unchanged, halves,
+        joined("timestamps"), joined("snapshot"), joined("metadata"), joined("attempts"), unchanged, halves, read,
     )  # fmt: skip

@@ -61,6 +61,15 @@ class _Block(msgspec.Struct, gc=False):
     total_order: int
 
 
+class _Read(msgspec.Struct, gc=False):
+    """When the connector read a row."""
+
+    ts_ms: int = -1
+
+
+_READ: Final = msgspec.json.Decoder(_Read).decode
+
+
 @dataclass(frozen=True, eq=False)
 class Reader:
     """How messages of one plan are parsed. `versions`: they are our Spark publisher's."""
@@ -114,11 +123,14 @@ def read(
         offsets = offsets[np.array(positions, np.int64)]
     rows, unchanged = batch(plan, columns)
     lane, orders, metadata = np.array(middles, np.int64), *_orders(places)
+    snapshot = _snapshot(snapshots)
+    initial = (snapshot == 1).any()
     return TableChanges(
         plan.table, messages.topic, messages.partition, rows, _kinds(plan, ops), offsets, np.array(txids, np.int64),
-        orders, lanes(count, -1) if versions else lane, np.array(stamps, np.int64), _snapshot(snapshots), metadata,
+        orders, lanes(count, -1) if versions else lane, np.array(stamps, np.int64), snapshot, metadata,
         lane if versions else lanes(count), unchanged,
         moved(unchanged, np.array([op == "c" for op in ops])) if unchanged else None,
+        np.array([_READ(payload).ts_ms for payload in payloads], np.int64) if initial else None,
     )  # fmt: skip
 
 

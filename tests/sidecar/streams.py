@@ -27,6 +27,7 @@ def changes(
     partition: int = 0,
     kinds: Sequence[int] | None = None,
     at: int = 1_000_000,
+    read: int = -1,
 ) -> TableChanges:
     n = len(rows)
     batch = pa.RecordBatch.from_arrays(
@@ -38,6 +39,7 @@ def changes(
         np.arange(offset, offset + n, dtype=np.int64), lanes(n, txid),
         np.array(orders if orders is not None else lanes(n, -1), np.int64), lanes(n, lsn), lanes(n, at),
         np.full(n, 1 if snapshot else 0, np.uint8), np.full(n, orders is not None and not snapshot), lanes(n, attempt),
+        read_ms=lanes(n, read) if snapshot else None,
     )  # fmt: skip
 
 
@@ -45,8 +47,10 @@ def end(txid: int, lsn: int, counts: dict[str, int], offset: int = 0) -> Transac
     return TransactionMark("END", txid, lsn, counts, 2_000_000, "p.transaction", 0, offset)
 
 
-def notified(status: str, table: str | None = None, rows: int | None = None, offset: int = 0) -> SnapshotMark:
-    return SnapshotMark(status, table, rows, 1, "p.notifications", 0, offset)
+def notified(
+    status: str, table: str | None = None, rows: int | None = None, offset: int = 0, at: int = 0
+) -> SnapshotMark:
+    return SnapshotMark(status, table, rows, at * 1000, "p.notifications", 0, offset)
 
 
 def version_end(

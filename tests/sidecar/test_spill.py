@@ -28,6 +28,7 @@ def test_what_comes_back_is_what_was_given(tmp_path: Path) -> None:
         plain,
         replace(plain, rows=rows, unchanged=masks, moved=np.array([False, True])),
         plain.take(np.array([1])),
+        replace(plain, read_ms=np.array([3, 4])),
     ):
         found = spill.take(given)
         assert found.rows.equals(given.rows)
@@ -49,6 +50,8 @@ def test_what_comes_back_is_what_was_given(tmp_path: Path) -> None:
             at: m.tolist() for at, m in given.unchanged.items()
         }
         assert (found.moved is None) == (given.moved is None)
+        assert (found.read_ms is None) == (given.read_ms is None)
+        assert found.read_ms is None or found.read_ms.tolist() == given.read_ms.tolist()
         assert found.moved is None or found.moved.tolist() == given.moved.tolist()
     assert spill.spilled > 0
     assert list(tmp_path.iterdir()) == [], "the files have no names"

@@ -228,6 +228,11 @@ def _(patch: Patch) -> None:
     patch.setattr(Snapshot, "ended", property(lambda self: True, nothing), raising=False)
 
 
+@guard("a snapshot's marks and rows are of one try")
+def _(patch: Patch) -> None:
+    patch.setattr(Snapshot, "_is_one_try", lambda self: True)
+
+
 @guard("repeated events count once")
 def _(patch: Patch) -> None:
     patch.setattr(pending, "first_copies", lambda slices, seen: list(slices))

@@ -1,7 +1,7 @@
 """A source database and its Debezium connector: transactions become events and marks, which wait until they are shown.
 
 `states` is the naive twin: the tables after each commit, by its LSN. Events reach Kafka per partition in order and otherwise in
-any order; a connector that crashes loses what it had not sent and repeats whole transactions.
+any order; a connector that crashes loses what it had not sent and repeats whole transactions. The LSN is its clock too.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ class Shop:
             broker.create(f"{name}.{table}", PARTITIONS.get(table, 1))
         for more in ("transaction", "notifications"):
             broker.create(f"{name}.{more}")
+
+    def begin_again(self) -> None:
+        """The connector is killed in its first snapshot, somewhere."""
+        self.show(self.draw.choice([1, 3, 20]))
+        self.transact()
+        self.crash()
 
     # what happens in the database
 
@@ -156,7 +162,7 @@ class Shop:
         block = None if order is None else {"id": f"{self.txid}:{self.lsn}", "total_order": order}
         value = {
             "op": op, "before": None if before is None else {"id": before[0], "v": before[1]},
-            "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block,
+            "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block, "ts_ms": self.lsn,
             "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
@@ -176,7 +182,7 @@ class Shop:
         step.records.append((f"{self.name}.transaction", 0, None, json.dumps(body).encode()))
 
     def _notify(self, step: _Step, kind: str, data: dict[str, str] | None = None) -> None:
-        body = {"aggregate_type": "Initial Snapshot", "type": kind, "timestamp": 1, "additional_data": data}
+        body = {"aggregate_type": "Initial Snapshot", "type": kind, "timestamp": self.lsn, "additional_data": data}
         step.records.append((f"{self.name}.notifications", 0, None, json.dumps(body).encode()))
 
     def _queue(self, at: int) -> None:

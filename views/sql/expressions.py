@@ -219,7 +219,7 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.Escape)
 def _escaped(binder: Binder, node: exp.Expr) -> Expr:
     like = node.this
-    if not isinstance(like, exp.Like | exp.ILike):
+    if not isinstance(like, exp.Like | exp.ILike | exp.SimilarTo):
         return unsupported(binder, node)
     call = coerce.called(
         _OPERATORS[type(like)], [binder.bind(n) for n in (like.this, like.expression, node.expression)]

@@ -22,6 +22,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
+from views.sql.constants import BadConstant, plain_strings
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -65,6 +66,20 @@ def _plus(operand: exp.Expr | None) -> exp.Expr | None:
     return made
 
 
+_PREFIXES: dict[TokenType, type[exp.Expr]] = {
+    TokenType.TILDE: exp.BitwiseNot,
+    TokenType.RLIKE: exp.BitwiseNot,
+    TokenType.PIPE_SLASH: exp.Sqrt,
+    TokenType.DPIPE_SLASH: exp.Cbrt,
+    TokenType.PARAMETER: exp.Abs,
+}
+
+
+def _before(kind: type[exp.Expr]) -> Any:
+    """The parser of an operator that stands before its operand: it binds less tightly than arithmetic does."""
+    return lambda self: self.expression(kind(this=self._parse_term()))
+
+
 class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
@@ -72,8 +87,8 @@ class _Parser(PostgresParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: parser
         for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM") or name.startswith("XML")
-    }
+        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "TRIM") or name.startswith("XML")
+    } | {"SUBSTRING": lambda self: self._parse_part()}
     # Postgres's operators of no rank of their own all bind alike, from left to right.
     BITWISE: ClassVar[dict[TokenType, Any]] = {**PostgresParser.BITWISE, **_OTHERS}
     RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -93,6 +108,7 @@ class _Parser(PostgresParser):
     UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **PostgresParser.UNARY_PARSERS,
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
+        **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
 
     TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}
@@ -110,6 +126,37 @@ class _Parser(PostgresParser):
         self._advance()
         to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
         return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+        """IS, and IS [NOT] [NFC …] NORMALIZED."""
+        found = re.match(
+            r"\s*is\s+(not\s+)?(?:(nfk?[cd])\s+)?normalized\b", self.sql[self._prev.start :], re.IGNORECASE
+        )
+        if found is None:
+            return super()._parse_is(this)
+        self._advance(sum(1 for part in found.groups() if part) + 1)
+        args = [this, exp.Literal.string((found[2] or "nfc").upper())]
+        made = self.expression(exp.Anonymous(this="is_normalized", expressions=args))
+        return self.expression(exp.Not(this=made)) if found[1] else made
+
+    def _parse_part(self) -> exp.Expr:
+        """What stands in SUBSTRING's parentheses: FROM … FOR …, SIMILAR … ESCAPE …, or arguments."""
+        text = self._parse_bitwise()
+        if self._match_text_seq("SIMILAR"):
+            pattern = self._parse_bitwise()
+            self._match_text_seq("ESCAPE")
+            return self.expression(exp.Substring(this=text, start=pattern, length=self._parse_bitwise()))
+        start = length = None
+        while self._curr is not None and self._curr.token_type is not TokenType.R_PAREN:
+            if self._match(TokenType.FROM):
+                start = self._parse_bitwise()
+            elif self._match_text_seq("FOR"):
+                length = self._parse_bitwise()
+            elif self._match(TokenType.COMMA):
+                start, length = (self._parse_lambda(), None) if start is None else (start, self._parse_lambda())
+            else:
+                break
+        return self.expression(exp.Substring(this=text, start=start, length=length))
 
     def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
         """A list; sqlglot would let one end in a comma."""
@@ -219,6 +266,10 @@ def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
     _check_tokens(source, tokens)
+    try:
+        tokens = plain_strings(tokens, spec.sql)
+    except BadConstant as error:
+        raise source.error(str(error), offset=error.token.start) from None
     try:
         statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
     except ParseError as error:

@@ -19,7 +19,7 @@ from engine.operators.frames import Frame
 from engine.operators.top import Order
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, Column, DataType
 from views.plan import Join, Plan, Project, Reduce, Windowed, identity, keyed
-from views.scalar import children, null_safe, rebuild
+from views.scalar import null_safe, outermost, rewrite
 from views.sql import binder as names
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate
@@ -73,7 +73,7 @@ class Windows:
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the functions' values behind its columns, and the expressions over it."""
-        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        calls = list(dict.fromkeys(c for e in exprs for c in outermost(e, PLACE)))
         if not calls:
             return plan, list(exprs)
         values: dict[Expr, Expr] = {}
@@ -90,26 +90,13 @@ class Windows:
         for key, some in shared.items():
             make = _reduced if key[0] else _windowed
             plan = make(plan, [(c, self.over(c)) for c in some], at, values)
-        return plan, [_replaced(e, values) for e in exprs]
+        return plan, [rewrite(e, values.get) for e in exprs]
 
     def over(self, call: Call) -> Over:
         """What a call stands for."""
         number = call.args[0]
         assert isinstance(number, Literal)
         return self.found[int(number.value or 0)]
-
-
-def _calls(expr: Expr) -> list[Call]:
-    if isinstance(expr, Call) and expr.function == PLACE:
-        return [expr]
-    return [c for part in children(expr) for c in _calls(part)]
-
-
-def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    if expr in values:
-        return values[expr]
-    parts = children(expr)
-    return rebuild(expr, [_replaced(p, values) for p in parts]) if parts else expr
 
 
 Uses = list[tuple[Call, Over]]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from engine.operators.expressions import (
     arithmetic,
     arrays,
+    binary,
     calendar,
     comparison,
     doubles,
@@ -22,9 +23,12 @@ from engine.operators.expressions import (
     numeric,
     ordered,
     patterns,
+    quoting,
     ranges,
+    regexes,
     sets,
     strings,
+    trigonometry,
 )
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
@@ -33,9 +37,13 @@ FAMILIES = (
     arithmetic,
     comparison,
     doubles,
+    trigonometry,
     numeric,
     strings,
     patterns,
+    regexes,
+    binary,
+    quoting,
     calendar,
     arrays,
     sets,

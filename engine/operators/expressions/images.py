@@ -205,7 +205,8 @@ def _read_float(kind: Kind) -> Callable[[str], float]:
     return read
 
 
-def _read_hex(text: str) -> bytes:
+def read_hex(text: str) -> bytes:
+    """The bytes of hexadecimal digits. Raises RowError."""
     digits: list[str] = []
     for char in text:
         if char in " \t\n\r" and len(digits) % 2 == 0:
@@ -219,8 +220,11 @@ def _read_hex(text: str) -> bytes:
 
 
 def _read_bytes(text: str) -> bytes:
-    if text.startswith("\\x"):
-        return _read_hex(text[2:])
+    return read_hex(text[2:]) if text.startswith("\\x") else read_escaped(text)
+
+
+def read_escaped(text: str) -> bytes:
+    """The bytes of a text with octal escapes. Raises RowError."""
     out, at, raw = bytearray(), 0, text.encode()
     while at < len(raw):
         if raw[at] != 0x5C:

@@ -42,6 +42,8 @@ def test_operations_of_a_keyed_table() -> None:
     assert changes.offsets.tolist() == [100, 101, 102, 103, 105, 106]
     assert changes.rows.to_pylist()[3:] == [{"id": 2, "v": None}, {"id": 9, "v": None}, {"id": None, "v": None}]
     assert changes.snapshot.tolist() == [1, 0, 2, 0, 0, 0]
+    assert changes.read_ms is not None
+    assert changes.read_ms[0] == 1700000000001
     assert changes.orders.tolist() == [-1, 4, -1, -1, -1, -1]
     assert changes.metadata.tolist() == [False, True, False, False, False, False]
     assert changes.transactions.tolist() == [77] * 6

@@ -142,6 +142,12 @@ def same(one: Decoded, other: Decoded) -> None:
         assert {lane.dtype for found in lanes for lane in found} <= {lane.dtype for lane in lanes[0]}
     moved = [[c.offsets[c.moved].tolist() for c in d.changes if c.moved is not None] for d in (one, other)]
     assert moved[0] == moved[1]
+    initial = [[c for c in d.changes if (c.snapshot == 1).any()] for d in (one, other)]
+    read = [
+        [v for c in found if c.read_ms is not None for v in c.read_ms[c.snapshot == 1].tolist()] for found in initial
+    ]
+    assert read[0] == read[1]
+    assert len(read[0]) == sum(int((c.snapshot == 1).sum()) for c in one.changes)
 
 
 def check(spec: Any, run: Messages) -> None:
