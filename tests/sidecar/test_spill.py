@@ -16,7 +16,7 @@ from engine.batch.layout import layout_of
 from engine.schema import BIGINT, Column, Schema
 from engine.trace import spine
 from sidecar import batches, wiring
-from sidecar.batches import BatchStore
+from sidecar.batches import BatchStore, load_batches
 from sidecar.hosts.local import status
 from sidecar.spill import Spill, SpillError
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
@@ -96,6 +96,11 @@ def test_a_large_batch_lies_in_a_file_without_a_name(tmp_path: Path, monkeypatch
     assert pa.total_allocated_bytes() - before < 1000, "nothing of it is in memory"
     assert list(tmp_path.iterdir()) == []
     assert BatchStore(tmp_path / "gone").placed(batch) is batch, "the disk refuses"
+    files = store.write({"a": [placed]})
+    found = load_batches(files, tmp_path, {"a": layout})
+    recovered = BatchStore(tmp_path)
+    recovered.adopt(found, files)
+    assert recovered.placed(found["a"][0]) is found["a"][0], "it lies in a file already"
 
 
 @pytest.mark.parametrize("seed", range(6))
