@@ -22,6 +22,7 @@ from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.numerals import BLANKS, invalid
 from engine.operators.expressions.registry import Evaluated, Outcome, Values
@@ -291,6 +292,9 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _array_reader(datatype.element)
     if kind in (Kind.JSON, Kind.JSONB):
         return json_text.canonical if kind is Kind.JSONB else json_text.checked
+    family = family_of(datatype)
+    if family is not None:
+        return family.read
     if kind is Kind.OTHER and not literal_is_image(datatype):
         raise RowError(f"literals of type {datatype} are not supported: the engine cannot bring them to their image")
     return str
