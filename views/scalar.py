@@ -13,6 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
 
@@ -104,6 +105,13 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
+def outermost(expr: Expr, function: str) -> list[Call]:
+    """The calls of a function that stand in no other call of it."""
+    if isinstance(expr, Call) and expr.function == function:
+        return [expr]
+    return [call for part in children(expr) for call in outermost(part, function)]
+
+
 @lru_cache(maxsize=65536)
 def columns(expr: Expr) -> frozenset[int]:
     """The input positions that the expression reads."""
@@ -156,6 +164,9 @@ def equality(expr: Expr) -> tuple[Expr, Expr] | None:
     if not (isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2):
         return None
     one, two = expr.args
+    family = family_of(one.type)
+    if family is not None and not family.exact:
+        return Call("$key(any)", (one,), TEXT), Call("$key(any)", (two,), TEXT)
     if one.type.arrow == two.type.arrow:
         return one, two
     for kind in _COMMON:

@@ -15,6 +15,9 @@ _FEW = 256
 """Below so many updates one call that does all costs less than its steps one by one."""
 
 
+_SIGN = np.uint64(1 << 63)
+
+
 def consolidate(updates: Updates, plan: HashPlan | None = None) -> Updates:
     """Equal (row image, time) added up, zeros dropped, ordered by (time, fingerprint): the canonical form.
 
@@ -47,11 +50,10 @@ def _settled(updates: Updates, plan: HashPlan, *, by_time: bool) -> Facts:
         return block[0, :size], block[1, :size], block[2, :size]
     high, low, _ = lanes_of(updates, plan)
     none = constant_lane(0, count)
-    found = seal_lanes((high, low, none, none, none), (updates.times, updates.diffs, np.arange(count)))[1]
-    if by_time and len(found[0]) > 1 and bool((found[0] != found[0][0]).any()):
-        order = np.argsort(found[0], kind="stable")
-        return found[0][order], found[1][order], found[2][order]
-    return found
+    facts = updates.times, updates.diffs, np.arange(count)
+    if by_time and bool((facts[0] != facts[0][0]).any()):
+        return seal_lanes((facts[0].view(np.uint64) ^ _SIGN, high, low, none, none), facts)[1]
+    return seal_lanes((high, low, none, none, none), facts)[1]
 
 
 def _none(updates: Updates) -> Updates:

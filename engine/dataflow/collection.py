@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,7 +16,9 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
-from engine.dataflow.graph import Graph
+from engine.dataflow.counts import CountNode
+from engine.dataflow.graph import Graph, own_key
+from engine.dataflow.grouped import GroupedNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
     ConcatNode,
@@ -35,8 +38,9 @@ from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import Delta
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
+from engine.operators.group_round import OfGroups
 from engine.operators.shape import Shape
-from engine.operators.top import MOST_ROWS, Order, Top
+from engine.operators.top import MOST_ROWS, Order, Top, top_of_groups
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
@@ -129,6 +133,10 @@ class Collection:
         plain = [(s.aggregate.function, s.aggregate.distinct, s.aggregate.type, s.column) for s in shape.slots]
         shown = [] if least == 1 else [f"at least {least}"]
         fingerprint = fingerprint_of("reduce", prepared.fingerprint, len(key), *plain, *shown)
+        if shape.is_count and self.flow.scope is None:
+            arranged = self.flow.arrange(prepared.node, tuple(range(shape.key)))
+            count = self.flow.intern(fingerprint, lambda: CountNode(fingerprint, arranged, shape))
+            return Collection(self.flow, count, schema)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(
             fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)
@@ -238,20 +246,31 @@ class Collection:
         """Of each group the first `limit` rows (copies count) after `offset` in `order`; equal ones by fingerprint.
 
         A change costs the logarithm of its group and what is wanted of it; with several columns in the order, or one of
-        text or wide numerics, also the rows whose first column begins alike.
+        text or wide numerics, also the rows whose first column begins alike; in a loop its group.
         """
         if limit < 0 or offset < 0 or limit + offset > MOST_ROWS:
             raise InvariantBroken("no such part of a group", limit=limit, offset=offset, most=MOST_ROWS)
         schema = Schema(self.schema.columns)
         wanted = Top(schema, tuple(key), tuple(order), limit, offset)
+        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
+        if self.flow.scope is not None:
+            return self.of_groups("top", key, [spelled, limit, offset], partial(top_of_groups, wanted), schema)
         columns = [ColumnRef(k, c.type) for k, c in enumerate(schema.columns)]
         null = Call("is null(any)", (columns[order[0].column],), BOOLEAN) if order else Literal(False, BOOLEAN)
         flagged = self.project([*columns, null], Schema((*schema.columns, Column("is null", BOOLEAN, nullable=False))))
         grouped, first = self.flow.by_key(flagged.node, tuple(key)), tuple(o.column for o in order[:1])
         arranged = self.flow.arrange(grouped, (*key, len(columns)), first)
-        spelled = [(o.column, o.descending, o.begins_with_nulls) for o in order]
         fingerprint = fingerprint_of("top", arranged.fingerprint, tuple(key), spelled, limit, offset)
         node = self.flow.intern(fingerprint, lambda: TopNode(fingerprint, arranged, wanted))
+        return Collection(self.flow, node, schema)
+
+    def of_groups(
+        self, label: str, key: Sequence[int], spelled: Sequence[object], of: OfGroups, schema: Schema
+    ) -> Collection:
+        """In a loop: what `of` makes of the groups by `key`. `label` and `spelled` tell it from others."""
+        arranged = self.flow.arrange(self.flow.by_key(self.node, tuple(key)), tuple(key))
+        fingerprint = fingerprint_of(label, arranged.fingerprint, *spelled)
+        node = self.flow.intern(fingerprint, lambda: GroupedNode(fingerprint, label, arranged, of, schema))
         return Collection(self.flow, node, schema)
 
     def _keys_of(
@@ -334,7 +353,7 @@ def _argument(aggregate: Aggregate) -> Expr | None:
 
 
 def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
-    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves.
+    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves, filtered or not.
 
     Raises InvariantBroken for a pair of lanes whose values would never meet.
     """
@@ -343,8 +362,8 @@ def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tupl
         if lanes[0] != lanes[1] and not all(pa.types.is_integer(lane) for lane in lanes):
             raise InvariantBroken("keys of two lanes never meet", left=lanes[0], right=lanes[1], hint="cast one")
     for side, node in ((0, left), (1, right)):
-        if isinstance(node, TableNode):
-            columns = [pair[side] for pair in pairs]
-            if len(set(columns)) == len(columns) and set(columns) == set(node.key):
-                return sorted(pairs, key=lambda pair: node.key.index(pair[side]))
+        key = own_key(node)
+        columns = [pair[side] for pair in pairs]
+        if key is not None and len(set(columns)) == len(columns) and set(columns) == set(key):
+            return sorted(pairs, key=lambda pair: key.index(pair[side]))
     return sorted(pairs)

@@ -25,9 +25,9 @@ _MOST = float(1 << 62)
 
 
 def one_row(flow: Graph) -> Collection:
-    """A collection of one row, whose one column is true."""
+    """A collection of one row, whose one column is true; in a loop it is there from the first round on."""
     fingerprint = fingerprint_of("one row")
-    node = flow.intern(fingerprint, lambda: ConstantNode(fingerprint, ONE_ROW, ()))
+    node = flow.from_outside(lambda graph: graph.intern(fingerprint, lambda: ConstantNode(fingerprint, ONE_ROW, ())))
     return Collection(flow, node, ONE_ROW)
 
 

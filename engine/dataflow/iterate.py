@@ -17,7 +17,6 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
-from engine.dataflow.constant import ConstantNode
 from engine.dataflow.delta_join import LookUpNode
 from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
@@ -25,10 +24,8 @@ from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
 from engine.dataflow.reduce import ReduceNode
 from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
-from engine.dataflow.top import TopNode
 from engine.dataflow.trace import Trace
 from engine.dataflow.variable import VariableNode
-from engine.dataflow.window import WindowNode
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.schema import Schema
@@ -327,6 +324,10 @@ class Iteration(Graph):
             other.release()
         return [self._left(node, k, c) for k, c in enumerate(leave)]
 
+    def from_outside(self, make: Callable[[Graph], Node]) -> Node:
+        """As `Graph.from_outside`; it enters."""
+        return self._entered(self.outer.from_outside(make))
+
     def arrange(self, source: Node, key: tuple[int, ...], order: tuple[int, ...] = ()) -> ArrangeNode:
         """As `Graph.arrange`; what entered is arranged outside, once for all who read it so."""
         if not isinstance(source, EnterNode):
@@ -352,9 +353,9 @@ class Iteration(Graph):
     def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
         """As `Graph.intern`. Raises NotInIterations for an operator that knows no rounds."""
         node = super().intern(fingerprint, make)
-        if isinstance(node, (TopNode, WindowNode, ConstantNode, LookUpNode)):
+        if isinstance(node, LookUpNode):
             what = f"{node.label} does not know the rounds of an iteration"
-            raise NotInIterations(what, view=self.name, hint="build it outside; within use reduce, for min and max too")
+            raise NotInIterations(what, view=self.name, hint="use joins of two, or build it outside")
         return node
 
     def _entered(self, outside: Node) -> EnterNode:

@@ -6,6 +6,8 @@ goes on as if it had always run. Single writer: the dataflow that holds it. Call
 
 from __future__ import annotations
 
+from functools import partial
+
 from engine.batch.keys import key_lanes
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
@@ -13,14 +15,17 @@ from engine.dataflow.nodes import Memo, Node, fingerprint_of, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import QUIET, Delta
 from engine.operators.groups import group
-from engine.operators.window import Window, window_changes, window_content
+from engine.operators.window import Window, window_changes, window_content, window_of_groups
 
 
 def windowed(collection: Collection, window: Window) -> Collection:
     """Each row with the values of the window's functions behind its columns."""
     flow = collection.flow
-    arranged = flow.arrange(flow.by_key(collection.node, tuple(window.key)), window.key)
     orders = [(o.column, o.descending, o.begins_with_nulls) for o in window.orders]
+    if flow.scope is not None:
+        spelled = [orders, *window.functions]
+        return collection.of_groups("window", window.key, spelled, partial(window_of_groups, window), window.schema)
+    arranged = flow.arrange(flow.by_key(collection.node, tuple(window.key)), window.key)
     fingerprint = fingerprint_of("window", arranged.fingerprint, orders, *window.functions)
     node = flow.intern(fingerprint, lambda: WindowNode(fingerprint, arranged, window))
     return Collection(flow, node, window.schema)

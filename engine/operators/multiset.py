@@ -13,12 +13,14 @@ from engine.batch.batch import DiffOverflow
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys, fingerprint
 from engine.batch.payload import take_rows, taken
-from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, Updates, Upserts
+from engine.batch.updates import INSERT, RETRACT, TRUNCATE, Int64s, UInt8s, Updates, Upserts
 from engine.kernels import few
+from engine.kernels.tally import copies_of
 from engine.kernels.upsert import net_counts
 from engine.operators.delta import QUIET, Delta, concat_rows, errors_at
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.groups import group
+from engine.operators.ranks import has_images
 from engine.operators.upsert import FEW, live_content, spell_out
 from engine.schema import Schema
 from engine.trace.spine import Spine
@@ -41,6 +43,8 @@ def count_rows(
         if made is not None:
             return made
     truncates = upserts.kinds == TRUNCATE
+    if not truncates.any() and not any(map(has_images, spine.layout.key_types)):
+        return _by_key(name, spine, upserts)
     prior, diffs = _prior(spine, upserts, as_of, everything=bool(truncates.any()))
     payload = concat_rows([upserts.rows, prior]) if prior.num_rows else upserts.rows
     groups = group(Keys(*fingerprint(payload)))
@@ -50,20 +54,43 @@ def count_rows(
     real = np.flatnonzero(np.concatenate([~truncates, np.ones(prior.num_rows, np.bool_)]))
     images[groups.ids[real]] = real
     changes = spell_out(upserts, truncates, groups.ids, groups.count)
-    n = len(changes.rows)
     order = np.argsort(changes.groups, kind="stable")
-    out, times, net = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    bad = np.empty(n, np.uint8)
-    epochs = upserts.epochs[changes.rows]
-    kept = net_counts(
-        (order, changes.groups, epochs), _KINDS[upserts.kinds[changes.rows]], counts, out, times, net, bad
+    epochs, kinds = upserts.epochs[changes.rows], upserts.kinds[changes.rows]
+    at, times, net, bad = _netted(order, changes.groups, epochs, kinds, counts)
+    rows = Updates(take_rows(payload, images[changes.groups[at]]), times, net) if len(at) else None
+    return Delta(rows, _absent(name, epochs[bad]) if len(bad) else None)
+
+
+def _by_key(name: str, spine: Spine, upserts: Upserts) -> Delta:
+    """`count_rows` of rows that are alike where their keys are, none of them cut off by a truncate."""
+    fresh = Updates(upserts.rows, upserts.epochs, np.ones(len(upserts), np.int64))
+    keys = spine.layout.keys_of(fresh)
+    groups = group(keys)
+    at, times, diffs, bad = _netted(
+        groups.order, groups.ids, upserts.epochs, upserts.kinds, _copies(spine, keys.take(groups.first))
     )
-    rows = None
-    if kept:
-        at = images[changes.groups[out[:kept]]]
-        rows = Updates(take_rows(payload, at), times[:kept], net[:kept])
-    failed = np.flatnonzero(bad)
-    return Delta(rows, _absent(name, epochs[failed]) if len(failed) else None)
+    errors = _absent(name, upserts.epochs[bad]) if len(bad) else None
+    if len(at):
+        return Delta(Updates(taken(fresh.struct, at), times, diffs), errors)
+    return Delta(None, errors) if errors is not None else QUIET
+
+
+def _copies(spine: Spine, keys: Keys) -> Int64s:
+    copies: Int64s
+    copies, overflow = copies_of(spine.view.table, keys.hash, keys.check)
+    if overflow:
+        raise DiffOverflow
+    return copies
+
+
+def _netted(
+    order: Int64s, groups: Int64s, epochs: Int64s, kinds: UInt8s, counts: Int64s
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """What changes make of their groups, which have `counts` copies: (a change of the group, time, diff), bad changes."""
+    n = len(groups)
+    out, times, net, bad = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.uint8)
+    kept = net_counts((order, groups, epochs), _KINDS[kinds], counts, out, times, net, bad)
+    return out[:kept], times[:kept], net[:kept], np.flatnonzero(bad)
 
 
 def _few(spine: Spine, upserts: Upserts, as_of: int) -> Delta | None:

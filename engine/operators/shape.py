@@ -85,6 +85,11 @@ class Shape:
         return not (self.extremes or self.wholes or self.distinct or self.has_images)
 
     @cached_property
+    def is_count(self) -> bool:
+        """True if it shows no more of a group than whether it is there, and how many rows it has."""
+        return self.key > 0 and self.is_sums and self.lanes == 1 and len(self.types) == self.key
+
+    @cached_property
     def reads(self) -> Int64s:
         """What the plain slots add up: of each its column, what of it is read, its first lane and how many it has."""
         found = [(s.column, s.read, s.first, s.width) for s in self.plain]

@@ -21,7 +21,7 @@ from engine.batch.layout import Layout
 from engine.batch.payload import take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.top import top_changes
-from engine.operators.delta import concat_rows
+from engine.operators.delta import Delta, concat_rows
 from engine.operators.groups import group
 from engine.operators.ranks import ranks_of
 from engine.schema import DataType, Kind, Schema
@@ -126,6 +126,11 @@ def top_content(top: Top, content: Updates, as_of: int) -> Updates | None:
         return None
     ids = group(key_lanes(content.rows, top.key, top.key_types)).ids
     return _changes(top, ids, content, as_of - 1)
+
+
+def top_of_groups(top: Top, updates: Updates, groups: Int64s, since: int) -> Delta:
+    """How the first rows of whole groups, whose updates these are, change after `since`. Raises DiffOverflow."""
+    return Delta(_changes(top, groups, updates, since), None)
 
 
 def _keys(layout: Layout, rows: pa.RecordBatch, null: bool) -> Keys:

@@ -88,6 +88,12 @@ def window_changes(window: Window, updates: Updates, groups: Int64s, changed: Up
     return Delta(concat([d.rows for d in deltas]), concat([d.errors for d in deltas]))
 
 
+def window_of_groups(window: Window, updates: Updates, groups: Int64s, since: int) -> Delta:
+    """How the values of whole groups, whose updates these are, change after `since`. Raises DiffOverflow."""
+    new = np.flatnonzero(updates.times > since)
+    return window_changes(window, updates, groups, take(updates, new), groups[new], since)
+
+
 def window_content(window: Window, content: Updates, groups: Int64s, as_of: int) -> Delta:
     """The values of a collection with this content. Raises DiffOverflow."""
     entries = entries_of(window, content, groups)

@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
+from engine.operators.expressions.array_text import SHAPED
+from engine.operators.expressions.decimals import TOO_WIDE
+from engine.operators.expressions.jsonpath import SILENT
+from engine.operators.expressions.jsonpath_text import REFUSED, REGEX
 from sidecar.script.capture import Relation
 from sidecar.script.compare import difference
 from sidecar.script.maintained import Maintained, Standing, Views
@@ -40,6 +44,8 @@ _SPELLING = {"22P02", "22007", "22008"}
 @dataclass(frozen=True)
 class Answer:
     """One SELECT: `status` equal, different or refused, and why; `rows`: how many Postgres has, None where it has none.
+
+    Equal is also what both refuse in the same words, which `reason` has then.
 
     Of a different one `postgres` and `headrace` hold both answers.
     """
@@ -80,9 +86,10 @@ class Asked:
         """What names mean from now on; `relations` by full name."""
         self._catalog, self._views, self._relations = catalog, views, relations
 
-    def ask(self, statement: Statement, theirs: Result | Failure) -> None:
-        """Answer a SELECT that Postgres answered so, at the last epoch."""
+    def ask(self, statement: Statement, theirs: Result | Failure) -> bool:
+        """Answer a SELECT that Postgres answered so, at the last epoch; gives whether it is no more than a question."""
         self._told.append(self._answer(statement, theirs))
+        return self._told[-1].status == "equal"
 
     def excuse(self, statement: Statement, reason: str) -> None:
         """Tell a SELECT that could not be asked, unless it was told before."""
@@ -113,7 +120,8 @@ class Asked:
                     return replace(answer, status=status, reason=f"only Postgres refuses it: {theirs.message}")
                 standing = self.ours.install(view, self._views)
         except ViewError as error:
-            return replace(answer, reason=error.what)
+            alike = isinstance(theirs, Failure) and error.what == theirs.message
+            return replace(answer, status="equal" if alike else "refused", reason=error.what)
         except _TooLong:
             self._rebuild()
             return replace(answer, reason=f"not answered within {SECONDS} seconds")
@@ -135,7 +143,7 @@ class Asked:
         return self._wrong(answer, reason, standing, theirs)
 
     def _wrong(self, answer: Answer, reason: str, standing: Standing, theirs: Result | Failure) -> Answer:
-        if reason in (SEVERAL, CONSTANTS):
+        if reason in (SEVERAL, CONSTANTS) or any(limit in reason for limit in LIMITS):
             return replace(answer, status="refused", reason=reason)
         rows = theirs.rows if isinstance(theirs, Result) else ()
         ours = tuple(sorted(standing.rows.elements(), key=str))
@@ -248,6 +256,8 @@ class Asked:
 
 SEVERAL = "Postgres has several answers: they depend on the order in which it meets the rows"
 CONSTANTS = "Postgres computes constants before it looks at rows, and fails with one that no row asks for"
+LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX)
+"""What our views say of values that the engine does not hold."""
 AGAIN = "after its tables' rows were deleted and inserted again"
 
 

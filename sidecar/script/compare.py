@@ -7,6 +7,7 @@ error of Postgres that depends on data is met by a view in error. Called by the 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -47,7 +48,7 @@ def type_name(datatype: DataType) -> str:
     """A type as format_type() prints it without its modifiers."""
     if datatype.kind is not Kind.OTHER:
         return str(datatype.kind.value)
-    return (datatype.name or "text").split("(")[0].strip()
+    return re.sub(r"\([^)]*\)", "", datatype.name or "text").strip()
 
 
 def _near(missing: list[Row], extra: list[Row], tolerances: Sequence[float | None]) -> bool:

@@ -108,7 +108,9 @@ class Script:
         if isinstance(theirs, Result) and not theirs.is_query:
             self._stale = self._written = True
         else:
-            self._asked.ask(statement, theirs)
+            understood = self._asked.ask(statement, theirs)
+            if inside and not understood:
+                self._stale = self._written = True  # it may have called a function that writes
         if not inside and (self._stale or locked & self._capture.relations.keys()):
             self._look(locked)
 
@@ -163,6 +165,8 @@ class Script:
         """The text of a view, as long as nothing is altered."""
         if statement.verb == "alter":
             self._given.clear()
+            # Values of a composite type look different without a new version of their row.
+            self._lost |= statement.words[1:2] == ("type",)
         created = created_view(statement) if statement.verb == "create" else None
         if created is None:
             return
@@ -179,10 +183,10 @@ class Script:
         if not self._stale or self._session.failed:
             return set()
         self._stale = False
-        before = self._capture.relations
+        before, types = self._capture.relations, self._capture.types
         after = self._capture.reload()
         path = tuple(r[0] or "" for r in self._session.ask("select unnest(current_schemas(true))").rows)
-        if before == after and path == self._path:
+        if before == after and path == self._path and types == self._capture.types:
             return set()
         self._asked.end()
         changed = rebuilt(before, after)
@@ -201,7 +205,8 @@ class Script:
     def _know(self) -> None:
         """Tell what names mean now."""
         relations = {r.full: r for r in self._capture.relations.values()}
-        catalog = Catalog({n: r.schema for n, r in relations.items() if r.holds_rows}, self._path)
+        tables = {n: r.schema for n, r in relations.items() if r.holds_rows}
+        catalog = Catalog(tables, self._path, self._capture.types)
         self._asked.know(catalog, Views(view_queries(relations.values(), self._given), catalog), relations)
 
     def _look(self, oids: Iterable[int], *, anew: bool = False) -> None:

@@ -13,8 +13,7 @@ import os
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -94,20 +93,13 @@ class Crew:
         except OSError:
             return []
 
-    def died_first(self, seconds: float) -> int | None:
-        """The shard whose process ended otherwise than by itself, for which it waits so long; None for none."""
-        until = time.monotonic() + seconds
-        running = list(range(len(self.processes)))
-        while running:
-            wait([self.processes[k].sentinel for k in running], max(until - time.monotonic(), 0))
-            codes = {k: self.processes[k].exitcode for k in running}  # once: a process may end between two looks
-            for k, code in codes.items():
-                if code:
-                    return k
-            running = [k for k, code in codes.items() if code is None]
-            if time.monotonic() >= until:
-                break
-        return None
+    def codes(self) -> Sequence[int | None]:
+        """Exit codes by shard, those of signals negative; None of a worker that runs."""
+        return [process.exitcode for process in self.processes]
+
+    def await_end(self, codes: Sequence[int | None], seconds: float) -> None:
+        """Wait until one more has ended than when `codes` were these, or so long."""
+        wait([self.processes[k].sentinel for k, code in enumerate(codes) if code is None], max(seconds, 0))
 
     def close(self) -> None:
         """End all: those that do not by themselves, now that their channels are closed, are killed."""

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from engine.batch.updates import Upserts
 from engine.batch.wire import Message, received, sent
-from engine.dataflow.exchange import ShardFailed
 from engine.dataflow.intake import Intake
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import Schema
 from sidecar.batches import BatchFile, Files
 from sidecar.flow import ArrangementFacts, WorkerFacts
+from sidecar.workers.cause import cause
 from sidecar.workers.channel import ChannelClosed, moved
 from sidecar.workers.crew import Crew, WorkerLost
 from sidecar.workers.dealing import Dealer, keys_only
@@ -34,9 +34,6 @@ STILL_SECONDS = 30.0
 
 NAMING_SECONDS = 20.0
 """How long the driver waits, once a channel is closed, to learn which process ended."""
-
-CONSEQUENCES = (ChannelClosed.code, ShardFailed.code)
-"""Of the errors that a worker tells, those that another's end or failure brought about."""
 
 
 class Workers:
@@ -152,8 +149,9 @@ class Workers:
             aside.put(message({"do": "write", "names": names}))
         try:
             replies = answered(asides)
-        except ChannelClosed as closed:
-            raise self._named(closed) from closed
+        except HeadraceError as why:
+            found = cause(self._crew, asides, why, NAMING_SECONDS)
+            raise (self._lost or found) from why  # once the driver stops them all, how they ended says nothing
         files: dict[str, list[BatchFile]] = {name: [] for name in names}
         for head, _ in replies:
             for name, some in files_in(head["files"]).items():
@@ -241,14 +239,6 @@ class Workers:
 
     def _give_up(self, why: HeadraceError) -> NoReturn:
         """Stop all, and say which worker it was that ended first, where one did."""
-        self._lost = self._named(why)
+        self._lost = cause(self._crew, self._crew.channels, why, NAMING_SECONDS)
         self._crew.kill()
         raise self._lost from why
-
-    def _named(self, why: HeadraceError) -> HeadraceError:
-        """The error of the worker that brought `why` about by its end, where one did."""
-        if why.code in CONSEQUENCES and not isinstance(why, WorkerLost):
-            died = self._crew.died_first(NAMING_SECONDS)
-            if died is not None:
-                return self._crew.lost(died, "a worker died")
-        return why

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.batch.wire import Message
 from engine.errors import HeadraceError
+from sidecar.workers.cause import error_in, failure
 from sidecar.workers.channel import Channel, ChannelClosed, moved
 from sidecar.workers.crew import Crew
 from sidecar.workers.messages import opened
@@ -54,11 +55,13 @@ class Watch:
         """True while an answer is missing and none has failed. Raises WorkerLost."""
         for shard, channel in enumerate(channels):
             while channel.arrived and shard not in self._answers:
-                head, parts = opened(channel.arrived.popleft())
+                head, parts = opened(channel.arrived[0])
+                if "error" in head:  # it stays, for whoever asks what ended the workers
+                    self._told = self._told or failure(shard, head["error"])
+                    break
+                channel.arrived.popleft()
                 if "waits" in head:
                     self._waited[shard] = time.monotonic()
-                elif "error" in head:
-                    self._told = self._told or _failed(shard, head["error"])
                 else:
                     self._answers[shard] = head, parts
         if time.monotonic() - self._looked >= _EVERY:
@@ -92,18 +95,10 @@ def answered(channels: Sequence[Channel]) -> Replies:
         moved(channels, lambda: not all(channel.arrived for channel in channels), lambda: None)
     except ChannelClosed as error:
         closed = error
-    replies = [opened(channel.arrived.popleft()) for channel in channels if channel.arrived]
-    for shard, (head, _) in enumerate(replies):
-        if "error" in head:
-            raise _failed(shard, head["error"])
+    for shard, channel in enumerate(channels):
+        told = error_in(channel)
+        if told is not None:
+            raise failure(shard, told)
     if closed is not None:
         raise closed
-    return replies
-
-
-def _failed(shard: int, told: dict[str, Any]) -> HeadraceError:
-    """What a worker failed with, as an error of here."""
-    where = {name: value for name, value in told["where"].items() if name not in ("worker", "what", "hint")}
-    error = HeadraceError(told["what"], hint=told["hint"], **where, worker=shard)
-    error.code = told["code"]  # type: ignore[misc]
-    return error
+    return [opened(channel.arrived.popleft()) for channel in channels]

@@ -71,3 +71,13 @@ def core(edges: Edges, degree: int) -> set[Edge]:
         return {(a, b) for a, b in kept if a in rich and b in rich}
 
     return settled(set(edges), turn)
+
+
+def shortest(edges: Edges, roots: Iterable[int], count: int) -> set[Edge]:
+    """Of each node the `count` least lengths of paths to it from a root."""
+
+    def turn(found: set[Edge]) -> set[Edge]:
+        lengths = {(root, 0) for root in roots} | {(b, n + 1) for a, b in edges for node, n in found if node == a}
+        return {pair for pair in lengths if sum(node == pair[0] and n < pair[1] for node, n in lengths) < count}
+
+    return settled(set(), turn)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import orjson
@@ -101,6 +103,17 @@ class Little:
         for table in KEYS:
             self.log.create(f"{PREFIX}.{table}", 2 if table == CUSTOMERS else 1)
         self.log.create(f"{PREFIX}.transaction")
+
+    @contextmanager
+    def begun(self, rows: dict[str, list[Row]]) -> Iterator[Self]:
+        """Running, with a snapshot of these rows read; ended afterwards where it still runs."""
+        self.snapshot(rows)
+        self.show_all()
+        self.start()
+        self.turn(2)
+        yield self
+        if self.running is not None:
+            self.end()
 
     def queue(self, topic: str, value: dict[str, Any], partition: int = 0, key: bytes | None = None) -> Place:
         """A record that Debezium has written and Kafka does not show yet; its place."""

@@ -14,14 +14,8 @@ from tests.sidecar.little import CUSTOMERS, ORDERS, OVER, PREFIX, VISITS, Little
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
-    made = Little(tmp_path, monkeypatch)
-    made.snapshot({CUSTOMERS: [(1, 5)], ORDERS: [(1, 1)], VISITS: [(1, 1)]})
-    made.show_all()
-    made.start()
-    made.turn(2)
-    yield made
-    if made.running is not None:
-        made.end()
+    with Little(tmp_path, monkeypatch).begun({CUSTOMERS: [(1, 5)], ORDERS: [(1, 1)], VISITS: [(1, 1)]}) as made:
+        yield made
 
 
 def test_records_that_retention_took_stop_their_table_alone(shop: Little) -> None:

@@ -51,14 +51,8 @@ class Aside(Little):
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aside]:
-    made = Aside(tmp_path, monkeypatch)
-    made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1)]})
-    made.show_all()
-    made.start()
-    made.turn(2)
-    yield made
-    if made.running is not None:
-        made.end()
+    with Aside(tmp_path, monkeypatch).begun({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1)]}) as made:
+        yield made
 
 
 def spoilt(shop: Aside) -> Place:

@@ -93,14 +93,10 @@ class Asked(Little):
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
-    made = Asked(tmp_path, monkeypatch)
-    made.snapshot({CUSTOMERS: [(1, 5), (2, 6), (3, 7)], ORDERS: [(1, 1), (2, 2)], VISITS: [(1, 1), (1, 1), (2, 1)]})
-    made.show_all()
-    made.start()
-    made.turn(2)
-    yield made
-    if made.running is not None:
-        made.end()
+    with Asked(tmp_path, monkeypatch).begun(
+        {CUSTOMERS: [(1, 5), (2, 6), (3, 7)], ORDERS: [(1, 1), (2, 2)], VISITS: [(1, 1), (1, 1), (2, 1)]}
+    ) as made:
+        yield made
 
 
 def wrong(shop: Asked) -> None:

@@ -22,14 +22,10 @@ def anew(shop: Little, rows: dict[str, list[Row]]) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
-    made = Little(tmp_path, monkeypatch)
-    made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1), (2, 1)]})
-    made.show_all()
-    made.start()
-    made.turn(2)
-    yield made
-    if made.running is not None:
-        made.end()
+    with Little(tmp_path, monkeypatch).begun(
+        {CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1), (2, 1)]}
+    ) as made:
+        yield made
 
 
 def is_right(shop: Little, state: State) -> None:

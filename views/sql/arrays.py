@@ -13,12 +13,14 @@ from sqlglot import exp
 from engine.operators.expressions.arrays import QUANTIFIED
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.operators.expressions.resolve import resolve
-from engine.schema import BOOLEAN, INTEGER, DataType, Kind, array_of
+from engine.schema import BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
 
 MADE = "$array(any,...)"
+_INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _LAST = 2**31 - 1
+SEVERAL = "arrays of several dimensions are not supported"
 
 
 @binds(exp.Array, reads="expressions")
@@ -31,7 +33,7 @@ def _array(binder: Binder, node: exp.Expr) -> Expr:
 
 def _made(binder: Binder, node: exp.Expr, elements: Sequence[Expr], target: DataType) -> Expr:
     if target.element is not None:
-        binder.source.refuse(node, "arrays of several dimensions are not supported")
+        binder.source.refuse(node, SEVERAL)
     return Call(MADE, tuple(elements), array_of(target))
 
 
@@ -41,6 +43,8 @@ def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
     assert element is not None
     if not node.expressions:
         return Literal("{}", target)
+    if any(isinstance(n, exp.Array) for n in node.expressions):
+        binder.source.refuse(node, SEVERAL)
     elements = [coerce.cast(binder.bind(n), element) for n in node.expressions]
     return coerce.cast(_made(binder, node, elements, element), target)
 
@@ -48,6 +52,11 @@ def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
 @binds(exp.Bracket, reads="this expressions offset safe returns_list_for_maps")
 def _subscript(binder: Binder, node: exp.Expr) -> Expr:
     base = binder.bind(node.this)
+    if base.type.kind is Kind.JSONB and not any(isinstance(n, exp.Slice) for n in node.expressions):
+        for part in node.expressions:
+            step = binder.bind(part)
+            base = coerce.called("$json at", [base, coerce.cast(step, TEXT) if step.type.kind in _INTS else step])
+        return base
     if base.type.element is None or len(node.expressions) != 1:
         return unsupported(binder, node)
     place = node.expressions[0]

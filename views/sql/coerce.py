@@ -8,14 +8,15 @@ without a place: the binder knows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.coercion import can_cast, common_type
+from engine.operators.expressions.families import family_of, needs_key
 from engine.operators.expressions.images import parse_literal
 from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
 from engine.operators.expressions.resolve import aggregate_type, resolve
-from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, DataType, Kind
+from engine.schema import BIGINT, BOOLEAN, INTEGER, MAX_DIGITS, NUMERIC, TEXT, DataType, Kind
 
 UNKNOWN = DataType(Kind.OTHER, name="unknown")
 """The type of a quoted literal or NULL before its surroundings give it one; never leaves the binder."""
@@ -33,19 +34,25 @@ def known(expr: Expr) -> DataType | None:
 
 
 def number(text: str) -> Literal:
-    """A numeric constant as Postgres types it: integer, bigint or numeric with the scale it is written with.
+    """A numeric constant as Postgres types it: integer, bigint or numeric, with the scale it is written with unless it
+    has too many digits for a column of known scale.
 
     >>> number("1.50").value, number("1.50").type.scale, number("7").type.sql()
     ('1.50', 2, 'integer')
     """
-    value = Decimal(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise TypeProblem(f'trailing junk after numeric literal at or near "{text}"') from None
     if text.isdigit():
         if value < 2**31:
             return Literal(int(text), INTEGER)
         if value < 2**63:
             return Literal(int(text), BIGINT)
     plain = format(value, "f")
-    return Literal(plain, DataType(Kind.NUMERIC, scale=len(plain.partition(".")[2])))
+    whole, _, fraction = plain.partition(".")
+    fits = len(whole) + len(fraction) <= MAX_DIGITS
+    return Literal(plain, DataType(Kind.NUMERIC, scale=len(fraction)) if fits else NUMERIC)
 
 
 def negated(literal: Literal) -> Literal:
@@ -130,8 +137,11 @@ def truth(expr: Expr, what: str) -> Expr:
 
 def check_comparable(target: DataType, what: str) -> None:
     """Raises TypeProblem for a type whose values cannot be told equal, as `what` (GROUP BY, DISTINCT …) must."""
+    family = family_of(target)
     try:
         resolve("=", [target, target])
+        if family is not None and not family.exact:
+            raise TypeProblem(f"values of type {target} are equal in several spellings")
     except HeadraceError:
         raise TypeProblem(f"{what} cannot compare values of type {target}", hint="cast it to text") from None
 
@@ -148,3 +158,8 @@ def aggregated(function: str, arg: Expr | None, distinct: bool, where: Expr | No
     if arg.type == UNKNOWN or (function in ("min", "max") and arg.type.kind is not result.kind):
         arg = coerced(arg, result)
     return Aggregate(function, arg, result, distinct, where)
+
+
+def sorting(expr: Expr) -> Expr:
+    """What is sorted in the place of `expr`: itself, or its key where its lane does not sort as its type does."""
+    return called("$key", [expr]) if needs_key(expr.type) else expr

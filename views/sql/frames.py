@@ -69,6 +69,8 @@ def _bound(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> 
         return 0, before
     if str(value).upper() == "UNBOUNDED":
         return None, before
+    if value.find(exp.Query) is not None:
+        binder.source.refuse(node, "a subquery is not supported in a frame's offset", "write a number")
     offset = binder.bind(value)
     if columns(offset) or reaches_out(offset):
         binder.source.refuse(node, "a frame's offset must be a constant")

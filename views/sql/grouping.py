@@ -31,8 +31,12 @@ def grouping_sets(source: Source, group: exp.Expr | None, bind: Callable[[exp.Ex
     """The grouping sets of a GROUP BY: one, unless it has ROLLUP, CUBE or GROUPING SETS. Raises ViewError."""
     if group is None:
         return [()]
-    source.only(group, {"expressions"})
-    return _crossed([_sets_of(source, item, bind) for item in group.expressions])
+    source.only(group, {"expressions", "all"})
+    found = _crossed([_sets_of(source, item, bind) for item in group.expressions])
+    if group.args.get("all") is not False:
+        return found
+    # GROUP BY DISTINCT: of grouping sets that hold the same expressions there is one.
+    return list({frozenset(some): some for some in reversed(found)}.values())[::-1]
 
 
 def _sets_of(source: Source, node: exp.Expr, bind: Callable[[exp.Expr], Expr]) -> Sets:

@@ -5,6 +5,8 @@ Always: None stands for Postgres's `?column?`. Called by the binder for each ite
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 from views.sql.parse import name_of
@@ -62,6 +64,10 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
         return 2, _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
     if type(node) in _FIXED:
         return 2, _FIXED[type(node)]
+    if isinstance(node, exp.Array):
+        return 2, "array"
+    if isinstance(node, exp.Bracket):
+        return _named(node.this)
     if isinstance(node, exp.Boolean):
         return 1, "bool"
     if isinstance(node, exp.Interval):
@@ -77,5 +83,5 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
 
 
 def _type_name(node: exp.Cast) -> str:
-    spelled = node.to.sql(dialect="postgres").lower().split("(")[0].strip()
+    spelled = re.split(r"[(\[]", node.to.sql(dialect="postgres").lower().removesuffix(" array"))[0].strip()
     return _TYPES.get(spelled, spelled)

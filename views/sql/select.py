@@ -15,15 +15,16 @@ from engine.schema import Column, DataType
 from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from views.scalar import conjuncts
 from views.sql import coerce
+from views.sql.arrival import check_arrival
 from views.sql.binder import Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
-from views.sql.ordering import CLAUSES, limit_of, orders_of, ordinal, topped
+from views.sql.ordering import CLAUSES, by_keys, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
 from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
-from views.sql.sets import SetCalls
+from views.sql.sets import SetCalls, sets_in
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.tables import Tables
 from views.sql.windows import Windows
@@ -61,7 +62,7 @@ class Select:
         self.source = source
         self.query = query
         self.queries = Subqueries(source, env, bind_query)
-        self.windows = Windows(query.args.get("windows") or [])
+        self.windows = Windows(source, query.args.get("windows") or [])
         self.sets = SetCalls()
         source.only(query, _SELECT)
         if query.args.get("kind"):
@@ -72,6 +73,8 @@ class Select:
         if start is not None:
             tables = Tables(source, env, bind_query)
             self.plan, self.scope = tables.bind(start.this, query.args.get("joins") or [])
+            if not query.args.get("joins"):
+                check_arrival(source, query, start.this)
         self.scope = replace(self.scope, outer=env.outer)
         self.items = self.listed()
         self.exprs: list[Expr] = []
@@ -104,18 +107,33 @@ class Select:
             self.exprs = [grouping.outside(e, n) for e, n in zip(self.exprs, nodes, strict=True)]
             if having is not None and having_node is not None:
                 plan = self.kept(plan, grouping.outside(having, having_node.this))
+        elif binder.groupings:
+            reason = "arguments to GROUPING must be grouping expressions of the associated query level"
+            self.source.refuse(query, reason)
         plan, exprs = self.queries.attached(plan, self.exprs)
         plan, exprs = self.windows.attached(plan, exprs)
+        if firsts or not limit_of(self.source, query).keeps_all:
+            self.check_sets(exprs, orders)
         plan, exprs = self.sets.attached(plan, exprs)
         names = [i.name for i in self.items]
         names += [f"order{i}" for i in range(len(exprs) - len(names))]
         return self.cut(Project(plan, tuple(exprs), tuple(names)), orders, firsts)
+
+    def check_sets(self, exprs: list[Expr], orders: list[Order]) -> None:
+        """Refuses to keep some of the rows of a set-returning function by the order in which it gives them."""
+        places = {o.column for o in orders}
+        for place, expr in enumerate(exprs):
+            if place not in places and sets_in(expr):
+                node = self.items[place].node if place < len(self.items) else self.query
+                reason = "LIMIT and DISTINCT ON keep rows of a set-returning function by the order that it gives them"
+                self.source.refuse(node, reason, "add its column to ORDER BY")
 
     def cut(self, plan: Plan, orders: list[Order], firsts: list[int]) -> Plan:
         """DISTINCT, ORDER BY and LIMIT over the SELECT list and what these ask beside it."""
         distinct = self.query.args.get("distinct")
         width = len(self.items)
         if firsts:
+            plan, orders = by_keys(plan, orders)
             plan = Top(plan, tuple(dict.fromkeys(firsts)), tuple(o for o in orders if o.column not in firsts), 1)
         elif distinct is not None:
             for item, column in zip(self.items, plan.schema.columns, strict=True):

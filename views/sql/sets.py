@@ -6,7 +6,7 @@ GROUP BY, HAVING and the window functions are done. Called by `tables`, `functio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from engine.operators.expressions.ir import Call, ColumnRef, Expr, Literal
 from engine.operators.spread import SetFunction
 from engine.schema import INTEGER, DataType
 from views.plan import Plan, Project, Spread, identity, keyed
-from views.scalar import children, rebuild
+from views.scalar import outermost, rewrite
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.parse import name_of
@@ -41,14 +41,14 @@ class SetCalls:
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the functions' rows behind its columns, and the expressions over it."""
-        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        calls = list(dict.fromkeys(c for e in exprs for c in sets_in(e)))
         if not calls:
             return plan, list(exprs)
         real = [Call(self.found[_number(c)].function, c.args[1:], c.type) for c in calls]
         made = spread(plan, real, [f"set{i}" for i in range(len(real))])
         width = len(made.schema.columns) - len(real)
         values: dict[Expr, Expr] = {c: ColumnRef(width + i, c.type) for i, c in enumerate(calls)}
-        return made, [_replaced(e, values) for e in exprs]
+        return made, [rewrite(e, values.get) for e in exprs]
 
 
 def _number(call: Call) -> int:
@@ -57,17 +57,9 @@ def _number(call: Call) -> int:
     return int(number.value or 0)
 
 
-def _calls(expr: Expr) -> list[Call]:
-    if isinstance(expr, Call) and expr.function == PLACE:
-        return [expr]
-    return [c for part in children(expr) for c in _calls(part)]
-
-
-def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    if expr in values:
-        return values[expr]
-    parts = children(expr)
-    return rebuild(expr, [_replaced(p, values) for p in parts]) if parts else expr
+def sets_in(expr: Expr) -> list[Call]:
+    """The set-returning functions that stand in an expression of a SELECT list."""
+    return outermost(expr, PLACE)
 
 
 def spread(plan: Plan, calls: Sequence[Call], names: Sequence[str], *, ordinal: bool = False) -> Spread:

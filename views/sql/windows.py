@@ -19,7 +19,7 @@ from engine.operators.frames import Frame
 from engine.operators.top import Order
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, Column, DataType
 from views.plan import Join, Plan, Project, Reduce, Windowed, identity, keyed
-from views.scalar import children, null_safe, rebuild
+from views.scalar import null_safe, outermost, rewrite
 from views.sql import binder as names
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate
@@ -27,7 +27,7 @@ from views.sql.binder import PLACEHOLDER, Binder, binds
 from views.sql.collected import COLLECTING
 from views.sql.frames import WHOLE, frame_of
 from views.sql.ordering import check_ordered
-from views.sql.parse import name_of
+from views.sql.parse import Source, name_of
 from views.sql.setops import comparable
 
 PLACE = "$window"
@@ -55,8 +55,13 @@ class Over:
 class Windows:
     """The window functions of one SELECT. `named`: its WINDOW clause."""
 
-    def __init__(self, named: Sequence[exp.Expr]) -> None:
-        self.named = {name_of(node.this): node for node in named}
+    def __init__(self, source: Source, named: Sequence[exp.Expr]) -> None:
+        self.named: dict[str, exp.Expr] = {}
+        for node in named:
+            name = name_of(node.this)
+            if name in self.named:
+                source.refuse(node, f'window "{name}" is already defined')
+            self.named[name] = node
         self.found: list[Over] = []
         self.inside = False
 
@@ -68,7 +73,7 @@ class Windows:
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the functions' values behind its columns, and the expressions over it."""
-        calls = list(dict.fromkeys(c for e in exprs for c in _calls(e)))
+        calls = list(dict.fromkeys(c for e in exprs for c in outermost(e, PLACE)))
         if not calls:
             return plan, list(exprs)
         values: dict[Expr, Expr] = {}
@@ -85,26 +90,13 @@ class Windows:
         for key, some in shared.items():
             make = _reduced if key[0] else _windowed
             plan = make(plan, [(c, self.over(c)) for c in some], at, values)
-        return plan, [_replaced(e, values) for e in exprs]
+        return plan, [rewrite(e, values.get) for e in exprs]
 
     def over(self, call: Call) -> Over:
         """What a call stands for."""
         number = call.args[0]
         assert isinstance(number, Literal)
         return self.found[int(number.value or 0)]
-
-
-def _calls(expr: Expr) -> list[Call]:
-    if isinstance(expr, Call) and expr.function == PLACE:
-        return [expr]
-    return [c for part in children(expr) for c in _calls(part)]
-
-
-def _replaced(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    if expr in values:
-        return values[expr]
-    parts = children(expr)
-    return rebuild(expr, [_replaced(p, values) for p in parts]) if parts else expr
 
 
 Uses = list[tuple[Call, Over]]
@@ -180,7 +172,7 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
         binder.source.only(item, {"this", "desc", "nulls_first"})
         expr = binder.settled(item.this)
         check_ordered(binder.source, item.this, expr.type)
-        by.append(expr)
+        by.append(coerce.sorting(expr))
         flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
     frame, reach = frame_of(binder, node, spec, by, flags)
     called, where = (

@@ -6,6 +6,7 @@ rows worked out, with wrapping arithmetic. Registered in the catalogue at import
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.operators.expressions import columns as col
+from engine.operators.expressions import fallback
 from engine.operators.expressions.coercion import FLOATS, INTEGERS
+from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.registry import Kernel, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
@@ -165,6 +168,45 @@ def _plus(_params: tuple[DataType, ...], _result: DataType) -> Kernel:
     return lambda value: (value, None)
 
 
+def _divisors(function: Callable[[int, int], int]) -> Callable[[tuple[DataType, ...], DataType], Kernel]:
+    """gcd, or lcm."""
+
+    def make(_params: tuple[DataType, ...], result: DataType) -> Kernel:
+        message, most = out_of_range(result), np.iinfo(result.arrow.to_pandas_dtype()).max
+
+        def one(left: int, right: int) -> int:
+            found = function(left, right)
+            if found > most:
+                raise RowError(message)
+            return found
+
+        return lambda *values: fallback.map_values(one, result.arrow, values)
+
+    return make
+
+
+def _bits(arrow_name: str) -> Callable[[tuple[DataType, ...], DataType], Kernel]:
+    plain = pc.get_function(arrow_name)
+    return lambda _params, _result: lambda *values: (plain.call(list(values)), None)
+
+
+def _shift(left: bool) -> Callable[[tuple[DataType, ...], DataType], Kernel]:
+    """Shifts as the processor does them: by the count's low bits, a smallint as an integer."""
+
+    def make(_params: tuple[DataType, ...], result: DataType) -> Kernel:
+        lane = result.arrow
+        wide = np.int64 if lane.bit_width == 64 else np.int32
+
+        def kernel(value: Values, count: Values) -> Outcome:
+            data, by = col.operand(value).astype(wide), col.operand(count) & (63 if wide is np.int64 else 31)
+            out = np.left_shift(data, by) if left else np.right_shift(data, by)
+            return col.build(out.astype(lane.to_pandas_dtype()), lane, ~col.all_valid(value, count)), None
+
+        return kernel
+
+    return make
+
+
 def _register() -> None:
     for kind in INTEGERS:
         for name, arrow_name in (("+", "add_checked"), ("-", "subtract_checked"), ("*", "multiply_checked")):
@@ -172,6 +214,14 @@ def _register() -> None:
         entry("/", (kind, kind), kind, _divide(False))
         entry("%", (kind, kind), kind, _divide(True))
         entry("mod", (kind, kind), kind, _divide(True))
+        for name, arrow_name in (("&", "bit_wise_and"), ("|", "bit_wise_or"), ("#", "bit_wise_xor")):
+            entry(name, (kind, kind), kind, _bits(arrow_name))
+        entry("~", (kind,), kind, _bits("bit_wise_not"))
+        entry("<<", (kind, Kind.INTEGER), kind, _shift(True))
+        entry(">>", (kind, Kind.INTEGER), kind, _shift(False))
+        if kind is not Kind.SMALLINT:
+            entry("gcd", (kind, kind), kind, _divisors(math.gcd), fallback=True)
+            entry("lcm", (kind, kind), kind, _divisors(math.lcm), fallback=True)
     for kind in FLOATS:
         for name in ("+", "-", "*", "/"):
             entry(name, (kind, kind), kind, _float(name))

@@ -6,6 +6,7 @@ its row. What works on whole arrays goes through `fallback`. Registered in the c
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.operators.expressions import array_text, fallback, images
+from engine.operators.expressions import array_text, coercion, fallback, images
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.array_text import elements, spell
 from engine.operators.expressions.coercion import compared_by_image
@@ -208,6 +209,23 @@ def _slice(image: str, first: int, last: int) -> str:
     return spell(elements(image)[max(first - 1, 0) : max(last, 0)])
 
 
+def _bucket(params: Params, result: DataType) -> Kernel:
+    """width_bucket among thresholds: how many of them are not above the value."""
+    element = element_of(params[1])
+    numeric = element.kind in (*coercion.INTEGERS, *coercion.FLOATS, Kind.NUMERIC)
+    key: Callable[[str], Any] = fallback.order if numeric else images.reader(element)
+
+    def place(value: str, thresholds: str) -> int:
+        shape, found = array_text.read(thresholds)
+        if len(shape) > 1:
+            raise RowError("thresholds must be one-dimensional array")
+        if None in found:
+            raise RowError("thresholds array must not contain NULLs")
+        return bisect.bisect_right([key(str(t)) for t in found], key(value))
+
+    return on_images(place)(params, result)
+
+
 def _quantified(operator: str, *, every: bool) -> Maker:
     """`value operator ANY (array)`, or ALL: over all elements of all rows at once."""
 
@@ -279,6 +297,7 @@ def _register() -> None:
     entry("@>", (ARRAY, ARRAY), B, with_equality(_contains), fallback=True)
     entry("<@", (ARRAY, ARRAY), B, with_equality(lambda key, a, b: _contains(key, b, a)), fallback=True)
     entry("&&", (ARRAY, ARRAY), B, with_equality(_overlaps), fallback=True)
+    entry("width_bucket", (ANY, ANY_ARRAY), N, _bucket, fallback=True)
     entry("trim_array", (ARRAY, N), first_array, on_images(_trimmed, 1), fallback=True)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import fallback
 from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry, refused
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
 _OVERFLOW, _UNDERFLOW = "value out of range: overflow", "value out of range: underflow"
@@ -87,8 +87,32 @@ def _sign(values: object) -> object:
     return np.where(data > 0, 1.0, np.where(data < 0, -1.0, 0.0))
 
 
+def _bucket(value: float, low: float, high: float, count: int) -> int:
+    if count <= 0:
+        raise RowError("count must be greater than zero")
+    if value != value or low != low or high != high:
+        raise RowError("operand, lower bound, and upper bound cannot be NaN")
+    if math.isinf(low) or math.isinf(high):
+        raise RowError("lower and upper bounds must be finite")
+    if low == high:
+        raise RowError("lower bound cannot equal upper bound")
+    if value < low if low < high else value > low:
+        return 0
+    if value >= high if low < high else value <= high:
+        if count == 2**31 - 1:
+            raise RowError("integer out of range")
+        return count + 1
+    if math.isinf(high - low):
+        value, low, high = value / 2, low / 2, high / 2
+    return min(int(count * ((value - low) / (high - low))), count - 1) + 1
+
+
+def _bucket_of(_params: tuple[DataType, ...], _result: DataType) -> Kernel:
+    return lambda *values: fallback.map_values(_bucket, pa.int32(), values)
+
+
 def _register() -> None:
-    d, n = Kind.DOUBLE, Kind.NUMERIC
+    d = Kind.DOUBLE
     entry("round", (d,), d, _vector(np.rint))
     entry("ceil", (d,), d, _vector(np.ceil))
     entry("ceiling", (d,), d, _vector(np.ceil))
@@ -102,11 +126,12 @@ def _register() -> None:
     entry("ln", (d,), d, _python(_logarithm(math.log)), fallback=True)
     entry("log", (d,), d, _python(_logarithm(math.log10)), fallback=True)
     entry("log10", (d,), d, _python(_logarithm(math.log10)), fallback=True)
-    for name in ("sqrt", "exp", "ln", "log", "log10"):
-        refused(name, n)
-    refused("power", n, n)
-    refused("^", n, n)
-    refused("log", n, n)
+    entry("|/", (d,), d, _python(_sqrt), fallback=True)
+    for name in ("cbrt", "||/"):
+        entry(name, (d,), d, _python(math.cbrt), fallback=True)
+    entry("erf", (d,), d, _python(math.erf), fallback=True)
+    entry("erfc", (d,), d, _python(math.erfc), fallback=True)
+    entry("width_bucket", (d, d, d, Kind.INTEGER), Kind.INTEGER, _bucket_of, fallback=True)
 
 
 _register()

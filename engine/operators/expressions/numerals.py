@@ -261,6 +261,85 @@ def sign(text: str) -> str:
     return NAN if text == NAN else str(_sign(text))
 
 
+def quotient(left: str, right: str) -> str:
+    """div(left, right): the whole part of their quotient. Raises RowError on division by zero."""
+    if left in SPECIAL or right in SPECIAL:
+        return divide(left, right)
+    (a, s), (b, t) = split(left), split(right)
+    if not b:
+        raise RowError("division by zero")
+    whole = abs(a) * 10**t // (abs(b) * 10**s)
+    return image((-whole if (a < 0) != (b < 0) else whole, 0))
+
+
+def greatest_divisor(left: str, right: str) -> str:
+    """gcd(left, right)."""
+    if left in SPECIAL or right in SPECIAL:
+        return NAN
+    scale = max(split(left)[1], split(right)[1])
+    return image((math.gcd(rescale(split(left), scale), rescale(split(right), scale)), scale))
+
+
+def least_multiple(left: str, right: str) -> str:
+    """lcm(left, right)."""
+    if left in SPECIAL or right in SPECIAL:
+        return NAN
+    scale = max(split(left)[1], split(right)[1])
+    return image((math.lcm(rescale(split(left), scale), rescale(split(right), scale)), scale))
+
+
+def scale_of(text: str) -> int | None:
+    """scale(text); None for what is no number."""
+    return None if text in SPECIAL else len(text.partition(".")[2])
+
+
+def least_scale(text: str) -> int | None:
+    """min_scale(text): the digits after the point without trailing zeros; None for what is no number."""
+    return None if text in SPECIAL else len(text.partition(".")[2].rstrip("0"))
+
+
+def trimmed(text: str) -> str:
+    """trim_scale(text)."""
+    return text if text in SPECIAL or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def factorial(number: int) -> str:
+    """factorial(number). Raises RowError below zero and where the result is too large."""
+    if number < 0:
+        raise RowError("factorial of a negative number is undefined")
+    if number > 32177:
+        raise RowError("value overflows numeric format")
+    return str(math.factorial(number))
+
+
+def bucket(text: str, low: str, high: str, count: int) -> int:
+    """width_bucket(text, low, high, count). Raises RowError for bounds and counts that make no buckets."""
+    if count <= 0:
+        raise RowError("count must be greater than zero")
+    if NAN in (text, low, high):
+        raise RowError("operand, lower bound, and upper bound cannot be NaN")
+    if low in SPECIAL or high in SPECIAL:
+        raise RowError("lower and upper bounds must be finite")
+    scale = max(split(low)[1], split(high)[1], 0 if text in SPECIAL else split(text)[1])
+    first, last = rescale(split(low), scale), rescale(split(high), scale)
+    if first == last:
+        raise RowError("lower bound cannot equal upper bound")
+    turned = first > last
+    if text in SPECIAL:
+        below = (text == MINUS_INFINITY) != turned
+        above = not below
+        value = 0
+    else:
+        value = rescale(split(text), scale)
+        below = value > first if turned else value < first
+        above = value <= last if turned else value >= last
+    if below:
+        return 0
+    if above and count == 2**31 - 1:
+        raise RowError("integer out of range")
+    return count + 1 if above else (value - first) * count // (last - first) + 1
+
+
 def spread(count: int, total: str, squares: str, *, sample: bool, root: bool) -> str | None:
     """Variance or standard deviation from the number, the sum and the sum of squares, digit for digit as Postgres's.
 

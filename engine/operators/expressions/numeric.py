@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import decimals, fallback, numerals
+from engine.operators.expressions import decimals, fallback, logarithms, numerals
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import MAX_DIGITS, NUMERIC, DataType, Kind
 
@@ -160,6 +160,24 @@ def _round(params: Params, result: DataType) -> Kernel:
     return kernel
 
 
+_OF_ONE: dict[str, Callable[[str], str]] = {
+    "sqrt": logarithms.square_root,
+    "exp": logarithms.exponential,
+    "ln": logarithms.natural_logarithm,
+    "log": lambda text: logarithms.logarithm("10", text),
+    "log10": lambda text: logarithms.logarithm("10", text),
+    "trim_scale": numerals.trimmed,
+}
+_OF_TWO: dict[str, Callable[[str, str], str]] = {
+    "power": logarithms.power,
+    "^": logarithms.power,
+    "log": logarithms.logarithm,
+    "div": numerals.quotient,
+    "gcd": numerals.greatest_divisor,
+    "lcm": numerals.least_multiple,
+}
+
+
 def _register() -> None:
     n = Kind.NUMERIC
     entry("+", (n, n), sum_type, _sum("add", numerals.add))
@@ -180,6 +198,14 @@ def _register() -> None:
     entry("round", (n, Kind.INTEGER), lambda _p: NUMERIC, _round, fallback=True)
     entry("trunc", (n, Kind.INTEGER), lambda _p: NUMERIC, _slow(numerals.truncate_to), fallback=True)
     entry("sign", (n,), lambda _p: NUMERIC, _slow(numerals.sign), fallback=True)
+    for name, function in _OF_ONE.items():
+        entry(name, (n,), lambda _p: NUMERIC, _slow(function), fallback=True)
+    for name, of_two in _OF_TWO.items():
+        entry(name, (n, n), lambda _p: NUMERIC, _slow(of_two), fallback=True)
+    for name, counted in (("scale", numerals.scale_of), ("min_scale", numerals.least_scale)):
+        entry(name, (n,), Kind.INTEGER, _slow(counted), fallback=True)
+    entry("factorial", (Kind.BIGINT,), lambda _p: NUMERIC, _slow(numerals.factorial), fallback=True)
+    entry("width_bucket", (n, n, n, Kind.INTEGER), Kind.INTEGER, _slow(numerals.bucket), fallback=True)
 
 
 def _modulo(params: Params, result: DataType) -> Kernel:

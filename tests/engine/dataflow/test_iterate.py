@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from engine.batch.updates import INSERT, RETRACT
-from engine.dataflow import Collection, Dataflow, Iteration, NotInIterations, Order
+from engine.dataflow import Collection, Dataflow, Iteration, Order
+from engine.dataflow.constant import one_row
+from engine.dataflow.window import windowed
 from engine.errors import InvariantBroken
 from engine.lattice import TooDeep
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
+from engine.operators.framed import WindowFunction
+from engine.operators.frames import Frame
+from engine.operators.window import Window
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
@@ -73,6 +78,51 @@ def distances(loop: Iteration, edges: Collection, roots: Collection) -> list[Col
     return loop.close({found: rule}, [rule])
 
 
+def further(found: Collection, loop: Iteration, edges: Collection, roots: Collection) -> Collection:
+    """The lengths of paths: none from a root, and one more than those of the nodes before."""
+    one = Call("+(bigint,bigint)", (B, Literal(1, BIGINT)), BIGINT)
+    start = loop.enter(roots).project([A, Literal(0, BIGINT)], EDGES)
+    return found.join(loop.enter(edges), [0], [0]).project([D, one], EDGES).concat(start).distinct()
+
+
+def two_shortest(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
+    found = loop.variable(EDGES)
+    rule = further(found, loop, edges, roots).top_k([0], [Order(1)], 2)
+    return loop.close({found: rule}, [rule])
+
+
+def second_shortest(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
+    found = loop.variable(EDGES)
+    lengths = further(found, loop, edges, roots)
+    rule = lengths.top_k([0], [Order(1)], 2)
+    return loop.close(
+        {found: rule}, [rule.top_k([0], [Order(1, descending=True)], 1), rule.top_k([0], [Order(1)], 9, 1)]
+    )
+
+
+def ranked(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
+    found = loop.variable(EDGES)
+    row_number = WindowFunction("row_number", (), BIGINT, Frame("rows", None, None))
+    schema = Schema((*EDGES.columns, Column("rank", BIGINT)))
+    numbered = windowed(further(found, loop, edges, roots), Window(EDGES, (0,), (Order(1),), (row_number,), schema))
+    rule = chosen(numbered.filter(Call("<=(bigint,bigint)", (C, Literal(2, BIGINT)), BOOLEAN)), A, B)
+    return loop.close({found: rule}, [rule])
+
+
+def from_zero(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    nodes = loop.variable(NODES)
+    zero = one_row(loop).project([Literal(0, BIGINT)], NODES)
+    rule = zero.concat(chosen(nodes.join(loop.enter(edges), [0], [0]), C)).distinct()
+    return loop.close({nodes: rule}, [rule])
+
+
+def from_zero_within(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    kept = loop.variable(NODES)
+    [found] = from_zero(loop.iterate("within"), loop.enter(edges), kept)
+    rule = found.concat(kept).distinct()
+    return loop.close({kept: rule}, [rule])
+
+
 def parities(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
     even, odd, entered = loop.variable(NODES), loop.variable(NODES), loop.enter(edges)
     evens = loop.enter(roots).concat(chosen(odd.join(entered, [0], [0]), C)).distinct()
@@ -90,15 +140,26 @@ def core(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
 
 
 def components(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    return _components(loop, edges, least)
+
+
+def components_by_top(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    return _components(loop, edges, lambda labels: labels.top_k([0], [Order(1)], 1))
+
+
+Least = Callable[[Collection], Collection]
+
+
+def _components(loop: Iteration, edges: Collection, least: Least) -> list[Collection]:
     whole = loop.enter(edges.distinct())
     inside = loop.variable(EDGES, whole)
-    forth = _alike(loop, inside, whole)
-    back = _alike(loop, chosen(forth, B, A), chosen(whole, B, A))
+    forth = _alike(loop, inside, whole, least)
+    back = _alike(loop, chosen(forth, B, A), chosen(whole, B, A), least)
     rule = chosen(back, B, A)
     return loop.close({inside: rule}, [rule])
 
 
-def _alike(outer: Iteration, cycle: Collection, edges: Collection) -> Collection:
+def _alike(outer: Iteration, cycle: Collection, edges: Collection, least: Least) -> Collection:
     """The edges whose ends get the same label: of each node the least node of which there is a path in `cycle`."""
     loop = outer.iterate("labels")
     nodes = chosen(cycle, A, A).concat(chosen(cycle, B, B))
@@ -130,6 +191,14 @@ def ones(*found: set[Any]) -> list[Mapping[Any, int]]:
     return [{row if isinstance(row, tuple) else (row,): 1 for row in rows} for rows in found]
 
 
+def second(found: set[tuple[int, int]]) -> list[set[Any]]:
+    """Of each node the greatest length, and the lengths that are not its least."""
+    lengths: dict[int, list[int]] = {}
+    for node, length in sorted(found):
+        lengths.setdefault(node, []).append(length)
+    return [{(n, some[-1]) for n, some in lengths.items()}, {(n, at) for n, some in lengths.items() for at in some[1:]}]
+
+
 def counted_down(roots: Counter[int]) -> Mapping[Row, int]:
     found: Counter[Row] = Counter()
     for node, copies in roots.items():
@@ -147,6 +216,12 @@ PROGRAMS: dict[str, tuple[Build, Naive]] = {
     "parities": (parities, lambda edges, roots: ones(*rules.parities(edges, roots))),
     "core": (core, lambda edges, _: ones(rules.core(edges, 2))),
     "components": (components, lambda edges, _: ones(rules.components(edges))),
+    "components_by_top": (components_by_top, lambda edges, _: ones(rules.components(edges))),
+    "two_shortest": (two_shortest, lambda edges, roots: ones(rules.shortest(edges, roots, 2))),
+    "second_shortest": (second_shortest, lambda edges, roots: ones(*second(rules.shortest(edges, roots, 2)))),
+    "ranked": (ranked, lambda edges, roots: ones(rules.shortest(edges, roots, 2))),
+    "from_zero": (from_zero, lambda edges, _: ones(rules.reached(edges, [0]))),
+    "from_zero_within": (from_zero_within, lambda edges, _: ones(rules.reached(edges, [0]))),
     "countdown": (countdown, lambda _, roots: [counted_down(roots)]),
 }
 
@@ -269,8 +344,6 @@ def test_what_a_loop_cannot_hold_is_refused_by_name() -> None:
     edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
     loop = flow.iterate("view x")
     entered = loop.enter(edges)
-    with pytest.raises(NotInIterations, match="view x"):
-        entered.top_k([0], [Order(1)], 1)
     with pytest.raises(InvariantBroken, match="elsewhere"):
         loop.enter(entered)
     with pytest.raises(InvariantBroken, match="outside of its loop"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import signal
 import subprocess
@@ -67,25 +66,6 @@ def test_two_processes_publish_what_one_dataflow_does(workers: Workers) -> None:
     whole, shared = outputs["by_city"].snapshot(5), workers.outputs["by_city"].snapshot(5)
     assert [as_bytes([side]) for side in whole] == [as_bytes([side]) for side in shared]
     assert all(seconds > 0 for seconds in workers.cpu_seconds)
-
-
-class EndsBetweenLooks:
-    """A killed process whose end is told at the second look at its exit code."""
-
-    def __init__(self, *codes: int | None) -> None:
-        self._codes = list(codes)
-        self.sentinel, self._writing = os.pipe()
-        os.close(self._writing)  # ready at once
-
-    @property
-    def exitcode(self) -> int | None:
-        return self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
-
-
-def test_a_worker_whose_end_is_told_between_two_looks_is_the_first_that_died(workers: Workers) -> None:
-    crew = copy.copy(workers._crew)
-    crew.processes = [EndsBetweenLooks(0), EndsBetweenLooks(None, -signal.SIGKILL)]  # type: ignore[list-item]
-    assert crew.died_first(5) == 1
 
 
 @pytest.mark.parametrize("shard", [0, 1])

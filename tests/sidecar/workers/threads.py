@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Sequence
 
 from sidecar.workers.channel import Channel
 from sidecar.workers.crew import Crew, WorkerLost
@@ -43,10 +44,13 @@ class Threads(Crew):
     def is_kept_waiting(self, shard: int) -> bool:
         return False
 
-    def died_first(self, seconds: float) -> int | None:
-        for thread in self._threads:
-            thread.join(seconds)
-        return None
+    def codes(self) -> list[int | None]:
+        return [None if thread.is_alive() else 0 for thread in self._threads]
+
+    def await_end(self, codes: Sequence[int | None], seconds: float) -> None:
+        running = [thread for thread in self._threads if thread.is_alive()]
+        for thread in running[:1]:
+            thread.join(min(seconds, 0.1))
 
     def close(self) -> None:
         for channel in (*self.channels, *self.asides):

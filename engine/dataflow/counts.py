@@ -1,0 +1,72 @@
+"""The nodes of a reduce that only counts: an arrangement of its keys is all that it keeps, and all that joins look up.
+
+Always: the arrangement holds the step before they run, and no other of the same columns is made. Outside of loops alone,
+where times are in one order. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+from engine.batch.updates import Updates
+from engine.dataflow.nodes import Memo, Node, merged
+from engine.dataflow.stateful import ArrangeNode
+from engine.operators.counts import Present, Shown, count_changes, counted
+from engine.operators.delta import QUIET, Delta
+from engine.operators.shape import Shape
+
+
+class CountNode(Node):
+    """What is shown of each key of `arranged`, whose key is the whole row."""
+
+    label = "count"
+
+    def __init__(self, fingerprint: str, arranged: ArrangeNode, shape: Shape) -> None:
+        super().__init__(fingerprint, shape.schema, [arranged])
+        self.arranged = arranged
+        self.key = shape.key
+        self.shown = Shown.of(shape)
+        self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
+
+    @property
+    def is_set(self) -> bool:
+        """True if it shows each key once, and nothing else."""
+        return not self.shown.numbers
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """What is shown otherwise of the keys that change."""
+        return self._changed(self.arranged.delta, lower, None)
+
+    def _changed(self, delta: Delta, lower: int, upper: int | None) -> Delta:
+        if delta.rows is None:
+            return merged(QUIET, delta)
+        trace = self.arranged.trace
+        keys = trace.layout.keys_of(delta.rows)
+        return merged(count_changes(self.shown, trace.spine, keys, lower - 1, upper), delta)
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """What is shown of the arrangement's content."""
+        content = self.arranged.trace.snapshot(as_of)
+        return merged(counted(self.shown, content), Delta(None, self.arranged.errors(as_of, memo)))
+
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """Those of what is counted."""
+        return self.arranged.errors(as_of, memo)
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """As the steps of these epochs made them."""
+        self.arranged.trace.check_faithful(max(lower - 1, 0))
+        return self._changed(self.arranged.changes(lower, upper, memo), lower, upper)
+
+    def release(self) -> None:
+        """Stop reading the arrangement."""
+        self._reader.release()
+
+
+class PresentNode(ArrangeNode):
+    """The keys that a count shows, looked up in what it counts: nothing is arranged once more."""
+
+    label = "present"
+
+    def __init__(self, fingerprint: str, source: CountNode) -> None:
+        Node.__init__(self, fingerprint, source.schema, [source, source.arranged])
+        self._wrap(source, source.arranged)
+        self.index = Present(source.arranged.trace.spine, source.shown.least)

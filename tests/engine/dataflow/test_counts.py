@@ -1,0 +1,47 @@
+"""Counting keeps an arrangement of what is counted and nothing else, which all who ask for the same columns share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.batch.updates import INSERT, RETRACT, UPSERT
+from engine.dataflow import Collection, Dataflow
+from engine.schema import INTEGER, Column, Schema
+from tests.engine.dataflow.test_flow import push, taken
+
+LOOSE = Schema.of([Column("a", INTEGER), Column("b", INTEGER)])
+KEYED = Schema.of([Column("id", INTEGER), Column("a", INTEGER), Column("b", INTEGER)], ["id"])
+
+PLANS: dict[str, tuple[Callable[[Collection, Collection], Collection], set[str]]] = {
+    "a table's rows are counted in its own arrangement": (lambda loose, _: loose.count(), set()),
+    "so are those there more than once": (lambda loose, _: loose.at_least(2), set()),
+    "distinct rows are looked up there": (lambda loose, keyed: keyed.semijoin(loose, [1, 2], [0, 1]), {"by a, b"}),
+    "in whatever order": (lambda loose, keyed: keyed.antijoin(loose, [2, 1], [0, 1]), {"by b, a"}),
+    "some columns are arranged once": (lambda loose, keyed: loose.semijoin(keyed, [1], [2]), {"by b", "b alone"}),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_nothing_is_kept_beside(plan: str) -> None:
+    make, more = PLANS[plan]
+    flow = Dataflow()
+    loose, keyed = flow.table("loose", LOOSE), flow.table("keyed", KEYED)
+    before = set(flow.arrangements())
+    make(loose, keyed).output("out")
+    assert len(set(flow.arrangements()) - before) == len(more)
+
+
+def test_keys_that_are_counted_are_looked_up_at_any_epoch_of_a_step() -> None:
+    flow = Dataflow()
+    loose, keyed = flow.table("loose", LOOSE), flow.table("keyed", KEYED)
+    output = keyed.semijoin(loose, [1, 2], [0, 1]).output("out")
+    push(flow, "keyed", KEYED, (0, UPSERT, (1, 5, 6)), (3, UPSERT, (2, 5, 6)))
+    kinds = ((1, INSERT), (1, INSERT), (2, RETRACT), (4, RETRACT), (5, INSERT))
+    push(flow, "loose", LOOSE, *((epoch, kind, (5, 6)) for epoch, kind in kinds))
+    flow.step(6)
+    one, two = (1, 5, 6), (2, 5, 6)
+    rows, errors = taken(output)
+    assert sorted(rows) == [(1, one, 1), (3, two, 1), (4, one, -1), (4, two, -1), (5, one, 1), (5, two, 1)]
+    assert not errors

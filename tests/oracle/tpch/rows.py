@@ -1,0 +1,54 @@
+"""The rows of TPC-H's tables at any scale, as the package tpchgen-cli makes them, in our lanes.
+
+Always: the same scale gives the same rows; they are made once and kept in the cache. Called by `history` and the benchmark.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.operators.expressions.images import from_text
+from engine.schema import Column, Kind, Schema
+from sidecar.devstack.cache import cache_folder
+from tests.oracle.test_tpch import schema_of
+from tests.views.tpch import TABLES
+
+Tables = dict[str, pa.RecordBatch]
+
+
+def tables(scale: float) -> Tables:
+    """All tables at `scale`; 1 has six million lines."""
+    folder = cache_folder() / "tpch" / f"{scale:g}"
+    if not folder.is_dir():
+        _make(folder, scale)
+    return {table: _in_lanes(pq.read_table(folder / f"{table}.parquet"), schema_of(table)) for table in TABLES}
+
+
+def _make(folder: Path, scale: float) -> None:
+    """Complete or absent: another process may make the same at the same time."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    program = Path(sys.executable).with_name("tpchgen-cli")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        subprocess.run(
+            [program, "parquet", "-s", f"{scale:g}", "-o", f"{made}/rows"], check=True, stdout=subprocess.DEVNULL
+        )
+        if not folder.is_dir():
+            shutil.move(f"{made}/rows", folder)
+
+
+def _in_lanes(made: pa.Table, schema: Schema) -> pa.RecordBatch:
+    columns = [_in_lane(made.column(c.name).combine_chunks(), c) for c in schema.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _in_lane(made: pa.Array, column: Column) -> pa.Array:
+    if column.type.kind is Kind.BPCHAR:  # blanks are part of it
+        return from_text(made.cast(pa.large_string()), column.type).values
+    return made.cast(column.type.arrow)

@@ -1,0 +1,45 @@
+"""Queries whose answer hangs on the order in which the rows of a subquery arrive, as Postgres's then does.
+
+Always: a view's rows have no order, so that what would keep that of a subquery is refused, with the order to write instead.
+Called by `select`.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from views.sql.collected import COLLECTING
+from views.sql.parse import Source
+
+
+def check_arrival(source: Source, query: exp.Expr, start: exp.Expr) -> None:
+    """Refuses, over a subquery with an ORDER BY, an aggregate or window function that keeps the order of its rows."""
+    inner = start.this if isinstance(start, exp.Subquery) else None
+    if inner is None or not inner.args.get("order"):
+        return
+    asked = [*query.expressions, *(query.args[k] for k in ("having", "order") if query.args.get(k) is not None)]
+    for part in asked:
+        for node in part.walk(prune=lambda n: isinstance(n, exp.Query)):
+            if (isinstance(node, exp.Window) and _is_open(node)) or (
+                isinstance(node, exp.Anonymous) and _keeps_order(node)
+            ):
+                source.refuse(node, "the order of a subquery's rows is not kept", "write the ORDER BY inside")
+
+
+def _is_open(node: exp.Expr) -> bool:
+    """Whether a window lets the order of its rows decide."""
+    called = node.this
+    plain = isinstance(called, exp.Anonymous) and str(called.this).lower() in _EVEN
+    return not plain and not node.args.get("order") and not node.args.get("alias")
+
+
+_EVEN = {"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"}
+"""Aggregates that give all rows of a partition the same value."""
+
+
+def _keeps_order(node: exp.Expr) -> bool:
+    args = node.expressions
+    window = node.parent if isinstance(node.parent, exp.Window) else None
+    if str(node.this).lower() not in COLLECTING or (window is not None and window.args.get("order")):
+        return False
+    return bool(args) and not isinstance(args[-1], exp.Order) and not isinstance(args[0], exp.Distinct)
