@@ -58,8 +58,8 @@ class BatchStore:
 
         Where the disk refuses, it stays in memory.
         """
-        if batch.nbytes < LARGE_BYTES:
-            return batch
+        if batch.nbytes < LARGE_BYTES or id(batch) in self._known:
+            return batch  # small, or in a file already
         parts = encode(batch)
 
         def fill(file: pa.OSFile) -> None:

@@ -99,6 +99,9 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
             raise source.error(f'described column "{column.name}" is not a column of the view', hint)
+    for name in (c for index in source.spec.indexes for c in index):
+        if name not in plan.schema.names:
+            raise source.error(f'indexed column "{name}" is not a column of the view', nearest(name, plan.schema.names))
     key, proved = _key(source, plan)
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)

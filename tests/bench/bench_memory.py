@@ -67,10 +67,11 @@ class Written:
 
 
 class Bench:
-    """Servers, topics, a producer and the sidecar. `folder`: where all of it lies."""
+    """Topics, a producer and the sidecar. `folder`: where all of it lies; `settle_seconds`: watched on after each part."""
 
-    def __init__(self, folder: Path, bootstrap: str, sink_url: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, sink_url: str, settle_seconds: float = 15.0) -> None:
         self.folder, self.bootstrap, self.sink_url = folder, bootstrap, sink_url
+        self._settle_seconds = settle_seconds
         self.http = f"{ports.HOST}:{ports.pick(1)[0]}"
         self.child: Child | None = None
         self.peak = self.since = 0.0
@@ -182,10 +183,10 @@ class Bench:
             return -1
         return -1 if found is None or found[0] is None else int(found[0])
 
-    def settle(self, seconds: float) -> float:
+    def settle(self) -> float:
         """Sample on for a while, in which checkpoints are written; MiB held at its end."""
         assert self.child is not None
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self._settle_seconds
         while time.monotonic() < end:
             self.peak = max(self.peak, now := sample(self.child.pid, 0.0)["memory_mib"])
             time.sleep(EVERY)
@@ -216,14 +217,14 @@ def measure(bench: Bench, rows: int, changes: int, patience: float, say: Callabl
     say(f"{rows:,} rows are in Kafka")
     bench.start()
     out["table seconds"] = bench.watch(SNAPSHOT_LSN, patience)
-    out["held"] = bench.settle(15.0)
+    out["held"] = bench.settle()
     out["table"] = bench.peak
     bench.check(written)
     out["spilled"] = bench.status()["sources"][0]["spilled_bytes"] / 2**20
     say(f"the table is in: {out}")
     written = bench.transaction(written, changes)
     out["transaction seconds"] = bench.watch(COMMIT_LSN, patience)
-    bench.settle(15.0)
+    bench.settle()
     out["transaction"] = bench.peak
     bench.check(written)
     return out

@@ -228,9 +228,14 @@ def _(patch: Patch) -> None:
     patch.setattr(Snapshot, "ended", property(lambda self: True, nothing), raising=False)
 
 
-@guard("a snapshot's marks and rows are of one try")
+@guard("the end of an earlier try of the snapshot is not the last one's")
 def _(patch: Patch) -> None:
-    patch.setattr(Snapshot, "_is_one_try", lambda self: True)
+    patch.setattr(Snapshot, "_is_outlived", lambda self: False)
+
+
+@guard("rows of an earlier try of the snapshot are not the last one's")
+def _(patch: Patch) -> None:
+    patch.setattr(Snapshot, "_is_begun", lambda self, transaction: True)
 
 
 @guard("repeated events count once")
