@@ -14,6 +14,7 @@ from engine.operators.expressions import (
     calendar,
     comparison,
     doubles,
+    inputs,
     internal,
     json_changes,
     json_order,
@@ -53,6 +54,7 @@ FAMILIES = (
     jsonpaths,
     networks,
     ranges,
+    inputs,
     ordered,
     internal,
 )
