@@ -65,7 +65,7 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
     parsed: dict[str, tuple[Source, exp.Expr]] = {}
     for spec in specs:
         try:
-            parsed[spec.name] = parse(spec)
+            parsed[spec.name] = parse(spec, catalog.types)
         except ViewError as error:
             errors.append(error)
     try:
@@ -127,7 +127,7 @@ def compile_ordered(
 
     A query that says an order gets a last column more, `views.sql.ordered.PLACE`: each row's place.
     """
-    source, query = parse(spec)
+    source, query = parse(spec, catalog.types)
     env = Environment(catalog, views, spec.name)
     reads = _view_reads(query, set(views))
     compiled = compile_view(source, query, env, reads)
@@ -150,7 +150,7 @@ def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, Compiled
 
     `views` may compile a view when it is first looked up.
     """
-    source, query = parse(spec)
+    source, query = parse(spec, catalog.types)
     try:
         plan = optimize(bind_query(source, Environment(catalog, views), query))
     except RecursionError:

@@ -63,9 +63,16 @@ class Flat:
 
 
 def own_key(plan: Plan) -> tuple[int, ...] | None:
-    """The key by which what the plan reads is arranged already: that of a table, filtered or not."""
-    table = plan.input if isinstance(plan, Filter) else plan
-    return table.schema.key if isinstance(table, Scan) else None
+    """The key by which what the plan reads is arranged already: a table's, filtered or projected so that its key is there."""
+    if isinstance(plan, Scan):
+        return plan.schema.key
+    if not isinstance(plan, Filter | Project):
+        return None
+    inner = own_key(plan.input)
+    if inner is None or isinstance(plan, Filter):
+        return inner
+    places = {e.index: k for k, e in reversed([*enumerate(plan.exprs)]) if isinstance(e, ColumnRef)}
+    return tuple(places[k] for k in inner) if places.keys() >= set(inner) else None
 
 
 def flat(plan: Plan) -> Flat:

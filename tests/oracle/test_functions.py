@@ -15,7 +15,7 @@ from engine.schema import Column, DataType, Schema
 from sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle import function_cases as cases
 from tests.oracle.expression_builder import Built
-from tests.oracle.test_expressions import LIMITS, ask
+from tests.oracle.test_expressions import LIMITS, Answer
 from views.catalog import Catalog
 from views.compile import compile_views
 from views.plan import Project, Scan
@@ -72,19 +72,34 @@ def bound(sql: str) -> Built:
     return Built(sql, plan.exprs[0])
 
 
+def ask(connection: psycopg.Connection, sql: str) -> tuple[str | None, Answer]:
+    """Postgres's (type, answer of each row), each row asked once."""
+    body = (
+        f"DECLARE v text; BEGIN SELECT CASE WHEN e IS NOT NULL THEN '=' || format('%s', e) END "
+        f"FROM (SELECT {sql} AS e OFFSET 0) AS s INTO v; RETURN v; EXCEPTION WHEN OTHERS THEN RETURN '!' || SQLERRM; END"
+    )
+    connection.execute(f"create or replace function pg_temp.f(r t) returns text language plpgsql as $f${body}$f$")
+    answers = [a for (a,) in connection.execute("select pg_temp.f(t) from t order by id").fetchall()]
+    try:
+        named = connection.execute(f"select format_type(pg_typeof({sql}), null) from t as r limit 1").fetchone()
+    except psycopg.DataError:
+        named = None  # a constant part fails while it is planned
+    return named and named[0], [(a[1:], None) if a and a[0] == "=" else (None, a and a[1:]) for a in answers]
+
+
 def difference(connection: psycopg.Connection, sql: str, batch: pa.RecordBatch) -> str | None:
     """What an expression answers differently; None where it is the same for every row."""
     try:
         built = bound(sql)
         assert built.expr is not None
         out = evaluate(built.expr, batch)
+        assert out.values.type == built.expr.type.arrow
         errors = [None] * batch.num_rows if out.errors is None else out.errors.to_pylist()
         mine = list(zip(to_text(out.values, built.expr.type).to_pylist(), errors, strict=True))
     except Exception as error:
         return f"{sql}: RAISED {type(error).__name__}: {error}"
-    (oid, theirs) = next(ask(connection, [built]))
-    named = connection.execute("select format_type(%s, null)", [oid]).fetchone() if oid else None
-    spelled = DataType.parse(named[0]) if named else None
+    named, theirs = ask(connection, sql)
+    spelled = DataType.parse(named) if named else None
     if spelled is not None and (spelled.kind, spelled.name) != (built.expr.type.kind, built.expr.type.name):
         return f"{sql}: ours is {built.expr.type}, Postgres's {spelled}"
     wrong = [

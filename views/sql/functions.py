@@ -9,6 +9,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
@@ -62,9 +63,10 @@ def _type_named(binder: Binder, node: exp.Expr) -> DataType:
     """The Postgres type that a cast names. Raises ViewError for one the engine cannot compute with."""
     spelled = node.sql(dialect="postgres").lower()
     spelled = {"float": "double precision"}.get(spelled, spelled)
-    target = DataType.parse(spelled)
+    target = binder.source.type_named(spelled)
     named = target if target.element is None else target.element
-    if named.kind is Kind.OTHER:
+    family = family_of(named)
+    if named.kind is Kind.OTHER and (family is None or family.order is None or named.name == "bit"):
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
     if "(" in spelled and named.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
         binder.source.refuse(node, f"a precision is not supported for type {target.kind.value}", "leave it out")
@@ -77,6 +79,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     args = node.expressions
     if name in AGGREGATES:
         return aggregate(binder, node, None)
+    if name == "normalize" and len(args) == 2 and isinstance(args[1], exp.Column) and args[1].name.lower() in _FORMS:
+        return coerce.called(name, [binder.bind(args[0]), Literal(args[1].name.upper(), TEXT)])
     if name in VOLATILE:
         binder.source.refuse(
             node, f"{name}() is not supported: its answer is not a function of the tables", VOLATILE_HINT
@@ -127,6 +131,20 @@ def _substring(binder: Binder, node: exp.Expr) -> Expr:
     return coerce.called("substring", [binder.bind(n) for n in (node.this, *rest)])
 
 
+@binds(exp.Overlay, reads="this expression from_ for_")
+def _overlay(binder: Binder, node: exp.Expr) -> Expr:
+    nodes = (node.this, node.expression, node.args.get("from_"), node.args.get("for_"))
+    return coerce.called("overlay", [binder.bind(n) for n in nodes if n is not None])
+
+
+@binds(exp.StartsWith)
+def _starts(binder: Binder, node: exp.Expr) -> Expr:
+    return coerce.called("^@", [binder.bind(node.this), binder.bind(node.expression)])
+
+
+_FORMS = ("nfc", "nfd", "nfkc", "nfkd")
+
+
 @binds(exp.Trim, reads="this expression position")
 def _trim(binder: Binder, node: exp.Expr) -> Expr:
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position") or "").upper(), "btrim")
@@ -135,7 +153,7 @@ def _trim(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.StrPosition, reads="this substr")
 def _find_text(binder: Binder, node: exp.Expr) -> Expr:
-    return coerce.called("strpos", [binder.bind(node.this), binder.bind(node.args["substr"])])
+    return coerce.called("position", [binder.bind(node.this), binder.bind(node.args["substr"])])
 
 
 @binds(exp.AtTimeZone, reads="this zone")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Collection as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -19,8 +19,10 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
+from views.sql.constants import BadConstant, plain_strings
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -33,6 +35,11 @@ _CLAUSES: dict[str, tuple[str, str, str]] = {
 _NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
 
 
+def _operator(sign: str) -> Callable[..., exp.Operator]:
+    """An operator that sqlglot has no node for."""
+    return lambda this, expression: exp.Operator(this=this, operator=sign, expression=expression)
+
+
 _OTHERS: dict[TokenType, Any] = {
     TokenType.AT_GT: exp.ArrayContainsAll,
     TokenType.LT_AT: exp.ArrayContainedBy,
@@ -40,6 +47,11 @@ _OTHERS: dict[TokenType, Any] = {
     TokenType.QMARK_PIPE: exp.JSONBContainsAnyTopKeys,
     TokenType.QMARK_AMP: exp.JSONBContainsAllTopKeys,
     TokenType.HASH_DASH: exp.JSONBDeleteAtPath,
+    TokenType.AMP_LT: exp.ExtendsLeft,
+    TokenType.AMP_GT: exp.ExtendsRight,
+    TokenType.ADJACENT: exp.Adjacent,
+    TokenType.AT_QMARK: exp.JSONBPathExists,
+    TokenType.DAT: _operator("@@"),
 }
 
 _UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
@@ -75,8 +87,8 @@ class _Parser(PostgresParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: parser
         for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM") or name.startswith("XML")
-    }
+        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "TRIM") or name.startswith("XML")
+    } | {"SUBSTRING": lambda self: self._parse_part()}
     # Postgres's operators of no rank of their own all bind alike, from left to right.
     BITWISE: ClassVar[dict[TokenType, Any]] = {**PostgresParser.BITWISE, **_OTHERS}
     RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -98,6 +110,53 @@ class _Parser(PostgresParser):
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
         **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
+
+    TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        """A constant of a type that sqlglot has no word for: `macaddr '…'`."""
+        here, after = self._curr, self._next
+        if (
+            here is None
+            or after is None
+            or here.token_type is not TokenType.VAR
+            or after.token_type is not TokenType.STRING
+        ):
+            return super()._parse_type(parse_interval, fallback_to_identifier)
+        self._advance()
+        to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
+        return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
+
+    def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
+        """IS, and IS [NOT] [NFC …] NORMALIZED."""
+        found = re.match(
+            r"\s*is\s+(not\s+)?(?:(nfk?[cd])\s+)?normalized\b", self.sql[self._prev.start :], re.IGNORECASE
+        )
+        if found is None:
+            return super()._parse_is(this)
+        self._advance(sum(1 for part in found.groups() if part) + 1)
+        args = [this, exp.Literal.string((found[2] or "nfc").upper())]
+        made = self.expression(exp.Anonymous(this="is_normalized", expressions=args))
+        return self.expression(exp.Not(this=made)) if found[1] else made
+
+    def _parse_part(self) -> exp.Expr:
+        """What stands in SUBSTRING's parentheses: FROM … FOR …, SIMILAR … ESCAPE …, or arguments."""
+        text = self._parse_bitwise()
+        if self._match_text_seq("SIMILAR"):
+            pattern = self._parse_bitwise()
+            self._match_text_seq("ESCAPE")
+            return self.expression(exp.Substring(this=text, start=pattern, length=self._parse_bitwise()))
+        start = length = None
+        while self._curr is not None and self._curr.token_type is not TokenType.R_PAREN:
+            if self._match(TokenType.FROM):
+                start = self._parse_bitwise()
+            elif self._match_text_seq("FOR"):
+                length = self._parse_bitwise()
+            elif self._match(TokenType.COMMA):
+                start, length = (self._parse_lambda(), None) if start is None else (start, self._parse_lambda())
+            else:
+                break
+        return self.expression(exp.Substring(this=text, start=start, length=length))
 
     def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
         """A list; sqlglot would let one end in a comma."""
@@ -141,10 +200,19 @@ class _Dialect(Postgres):
 
 @dataclass(frozen=True)
 class Source:
-    """The SQL of one view; `shift` characters were left out before `text` when it was cut from the spec."""
+    """The SQL of one view; `types`: what names of the database's own types mean."""
 
     spec: ViewSpec
     text: str
+    types: Mapping[str, DataType] = field(default_factory=dict)
+
+    def type_named(self, spelled: str) -> DataType:
+        """The type that a name means: one of the database's own, or Postgres's."""
+        bare = spelled.removesuffix("[]")
+        own = self.types.get(bare.strip('"'))
+        if own is None:
+            return DataType.parse(spelled)
+        return own if bare == spelled else array_of(own)
 
     def error(self, reason: str, hint: str = "", *, offset: int | None = None) -> ViewError:
         """A refusal at a character of the SQL."""
@@ -186,9 +254,9 @@ class Source:
             self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
 
 
-def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
-    """The view's statement. Raises ViewError for text that is not one SELECT (or UNION of SELECTs)."""
-    source = Source(spec, spec.sql)
+def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[Source, exp.Expr]:
+    """The view's statement; `types`: the database's own. Raises ViewError for what is not one SELECT (or UNION of them)."""
+    source = Source(spec, spec.sql, types or {})
     dialect = _Dialect()
     try:
         tokens = dialect.tokenize(spec.sql)
@@ -198,6 +266,10 @@ def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
     _check_tokens(source, tokens)
+    try:
+        tokens = plain_strings(tokens, spec.sql)
+    except BadConstant as error:
+        raise source.error(str(error), offset=error.token.start) from None
     try:
         statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
     except ParseError as error:

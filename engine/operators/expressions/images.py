@@ -22,6 +22,7 @@ from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.numerals import BLANKS, invalid
 from engine.operators.expressions.registry import Evaluated, Outcome, Values
@@ -204,7 +205,8 @@ def _read_float(kind: Kind) -> Callable[[str], float]:
     return read
 
 
-def _read_hex(text: str) -> bytes:
+def read_hex(text: str) -> bytes:
+    """The bytes of hexadecimal digits. Raises RowError."""
     digits: list[str] = []
     for char in text:
         if char in " \t\n\r" and len(digits) % 2 == 0:
@@ -218,8 +220,11 @@ def _read_hex(text: str) -> bytes:
 
 
 def _read_bytes(text: str) -> bytes:
-    if text.startswith("\\x"):
-        return _read_hex(text[2:])
+    return read_hex(text[2:]) if text.startswith("\\x") else read_escaped(text)
+
+
+def read_escaped(text: str) -> bytes:
+    """The bytes of a text with octal escapes. Raises RowError."""
     out, at, raw = bytearray(), 0, text.encode()
     while at < len(raw):
         if raw[at] != 0x5C:
@@ -287,6 +292,9 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _array_reader(datatype.element)
     if kind in (Kind.JSON, Kind.JSONB):
         return json_text.canonical if kind is Kind.JSONB else json_text.checked
+    family = family_of(datatype)
+    if family is not None:
+        return family.read
     if kind is Kind.OTHER and not literal_is_image(datatype):
         raise RowError(f"literals of type {datatype} are not supported: the engine cannot bring them to their image")
     return str

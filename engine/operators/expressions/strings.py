@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Callable
-from typing import Any
+from typing import Any, AnyStr
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.operators.expressions import fallback, images, patterns
 from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry, refused
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
 STRING = pa.large_string()
@@ -85,13 +85,14 @@ def _trim(side: str) -> Maker:
     return with_constants(lambda v, c=" ": quick(v, c) if c else v, python, STRING)
 
 
-def _substring(text: str, start: int, count: int | None = None) -> str:
+def part(text: AnyStr, start: int, count: int | None = None) -> AnyStr:
+    """substring(text, start, count), of a text or of bytes. Raises RowError for a negative count."""
     if count is None:
         return text[max(start - 1, 0) :]
     if count < 0:
         raise RowError("negative substring length not allowed")
     stop = start + count - 1
-    return text[max(start - 1, 0) : stop] if stop > 0 else ""
+    return text[max(start - 1, 0) : max(stop, 0)]
 
 
 def _substring_fast(value: Values, start: int, count: int | None = None) -> Values | None:
@@ -262,14 +263,9 @@ def _register() -> None:
     for name in ("btrim", "ltrim", "rtrim"):
         entry(name, (T,), T, _trim(name))
         entry(name, (T, T), T, _trim(name))
-        refused(name, Kind.BYTEA, Kind.BYTEA)
     for name in ("substring", "substr"):
-        entry(name, (T, N), T, with_constants(_substring_fast, _substring, STRING))
-        entry(name, (T, N, N), T, with_constants(_substring_fast, _substring, STRING))
-        refused(name, Kind.BYTEA, N)
-        refused(name, Kind.BYTEA, N, N)
-    refused("substring", T, T)
-    refused("substring", T, T, T)
+        entry(name, (T, N), T, with_constants(_substring_fast, part, STRING))
+        entry(name, (T, N, N), T, with_constants(_substring_fast, part, STRING))
     entry("left", (T, N), T, with_constants(_left_fast, _left, STRING))
     entry("right", (T, N), T, per_value(_right, STRING), fallback=True)
     entry("replace", (T, T, T), T, with_constants(_replace_fast, _replace, STRING))
@@ -280,6 +276,7 @@ def _register() -> None:
     entry("rpad", (T, N, T), T, per_value(_pad(False), STRING), fallback=True)
     for name in ("position", "strpos"):
         entry(name, (T, T), N, with_constants(_position_fast, lambda s, part: s.find(part) + 1, pa.int32()))
+    entry("^@", (T, T), Kind.BOOLEAN, with_constants(_starts, str.startswith, pa.bool_()))
     entry("starts_with", (T, T), Kind.BOOLEAN, with_constants(_starts, str.startswith, pa.bool_()))
     entry("reverse", (T,), T, _reverse)
     entry("repeat", (T, N), T, per_value(_repeat, STRING), fallback=True)
@@ -288,12 +285,6 @@ def _register() -> None:
     entry("md5", (Kind.BYTEA,), T, per_value(_md5, STRING), fallback=True)
     entry("ascii", (T,), N, per_value(lambda s: ord(s[0]) if s else 0, pa.int32()), fallback=True)
     entry("chr", (N,), T, per_value(_chr, STRING), fallback=True)
-    for kind, bits in ((N, 32), (Kind.BIGINT, 64)):
-        entry("to_hex", (kind,), T, per_value(_to_hex(bits), STRING), fallback=True)
-
-
-def _to_hex(bits: int) -> Callable[[int], str]:
-    return lambda value: format(value & ((1 << bits) - 1), "x")
 
 
 _register()
