@@ -20,11 +20,8 @@ def check_arrival(source: Source, query: exp.Expr, start: exp.Expr) -> None:
     asked = [*query.expressions, *(query.args[k] for k in ("having", "order") if query.args.get(k) is not None)]
     for part in asked:
         for node in part.walk(prune=lambda n: isinstance(n, exp.Query)):
-            if (
-                (isinstance(node, exp.Window)
-                and _is_open(node))
-                or (isinstance(node, exp.Anonymous)
-                and _keeps_order(node))
+            if (isinstance(node, exp.Window) and _is_open(node)) or (
+                isinstance(node, exp.Anonymous) and _keeps_order(node)
             ):
                 source.refuse(node, "the order of a subquery's rows is not kept", "write the ORDER BY inside")
 

@@ -15,6 +15,7 @@ from engine.operators.expressions import (
     comparison,
     doubles,
     internal,
+    intervals,
     jsons,
     numeric,
     patterns,
@@ -23,6 +24,7 @@ from engine.operators.expressions import (
     sets,
     strings,
     trigonometry,
+    zones,
 )
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
@@ -39,6 +41,8 @@ FAMILIES = (
     binary,
     quoting,
     calendar,
+    intervals,
+    zones,
     arrays,
     sets,
     jsons,

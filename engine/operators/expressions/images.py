@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import HeadraceError
-from engine.operators.expressions import array_text, decimals, fallback, json_text, numerals
+from engine.operators.expressions import array_text, decimals, fallback, interval_text, json_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.coercion import literal_is_image
@@ -310,8 +310,7 @@ def _array_reader(element: DataType) -> Callable[[str], str]:
 
 
 def _read_interval(text: str) -> str:
-    calendar.read_interval(text)
-    return text
+    return interval_text.image(interval_text.read(text))
 
 
 def _numeric_reader(datatype: DataType) -> Callable[[str], str]:

@@ -146,14 +146,26 @@ def _choose(name: str, candidates: list[Signature], args: Types) -> Signature | 
 
 def _exact(candidates: Sequence[Signature], args: Types) -> Signature | None:
     """The candidate of exactly these types; of two operands an unknown one is taken for the other's type."""
-    kinds = [None if a is None else a.kind for a in args]
-    if len(kinds) == 2 and kinds.count(None) == 1:
-        other = kinds[0] or kinds[1]
-        kinds = [other, other]
-    for signature in candidates:
-        if None not in kinds and all(_param(signature, i) is kind for i, kind in enumerate(kinds)):
-            return signature
+    given = list(args)
+    if len(given) == 2 and given.count(None) == 1:
+        given = [given[0] or given[1]] * 2
+    known = [a for a in given if a is not None]
+    if len(known) < len(given):
+        return None
+    # A type of its own goes before any type that is known by its text.
+    for is_it in (_is_type, _is_kind):
+        for signature in candidates:
+            if all(is_it(_param(signature, i), arg) for i, arg in enumerate(known)):
+                return signature
     return None
+
+
+def _is_type(param: Param, arg: DataType) -> bool:
+    return param == arg or (param is arg.kind and arg.kind is not Kind.OTHER)
+
+
+def _is_kind(param: Param, arg: DataType) -> bool:
+    return param is arg.kind
 
 
 INTERVAL = DataType(Kind.OTHER, name="interval")

@@ -45,9 +45,9 @@ def test_params_say_what_to_cast() -> None:
         ("=", [TEXT, INTEGER], "operator does not exist: text = integer"),
         ("lower", [INTEGER], "function lower(integer) does not exist"),
         (
-            "-",
+            "*",
             [TIMESTAMP, TIMESTAMP],
-            "operator does not exist: timestamp without time zone - timestamp without time zone",
+            "operator does not exist: timestamp without time zone * timestamp without time zone",
         ),
         ("gamma", [DOUBLE], "function gamma(double precision) does not exist"),
         ("=", [MOOD, INET], "operator does not exist: mood = inet"),
