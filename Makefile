@@ -9,6 +9,8 @@ PYTHON ?= python3
 DURATION ?= 60
 WORKERS ?= 1
 KILLS ?= 1000
+PAUSE ?= 60
+HOURS ?= 4
 RECORDS ?= 1000000
 QUERIES ?= 100000
 SEEDS ?= 10000
@@ -26,7 +28,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: oracle tpch help setup jars kernels demo test test-fast test-kernels crash mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: oracle tpch help setup jars kernels demo test test-fast test-kernels crash fence soak mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -77,6 +79,12 @@ test-fast: setup kernels ## the tests that start no server
 
 crash: setup jars kernels ## the bank under KILLS kills, cuts and stalls on real processes, from SEED
 	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED)
+
+fence: setup jars kernels ## old sidecars frozen at every step for PAUSE seconds beside a new one: not one stale write
+	$(PY) -m tests.crash.fence --seconds $(PAUSE)
+
+soak: setup jars kernels ## the bank for HOURS, audited all the while: memory, files and threads must stay flat
+	$(PY) -m tests.crash.soak --hours $(HOURS) --seed $(SEED)
 
 mutate: setup kernels ## state folders cut, flipped, deleted and swapped: about 250,000 mutations
 	$(PY) -m tests.crash.mutate --seed $(SEED)

@@ -63,6 +63,7 @@ class SinkView:
     """A view as a sink must hold it. `key`: column positions of its identity, or None for a multiset.
 
     `fingerprint`: of plan and schema: a sink that holds the view under another fingerprint must be filled anew.
+    `indexes`, `grants`: columns of each index, and roles that may read it, where the sink has tables.
     """
 
     name: str
@@ -71,6 +72,8 @@ class SinkView:
     fingerprint: str
     description: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    indexes: tuple[tuple[str, ...], ...] = ()
+    grants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

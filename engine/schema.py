@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -94,7 +94,8 @@ class DataType:
 
     `precision`, `scale`: of NUMERIC. A scale without a precision is an unconstrained numeric whose display scale is
     known (the sum of a numeric(12,2)). `length`: of VARCHAR and BPCHAR, in characters. `name`: of OTHER, as Postgres
-    spells it (`inet`, `mood`, `integer[]`).
+    spells it (`inet`, `mood`, `integer[]`). `labels`: of an enum (or an array of one) its values in their order; of another
+    type none, where the catalogue says so, and None where nobody does.
     """
 
     kind: Kind
@@ -102,6 +103,7 @@ class DataType:
     scale: int | None = None
     length: int | None = None
     name: str | None = None
+    labels: tuple[str, ...] | None = None
 
     @classmethod
     def parse(cls, text: str) -> DataType:
@@ -140,7 +142,8 @@ class DataType:
         """
         if self.kind is not Kind.OTHER or not (self.name or "").endswith("[]"):
             return None
-        return DataType.parse((self.name or "")[:-2])
+        element = DataType.parse((self.name or "")[:-2])
+        return replace(element, labels=self.labels) if element.kind is Kind.OTHER else element
 
     @property
     def fixed_scale(self) -> bool:
@@ -177,7 +180,7 @@ def array_of(element: DataType, *, bare: bool = True) -> DataType:
         element = DataType(element.kind)
         spelled = "bpchar" if element.kind is Kind.BPCHAR else element.sql()
         return DataType(Kind.OTHER, name=f"{spelled}[]")
-    return DataType(Kind.OTHER, name=f"{element.sql()}[]")
+    return DataType(Kind.OTHER, name=f"{element.sql()}[]", labels=element.labels)
 
 
 def _all_ints(mods: str) -> bool:

@@ -48,6 +48,7 @@ class TransactionAssembler:
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
+        self._begun_ms = -1
         self._again: Snapshot | None = None
         self._again_after: int | None = None
         self._given_us = -1
@@ -99,8 +100,14 @@ class TransactionAssembler:
             self._snapshot.add(rows)
         elif stop is not None and stop.backlog is not None and stop.snapshot is not None:
             stop.backlog.snapshot.add(rows)
-        elif self._again is not None or int(rows.lsns.max()) > max(self._snapshot_lsn, self._bound_lsn):
-            self._begin_again().add(rows)  # a later snapshot is later than all
+        elif self._again is not None or self._is_later(rows):
+            self._begin_again().add(rows)
+
+    def _is_later(self, rows: TableChanges) -> bool:
+        """Whether rows are of a later snapshot: after all that was given, and not of a try before it that come late."""
+        given = max(self._bound_lsn, -1 if self._snapshot_lsn is None else self._snapshot_lsn)
+        read = -1 if rows.read_ms is None else int(rows.read_ms.max())
+        return int(rows.lsns.max()) > given and not 0 <= read < self._begun_ms
 
     def _begin_again(self) -> Snapshot:
         """The later snapshot, which is waited for from now on. Raises ContinuityError."""
@@ -215,6 +222,7 @@ class TransactionAssembler:
             )
             raise ContinuityError(what, table=bad, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
+        self._begun_ms = again.begun_ms
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
@@ -237,7 +245,7 @@ class TransactionAssembler:
         slices = tuple(Slice(c, 0, len(c)) for c in self._snapshot.last())
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
-        self._snapshot_lsn = lsn
+        self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
         self._bound_lsn = max(self._bound_lsn, lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this

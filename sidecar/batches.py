@@ -18,6 +18,10 @@ from engine.batch import Batch, Layout
 from engine.batch.codec import decode, encode
 from engine.errors import HeadraceError
 from sidecar.disk import LOCAL, Disk
+from sidecar.spill import nameless
+
+LARGE_BYTES = 16 << 20
+"""A batch from this size on does not stay in memory."""
 
 
 class CheckpointError(HeadraceError):
@@ -48,6 +52,24 @@ class BatchStore:
         self._shard = shard
         self._reached = reached
         self._known: dict[int, tuple[Batch, BatchFile]] = {}
+
+    def placed(self, batch: Batch) -> Batch:
+        """A large batch lies in a file from now on, mapped where it is read: one without a name, gone with whoever reads it.
+
+        Where the disk refuses, it stays in memory.
+        """
+        if batch.nbytes < LARGE_BYTES or id(batch) in self._known:
+            return batch  # small, or in a file already
+        parts = encode(batch)
+
+        def fill(file: pa.OSFile) -> None:
+            for part in parts:
+                file.write(part)
+
+        try:
+            return decode(nameless(self.folder / f"placing.{self._shard}", fill), batch.layout)
+        except OSError:
+            return batch
 
     def adopt(self, batches: Mapping[str, Sequence[Batch]], files: Files) -> None:
         """Remember which recovered batch is which file."""

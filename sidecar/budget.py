@@ -6,8 +6,12 @@ is held for good (arrangements) is only told, as waiting would not make it less.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from sidecar.metrics import resident_bytes
 
@@ -36,3 +40,10 @@ class Memory:
         if now - self._asked >= LOOK_SECONDS:
             self._asked, self.used = now, self.measure()
         return self.over
+
+
+def give_back() -> None:
+    """Return to the system what allocators keep of memory that is free again; where they have no such thing, nothing."""
+    pa.default_memory_pool().release_unused()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,5 @@
-"""Deaths on purpose: `HEADRACE_FAILPOINT=STEP:N` ends the process by SIGKILL when a durable step is reached the Nth time.
+"""Deaths on purpose: `HEADRACE_FAILPOINT=STEP:N` ends the process by SIGKILL when a durable step is reached the Nth time,
+and `STEP:N:stop` freezes it there by SIGSTOP.
 
 Always: read once, by wiring; unset, every part keeps a function that does nothing. `STEPS` is every name that a part may
 tell: a name that is none of them is refused. Called by wiring; used by tests/crash.
@@ -25,6 +26,7 @@ STEPS = (
     "kafka fenced", "kafka claimed", "kafka begun", "kafka sent", "kafka flushed", "kafka committed",
 )  # fmt: skip
 """In the order in which a run reaches them first; a name ending in a past participle comes after what it names."""
+_SIGNALS = {"": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
 class FailpointError(HeadraceError):
@@ -38,13 +40,14 @@ def failpoints(environment: Mapping[str, str]) -> Reached:
     wanted = environment.get(VARIABLE, "")
     if not wanted:
         return unwatched
-    step, _, count = wanted.partition(":")
-    if step not in STEPS or not (count or "1").isdecimal():
-        raise FailpointError("no such failpoint", variable=VARIABLE, value=wanted, hint="STEP:N, " + ", ".join(STEPS))
-    return _die_at(step, int(count or "1"))
+    step, count, how = (*wanted.split(":"), "", "")[:3]
+    if step not in STEPS or not (count or "1").isdecimal() or wanted.count(":") > 2 or how not in _SIGNALS:
+        hint = "STEP:N or STEP:N:stop, " + ", ".join(STEPS)
+        raise FailpointError("no such failpoint", variable=VARIABLE, value=wanted, hint=hint)
+    return _signal_at(step, int(count or "1"), _SIGNALS[how])
 
 
-def _die_at(step: str, count: int) -> Reached:
+def _signal_at(step: str, count: int, number: signal.Signals) -> Reached:
     left, lock = itertools.count(1), threading.Lock()
 
     def reached(name: str) -> None:
@@ -52,6 +55,6 @@ def _die_at(step: str, count: int) -> Reached:
             with lock:
                 last = next(left) == count
             if last:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     return reached

@@ -25,6 +25,7 @@ from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.lost import Lost, unlike, without
 from sidecar.pending import Slice
+from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
 from sidecar.stops import Stop
 from sidecar.transactions import Assembler, Transaction
@@ -62,7 +63,8 @@ class Intake:
     `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
     decoded; `skipped`: those that were. `schemas`: of the tables that are subscribed; `lost`: their columns that records
     no longer have. `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did.
-    `spill`: what waits beyond its limit lies on disk. `injected`: transactions of our own, to be given next, before any other.
+    `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
+    transactions of our own, to be given next, before any other.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Intake:
     put: Counter[str] = field(default_factory=Counter)
     wall: Callable[[], float] = time.time
     spill: Spill | None = None
+    portion_rows: int = ROWS
     _quiet: frozenset[str] = frozenset()
 
     def poll(self, timeout: float) -> bool:
@@ -181,7 +184,7 @@ class Intake:
         if self.spill is not None and self.spill.full and not self.assembler.pending_positions():
             self.spill.nothing_waits()
         given, self.injected = self.injected, []
-        out = [*given, *self.assembler.complete()]
+        out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
         self._quiet = frozenset()
         if self.assembler.stops:
             self._settle()

@@ -29,6 +29,7 @@ class KeptDataflow(Dataflow):
     def __init__(self, store: BatchStore, shard: Shard = ALONE) -> None:
         super().__init__(shard)
         self._store = store
+        self.registry.place = store.placed
 
     @property
     def count(self) -> int:

@@ -296,7 +296,8 @@ class Reclock:
             run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
             for stamp, found in zip(binding.stamps, held, strict=False):
-                if (stamp.id, stamp.lsn) != (found.id, found.lsn) and stamp.kind != "snapshot":
+                same = (stamp.id, stamp.lsn) == (found.id, found.lsn) or stamp.kind == found.kind == "snapshot"
+                if not same or (found.more and stamp is binding.stamps[-1]):
                     raise ReclockError(
                         "the source gives other transactions than the log has bound", source=binding.source,
                         epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from connectors.sink import Frontier, SinkState
+from connectors.source import Positions
 from engine.dataflow import OVERFLOWED
 from sidecar.checkpoint import Manifest
 from sidecar.flow import Flow
@@ -59,4 +60,13 @@ def _adopt(runtime: Runtime, frontier: Frontier | None) -> None:
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
     for name, source in frontier.sources.items():
-        runtime.hold[name] = source.positions
+        runtime.hold[name] = _furthest(runtime.hold.get(name, {}), source.positions)
+
+
+def _furthest(one: Positions, other: Positions) -> Positions:
+    """Beyond both: of two sinks that are adopted, one may hold more than the other."""
+    out = {topic: dict(partitions) for topic, partitions in one.items()}
+    for topic, partitions in other.items():
+        found = out.setdefault(topic, {})
+        found |= {p: max(offset, found.get(p, 0)) for p, offset in partitions.items()}
+    return out

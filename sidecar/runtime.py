@@ -15,13 +15,14 @@ from typing import Protocol
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.batch.updates import Upserts
-from sidecar.budget import Memory
+from sidecar.budget import Memory, give_back
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
 from sidecar.desk import Desk
 from sidecar.emit import Group
 from sidecar.ingest import TableErrors, push, upserts
 from sidecar.metrics import Legs
 from sidecar.parts import Parts
+from sidecar.portions import ROWS, Pairs, as_published, in_steps
 from sidecar.reclock import Binding
 from sidecar.transactions import Transaction, Waiting
 from sidecar.viewstate import ViewState
@@ -32,6 +33,9 @@ LOG_EPOCHS = 200_000
 WATCH_SECONDS = 0.25
 FUEL = 20_000
 """Updates that idle merging may handle in one go."""
+
+MANY = 100_000
+"""A step of so many rows gives the memory that it needed back to the system at once."""
 
 Feed = Callable[[int, Mapping[str, Upserts], TableErrors], None]
 Told = Callable[[int, Mapping[str, ViewChanges]], None]
@@ -159,21 +163,15 @@ class Runtime:
         """Bring every view to the last epoch bound and hand the changes to the sinks."""
         now = self.parts.wall()
         pairs = [(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)]
-        epoch = bound[-1][0].first + len(bound[-1][0].stamps) - 1
-        changes = upserts(pairs, self.parts.tables)
-        errors = {at: {n: e for n, e in t.errors.items() if n in self.parts.tables} for at, t in pairs if t.errors}
-        push(self.parts.flow, changes, errors)
-        for feed in self.feeds:
-            feed(epoch, changes, errors)
-        with self.parts.metrics.step_seconds.time():
-            self.parts.flow.step(epoch + 1)
-        self.epoch = epoch
+        for some in in_steps(pairs, ROWS):
+            self._take_in(some)
+        epoch = self.epoch
         for transaction in (t for _, t in pairs if t.whole):
             for intake in self.parts.intakes:
                 intake.lost.found(transaction.whole)
         for errand in self.errands:
             errand.saw(pairs)
-        self.transactions += len(pairs)
+        self.transactions += sum(not t.more for _, t in pairs)
         self.parts.metrics.epoch.set(epoch)
         held = {i.name: i.held for i in self.parts.intakes}
         for binding, _ in bound:
@@ -182,15 +180,33 @@ class Runtime:
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()
         self._walks[epoch] = _Walk(newest, self._polled_at, now, self.parts.wall())
-        self._emit(bound)
+        self._emit(bound, pairs)
         self.parts.flow.advance_since(epoch)
 
-    def _emit(self, bound: Sequence[tuple[Binding, list[Transaction]]]) -> None:
+    def _take_in(self, pairs: Pairs) -> None:
+        """Bring every view to the last of these epochs."""
+        epoch = pairs[-1][0]
+        changes = upserts(pairs, self.parts.tables)
+        errors = {at: {n: e for n, e in t.errors.items() if n in self.parts.tables} for at, t in pairs if t.errors}
+        push(self.parts.flow, changes, errors)
+        for feed in self.feeds:
+            feed(epoch, changes, errors)
+        with self.parts.metrics.step_seconds.time():
+            self.parts.flow.step(epoch + 1)
+        self.epoch = epoch
+        if sum(map(len, changes.values())) > MANY:
+            give_back()
+
+    def _emit(self, bound: Sequence[tuple[Binding, list[Transaction]]], pairs: Pairs) -> None:
+        more = {epoch for epoch, t in pairs if t.more}
         stamps = {
-            b.first + i: EpochStamp(s.source, s.lsn, s.commit_us) for b, _ in bound for i, s in enumerate(b.stamps)
+            b.first + i: EpochStamp(s.source, s.lsn, s.commit_us)
+            for b, _ in bound
+            for i, s in enumerate(b.stamps)
+            if b.first + i not in more
         }
         self.pause()
-        changes = {v.view.name: c for v in self.parts.views if (c := self._take(v)) is not None}
+        changes = {v.view.name: c for v in self.parts.views if (c := self._take(v, pairs)) is not None}
         for tell in self.told:
             tell(self.epoch, changes)
         if self.hold and not self._released():
@@ -254,7 +270,7 @@ class Runtime:
         errors = {n: v.error for n, v in mine.items()}
         group.offer(out, Frontier(self.epoch, dict(self.sources)), stamps, errors)
 
-    def _take(self, state: ViewState) -> ViewChanges | None:
+    def _take(self, state: ViewState, pairs: Pairs) -> ViewChanges | None:
         changes = state.take()
         self.parts.metrics.view_errors.labels(state.view.name).set(len(state.errors) + len(state.lost))
         if state.stands or state.mended:
@@ -262,7 +278,7 @@ class Runtime:
                 self.whole.setdefault(sink, set()).add(state.view.name)
         if not state.stands:
             state.frontier = self.epoch
-        return changes
+        return None if changes is None else as_published(changes, state.view.schema, pairs)
 
     def _released(self) -> bool:
         """Whether every source has passed what the sinks already hold; then nothing is held back any more."""

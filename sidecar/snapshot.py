@@ -2,7 +2,7 @@
 
 Always: a connector killed in it begins again: rows of the tries are told apart by their txId, the last STARTED voids the
 counts before it, and the last try is the one that counts. Marks do not say of which try they are, and come before or after
-its rows: an end from before the last try's first row was read is an earlier try's. The assembler calls it.
+its rows: those of one try are what the connector read between its STARTED and its end. The assembler calls it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from connectors.changes import SnapshotMark, TableChanges, lanes
 from engine.batch.updates import TRUNCATE
 from sidecar.pending import runs
 
+_NEVER = 1 << 62
+"""Later than any row was read, in ms."""
+
 
 class Snapshot:
     """One initial snapshot. `tables`: by name as notifications spell it, each to the table it belongs to.
 
-    `ended`: the source said that it is over. `floor`: the LSN of rows that were withdrawn, -1 for none.
+    `ended`: the source said that it is over. `floor`: the LSN of rows that were withdrawn, -1 for none. `begun_ms`: when the
+    last try began, by the connector's clock.
     """
 
     def __init__(self, tables: Mapping[str, str]) -> None:
         self._tables = tables
         self._tries: dict[int, list[TableChanges]] = {}
+        self._read: dict[int, tuple[int, int]] = {}
         self._counts: dict[str, int] = {}
         self._gaps: dict[int, Counter[str]] = {}
         self.marks: list[SnapshotMark] = []
         self.ended = False
-        self._ended_ms = -1
+        self.begun_ms = self._ended_ms = -1
         self.floor = -1
 
     def add(self, changes: TableChanges) -> None:
@@ -40,14 +45,18 @@ class Snapshot:
         for start, stop in runs(ids):
             whole = start == 0 and stop == len(ids)
             part = changes if whole else changes.take(np.arange(start, stop))
-            self._tries.setdefault(int(ids[start]), []).append(part)
+            id_ = int(ids[start])
+            self._tries.setdefault(id_, []).append(part)
+            if part.read_ms is not None:
+                first, last = self._read.get(id_, (_NEVER, -1))
+                self._read[id_] = min(first, int(part.read_ms.min())), max(last, int(part.read_ms.max()))
 
     def mark(self, mark: SnapshotMark) -> None:
         """Progress, as Debezium notifies it."""
         self.marks.append(mark)
         if mark.status == "started":
             self._counts.clear()
-            self.ended = False
+            self.ended, self.begun_ms = False, mark.timestamp_us // 1000
         elif mark.status == "table" and mark.table is not None and mark.rows is not None:
             self._counts[mark.table] = mark.rows
         elif mark.status in ("completed", "skipped"):
@@ -81,8 +90,9 @@ class Snapshot:
         return [_emptied(table, at, self.stamp()[0]) for table in tables] + rows
 
     def last(self) -> list[TableChanges]:
-        """The rows of the last try."""
-        return max(self._tries.values(), key=lambda chunks: int(chunks[0].lsns[0]), default=[])
+        """The rows of the last try, none where they are all of those before it."""
+        begun = (chunks for transaction, chunks in self._tries.items() if self._is_begun(transaction))
+        return max(begun, key=lambda chunks: int(chunks[0].lsns[0]), default=[])
 
     def counted(self) -> Counter[str]:
         """Table → rows that the last try has brought, those passed over among them."""
@@ -109,12 +119,15 @@ class Snapshot:
     @property
     def whole(self) -> bool:
         """Whether all of the last try is here: it ended, and no row is missing."""
-        return self.ended and not self.missing() and not self._outlived()
+        return self.ended and not self.missing() and not self._is_outlived()
 
-    def _outlived(self) -> bool:
-        """Whether the end is from before the last try, whose own is still to come."""
-        read = [int(c.read_ms.min()) for c in self.last() if c.read_ms is not None]
-        return 0 <= self._ended_ms < min(read, default=-1)
+    def _is_outlived(self) -> bool:
+        """Whether the end is of a try before the last one, whose own is still to come."""
+        return any(0 <= self._ended_ms < first for first, _ in self._read.values())
+
+    def _is_begun(self, transaction: int) -> bool:
+        """Whether a try read something since the last STARTED, as far as it says when."""
+        return not 0 <= self._read.get(transaction, (-1, -1))[1] < self.begun_ms
 
     def stamp(self) -> tuple[int, int]:
         """(LSN, µs since 1970 UTC) of the rows of the last try; -1 where there are none."""

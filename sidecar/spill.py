@@ -7,7 +7,7 @@ left behind, however the process ends. Called by the intake.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from engine.errors import HeadraceError
 
 DEFAULT_BYTES = 256 << 20
 """How much may wait in memory where there is no budget."""
-SHARE = 4
+SHARE = 8
 """Of a budget, the part that may wait in memory: one in so many."""
 _LANES = tuple(
     f.name for f in fields(TableChanges) if f.name not in ("table", "topic", "partition", "rows", "unchanged", "moved")
@@ -77,13 +77,12 @@ class Spill:
         return replace(changes, rows=rows, unchanged=unchanged, moved=moved, **taken)
 
     def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        path = self._folder / "spilling"
-        try:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        def fill(file: pa.OSFile) -> None:
+            with pa.ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
-            with pa.memory_map(str(path)) as mapped:
-                found = pa.ipc.open_file(mapped).get_batch(0)
-            os.unlink(path)
+
+        try:
+            found = pa.ipc.open_file(nameless(self._folder / "spilling", fill)).get_batch(0)
         except OSError as error:
             raise SpillError(
                 f"a transaction larger than memory cannot be put on disk: {error.strerror or error}", folder=self._folder,
@@ -95,6 +94,17 @@ class Spill:
 def _lanes(changes: TableChanges) -> dict[str, np.ndarray]:
     """The lanes that these changes have, by name."""
     return {name: lane for name in _LANES if (lane := getattr(changes, name)) is not None}
+
+
+def nameless(path: Path, fill: Callable[[pa.OSFile], None]) -> pa.Buffer:
+    """What `fill` writes, mapped from a file that has no name any more. Raises OSError; no file is left then either."""
+    try:
+        with pa.OSFile(str(path), "wb") as file:
+            fill(file)
+        with pa.memory_map(str(path)) as mapped:
+            return mapped.read_buffer()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _mask(lane: pa.Array) -> np.ndarray:

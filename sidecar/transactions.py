@@ -30,7 +30,8 @@ class Transaction:
     tables missed), resnapshot (what a later snapshot read, in place of what its tables held), or resync (what a table
     lacked). `id`: txId or version, -1 for snapshots and cuts, -2 for mended, -3 for resync. `lsn`: of its END (version for
     Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change. `whole`: of
-    resync, the table that is as the source has it from here on.
+    resync, the table that is as the source has it from here on. `more`: the transaction goes on in the next epoch
+    (`sidecar.portions`).
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Transaction:
     slices: tuple[Slice, ...]
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: str = ""
+    more: bool = False
 
 
 @dataclass(frozen=True)

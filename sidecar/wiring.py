@@ -186,7 +186,10 @@ def kept_tables(settings: Settings) -> set[str]:
 def sink_view(view: CompiledView) -> SinkView:
     """A compiled view as sinks see it."""
     columns = {c.name: c.description for c in view.spec.columns if c.description}
-    return SinkView(view.name, view.schema, view.key, view.fingerprint, view.spec.description, columns)
+    spec = view.spec
+    return SinkView(
+        view.name, view.schema, view.key, view.fingerprint, spec.description, columns, spec.indexes, spec.grants
+    )
 
 
 def learn(settings: Settings, understood: Understood, seconds: float = LEARN_SECONDS) -> dict[str, Schema]:

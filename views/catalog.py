@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.schema import Schema
+from engine.schema import DataType, Schema
 
 DEFAULT_SCHEMA = "public"
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Tables by full name, as in `{"public.orders": Schema(...)}`, and the schemas that need not be written."""
+    """Tables by full name, as in `{"public.orders": Schema(...)}`, the schemas that need not be written, and the types of the
+    database's own by name.
+    """
 
     tables: Mapping[str, Schema] = field(default_factory=dict)
     search_path: tuple[str, ...] = (DEFAULT_SCHEMA,)
+    types: Mapping[str, DataType] = field(default_factory=dict)
 
     def find(self, schema: str | None, name: str) -> tuple[str, Schema] | None:
         """The full name and schema of a table, or None. Without a schema: by the search path."""

@@ -65,7 +65,7 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
     parsed: dict[str, tuple[Source, exp.Expr]] = {}
     for spec in specs:
         try:
-            parsed[spec.name] = parse(spec)
+            parsed[spec.name] = parse(spec, catalog.types)
         except ViewError as error:
             errors.append(error)
     try:
@@ -99,6 +99,9 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
             raise source.error(f'described column "{column.name}" is not a column of the view', hint)
+    for name in (c for index in source.spec.indexes for c in index):
+        if name not in plan.schema.names:
+            raise source.error(f'indexed column "{name}" is not a column of the view', nearest(name, plan.schema.names))
     key, proved = _key(source, plan)
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
@@ -124,7 +127,7 @@ def compile_ordered(
 
     A query that says an order gets a last column more, `views.sql.ordered.PLACE`: each row's place.
     """
-    source, query = parse(spec)
+    source, query = parse(spec, catalog.types)
     env = Environment(catalog, views, spec.name)
     reads = _view_reads(query, set(views))
     compiled = compile_view(source, query, env, reads)
@@ -147,7 +150,7 @@ def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, Compiled
 
     `views` may compile a view when it is first looked up.
     """
-    source, query = parse(spec)
+    source, query = parse(spec, catalog.types)
     try:
         plan = optimize(bind_query(source, Environment(catalog, views), query))
     except RecursionError:

@@ -54,8 +54,8 @@ def _counted(plan: Plan) -> tuple[Counter[str], Counter[str]]:
     if isinstance(plan, DeltaJoin):
         tree = flat(plan.input)
         arranged = [(part, key) for part, key in tree.arranged() if own_key(part) != key]
-        below = [(leaf, len(tree.leaves) - 1, sum(part in (leaf, *_over(part, leaf)) for part, _ in arranged))
-                 for leaf in tree.leaves]  # fmt: skip
+        below = [(leaf, len(tree.look_ups(k)), sum(part in (leaf, *_over(part, leaf)) for part, _ in arranged))
+                 for k, leaf in enumerate(tree.leaves)]  # fmt: skip
     elif isinstance(plan, Join | LeftJoin | Semijoin):
         sides = ((plan.left, plan.left_key), (plan.right, plan.right_key))
         below = [(side, 1, int(own_key(side) != key)) for side, key in sides]

@@ -241,10 +241,11 @@ def _top(plan: Top) -> str:
 
 def _arranged(plan: Plan, key: tuple[int, ...]) -> Arranged:
     own = own_key(plan) == key
-    names = tuple(plan.schema.columns[k].name for k in key)
     core = plan
     while isinstance(core, Filter | Project):
         core = core.input
+    schema, places = (core.schema, core.schema.key or ()) if own else (plan.schema, key)
+    names = tuple(schema.columns[k].name for k in places)
     if isinstance(core, Scan):
         of = core.table if core is plan or own else f"part of {core.table}"
     elif isinstance(core, Import):

@@ -29,23 +29,33 @@ class Flat:
 
         Leaves are visited as the engine does it: from each one those of most equalities first, then in order.
         """
-        found: dict[tuple[Plan, tuple[int, ...]], None] = {}
-        for first in range(len(self.leaves)):
-            seen, left = {first}, [i for i in range(len(self.leaves)) if i != first]
-            while left:
-                keys = {i: self._keyed(seen, i) for i in left}
-                at = max(left, key=lambda i: (len(keys[i]), -i))
-                found[self._part(at, keys[at])] = None
-                seen.add(at)
-                left.remove(at)
-        return tuple(found)
+        return tuple(dict.fromkeys(step for first in range(len(self.leaves)) for step in self.look_ups(first)))
 
-    def _part(self, leaf: int, key: tuple[int, ...]) -> tuple[Plan, tuple[int, ...]]:
+    def look_ups(self, first: int) -> list[tuple[Plan, tuple[int, ...]]]:
+        """What a change of leaf `first` is looked up in, one after the other: each collection with its key."""
+        found: list[tuple[Plan, tuple[int, ...]]] = []
+        seen, left = {first}, [i for i in range(len(self.leaves)) if i != first]
+        while left:
+            keys = {i: self._keyed(seen, i) for i in left}
+            at = max(left, key=lambda i: (len(keys[i]), -i))
+            found += self._steps(at, keys[at])
+            seen.add(at)
+            left.remove(at)
+        return found
+
+    def _steps(self, leaf: int, key: tuple[int, ...]) -> list[tuple[Plan, tuple[int, ...]]]:
+        """One look-up, or, of a table by another key than its own, two: in an index of that, and in the table."""
         plan = self.leaves[leaf]
         read = sorted({c for i, c in (*self.columns, *(p for some in self.equal for p in some)) if i == leaf})
-        if own_key(plan) == key or len(read) == len(plan.schema.columns):
-            return plan, key
-        return Project(plan, *identity(plan.schema, read)), tuple(read.index(k) for k in key)
+        own = own_key(plan)
+        if own == key or (own is None and len(read) == len(plan.schema.columns)):
+            return [(plan, key)]
+        indexed = own is not None and not set(read) <= {*key, *own}
+        held = sorted({*key, *own}) if own is not None and indexed else read
+        part = plan if len(held) == len(plan.schema.columns) else Project(plan, *identity(plan.schema, held))
+        first = (part, tuple(held.index(k) for k in key))
+        table = plan.input if isinstance(plan, Filter) else plan
+        return [first, (table, own)] if own is not None and indexed else [first]
 
     def _keyed(self, seen: set[int], leaf: int) -> tuple[int, ...]:
         some = [c for same in self.equal if any(i in seen for i, _ in same) for i, c in same if i == leaf]
@@ -53,9 +63,16 @@ class Flat:
 
 
 def own_key(plan: Plan) -> tuple[int, ...] | None:
-    """The key by which what the plan reads is arranged already: that of a table, filtered or not."""
-    table = plan.input if isinstance(plan, Filter) else plan
-    return table.schema.key if isinstance(table, Scan) else None
+    """The key by which what the plan reads is arranged already: a table's, filtered or projected so that its key is there."""
+    if isinstance(plan, Scan):
+        return plan.schema.key
+    if not isinstance(plan, Filter | Project):
+        return None
+    inner = own_key(plan.input)
+    if inner is None or isinstance(plan, Filter):
+        return inner
+    places = {e.index: k for k, e in reversed([*enumerate(plan.exprs)]) if isinstance(e, ColumnRef)}
+    return tuple(places[k] for k in inner) if places.keys() >= set(inner) else None
 
 
 def flat(plan: Plan) -> Flat:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.schema import BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
 
@@ -163,6 +164,9 @@ def equality(expr: Expr) -> tuple[Expr, Expr] | None:
     if not (isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2):
         return None
     one, two = expr.args
+    family = family_of(one.type)
+    if family is not None and not family.exact:
+        return Call("$key(any)", (one,), TEXT), Call("$key(any)", (two,), TEXT)
     if one.type.arrow == two.type.arrow:
         return one, two
     for kind in _COMMON:

@@ -87,6 +87,10 @@ class ViewModel(StrictModel):
     )
     sinks: tuple[str, ...] = Field(default=(), description="Names of the sinks that get this view; none: helper view")
     columns: tuple[ColumnSpec, ...] = Field(default=(), description="Documentation and tests of columns")
+    indexes: tuple[Annotated[tuple[str, ...], Field(min_length=1)], ...] = Field(
+        default=(), description="Columns of each index that the view's table in a Postgres sink has beside its key"
+    )
+    grants: tuple[str, ...] = Field(default=(), description="Roles that may read the view's table in a Postgres sink")
     tests: tuple[UnitTest, ...] = Field(default=(), description="Unit tests: given rows and the rows expected")
     tags: tuple[str, ...] = Field(default=(), description="Free labels")
     meta: dict[str, Any] = Field(default={}, description="Free values, kept and not read")
@@ -110,7 +114,7 @@ class ViewSpec:
     """A view as declared. `locate` turns an offset in `sql` into a line and column (from 1) of `file`.
 
     `check`: what must hold of another view, "unique of view.column"; then this one holds the rows that break it.
-    `tests`: its unit tests, with their lines.
+    `tests`: its unit tests, with their lines. `indexes`, `grants`: of its table in a Postgres sink.
     """
 
     name: str
@@ -120,6 +124,8 @@ class ViewSpec:
     key: tuple[str, ...] | None = None
     sinks: tuple[str, ...] = ()
     columns: tuple[ColumnSpec, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    grants: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict, hash=False)
     line: int | None = None
@@ -199,6 +205,8 @@ def _spec(document: Document, index: int, model: ViewModel) -> ViewSpec:
         key=model.key,
         sinks=model.sinks,
         columns=model.columns,
+        indexes=model.indexes,
+        grants=model.grants,
         tags=model.tags,
         meta=model.meta,
         line=document.place(("views", index)).line,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from psycopg import sql
@@ -47,7 +47,8 @@ CREATE TABLE IF NOT EXISTS {view} (
     error text,
     error_epoch bigint
 );
-ALTER TABLE {view} ADD COLUMN IF NOT EXISTS error text, ADD COLUMN IF NOT EXISTS error_epoch bigint;
+ALTER TABLE {view} ADD COLUMN IF NOT EXISTS error text, ADD COLUMN IF NOT EXISTS error_epoch bigint,
+    ADD COLUMN IF NOT EXISTS grants text[] NOT NULL DEFAULT '{{}}';
 CREATE OR REPLACE VIEW {freshness} AS
     SELECT v.name AS view, f.sink, s.source,
            CASE WHEN v.fingerprint IS NULL THEN NULL WHEN v.error IS NULL THEN f.epoch ELSE v.error_epoch END AS epoch,
@@ -161,6 +162,11 @@ class Table:
         key = list(self.key) if self.view.key is not None else None
         return hashlib.sha256(json.dumps([1, self.view.name, columns, key]).encode()).hexdigest()
 
+    @cached_property
+    def successor(self) -> Table:
+        """The same under the name that it has until it takes the place of a table of another shape."""
+        return Table(replace(self.view, name=f"headrace_next_{self.shape[:24]}"), self.types)
+
     @property
     def stage(self) -> str:
         """The session's own staging table for large changes."""
@@ -218,6 +224,25 @@ def _comments(target: sql.Identifier, view: SinkView) -> list[sql.Composed]:
             place = sql.SQL(".").join([target, sql.Identifier(column)])
             found.append(sql.SQL("COMMENT ON COLUMN {} IS {}").format(place, sql.Literal(text)))
     return found
+
+
+def rename(names: Names, was: Table, table: Table) -> list[sql.Composed]:
+    """The statements that give a table, and the constraint of its primary key, the names of another."""
+    target, name = names.of(table.view.name), table.view.name
+    made = [sql.SQL("ALTER TABLE {} RENAME TO {}").format(names.of(was.view.name), sql.Identifier(name))]
+    if table.view.key is None or (table.key and not table.nullable_key):
+        keys = (sql.Identifier(f"{n}_pkey") for n in (was.view.name, _cut(name, len("_pkey"))))
+        made.append(sql.SQL("ALTER TABLE {} RENAME CONSTRAINT {} TO {}").format(target, *keys))
+    return made
+
+
+def _cut(name: str, room: int) -> str:
+    """A name short enough for so many bytes after it.
+
+    >>> _cut("é" * 40, 5)
+    'ééééééééééééééééééééééééééééé'
+    """
+    return name.encode()[: _NAME_BYTES - room].decode(errors="ignore")
 
 
 def stage(names: Names, table: Table) -> sql.Composed:

@@ -16,7 +16,7 @@ import orjson
 import psycopg
 from psycopg import sql
 
-from connectors.postgres import ddl
+from connectors.postgres import ddl, declared
 from connectors.postgres.ddl import Names, Table
 from connectors.postgres.pipeline import Step
 from connectors.postgres.session import Connection
@@ -64,6 +64,8 @@ def claim(
     frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]), row[4])
     tables = {view.name: _table(connection, view) for view in views}
     missing, remake = _settle_tables(connection, sink, names, tables)
+    for name in tables.keys() - remake:
+        declared.settle(connection, names, tables[name])
     marked = connection.execute(
         names.fill("SELECT name, error FROM {view} WHERE sink = %s AND error IS NOT NULL"), (sink,)
     ).fetchall()
@@ -77,7 +79,7 @@ def _make_schema(connection: Connection, names: Names) -> None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(names.schema)))
     ours = connection.execute(
         "SELECT to_regprocedure(%s) IS NOT NULL AND EXISTS "
-        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'error_epoch') AND EXISTS "
+        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'grants') AND EXISTS "
         "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'incarnation')",
         (_wait_signature(connection, names), *(names.of(n).as_string(connection) for n in ("view", "frontier"))),
     ).fetchone()
@@ -165,14 +167,24 @@ def _altered(connection: Connection, names: Names, table: Table) -> bool:
 
 def make(connection: Connection, sink: str, names: Names, table: Table) -> None:
     """Make the view's table, empty, and register it as not filled."""
+    create(connection, names, table)
+    register(connection, sink, names, table)
+
+
+def create(connection: Connection, names: Names, table: Table) -> None:
+    """Make a table for a view, empty."""
     for statement in ddl.create(names, table, connection.info.server_version):
         connection.execute(statement)
+
+
+def register(connection: Connection, sink: str, names: Names, table: Table) -> None:
+    """Register the view's table as new and not filled."""
     key = list(table.key) if table.view.key is not None else None
     connection.execute(
         names.fill(
             "INSERT INTO {view} (name, sink, fingerprint, shape, key, description) VALUES (%s, %s, NULL, %s, %s, %s) "
             "ON CONFLICT (name) DO UPDATE SET fingerprint = NULL, shape = excluded.shape, key = excluded.key, "
-            "description = excluded.description"
+            "description = excluded.description, grants = '{{}}'"
         ),
         (table.view.name, sink, table.shape, key, table.view.description),
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import psycopg
 from psycopg import sql
 
 from connectors.durable import Reached, unwatched
-from connectors.postgres import ddl, failures, flush, registry
+from connectors.postgres import ddl, declared, failures, flush, registry
 from connectors.postgres.ddl import Names
 from connectors.postgres.few import Few, few, fewer
 from connectors.postgres.net import Net, net
@@ -239,10 +240,23 @@ class PostgresSink:
             flush.apply(connection, self.name, self._names, work)
             return
         if work.table.view.name in self._remake:
-            connection.execute(sql.SQL("DROP TABLE {}").format(self._names.of(work.table.view.name)))
-            registry.make(connection, self.name, self._names, work.table)
-        flush.replace(connection, self.name, self._names, work)
+            self._succeed(connection, work)
+        else:
+            flush.replace(connection, self.name, self._names, work)
         registry.filled(connection, self._names, work.table, epoch)
+
+    def _succeed(self, connection: Connection, work: Net) -> None:
+        """Fill a table of the new shape, then let it take the old one's place: readers wait for no more than a rename."""
+        table, names = work.table, self._names
+        there = names.of(table.view.name)
+        registry.create(connection, names, table.successor)
+        flush.replace(connection, self.name, names, replace(work, table=table.successor))
+        declared.index(connection, names, table.successor)
+        connection.execute(sql.SQL("DROP TABLE {}").format(there))
+        for statement in ddl.rename(names, table.successor, table):
+            connection.execute(statement)
+        registry.register(connection, self.name, names, table)
+        declared.grant(connection, names, table)
 
     def _rollback(self) -> None:
         with contextlib.suppress(psycopg.Error):

@@ -5,22 +5,24 @@ Always: an arrangement lives while a reader holds it, and no longer. Single writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from engine.arrangement.arranged import Arranged, TraceHandle
+from engine.batch.batch import Batch
 from engine.batch.layout import Layout
 from engine.errors import InvariantBroken
 from engine.lattice import Frontier
-from engine.trace.spine import Spine
+from engine.trace.spine import Spine, where_it_is
 
 Name = tuple[str, tuple[int, ...], tuple[int, ...]]
 """(collection, key columns, order columns)."""
 
 
 class Registry:
-    """Arrangements by collection and key."""
+    """Arrangements by collection and key. `place`: see `Spine`; of the arrangements made from then on."""
 
     def __init__(self) -> None:
+        self.place: Callable[[Batch], Batch] = where_it_is
         self._arranged: dict[Name, Arranged] = {}
 
     def find(self, collection: str, key: tuple[int, ...], order: tuple[int, ...] = ()) -> Arranged | None:
@@ -33,6 +35,7 @@ class Registry:
         if at in self._arranged:
             raise InvariantBroken("arranged twice", collection=collection, key=layout.key)
         arranged = Arranged(layout, Spine(layout), name or arrangement_name(*at), collection)
+        arranged.spine.place = self.place
         self._arranged[at] = arranged
         return arranged
 

@@ -1,6 +1,6 @@
 """Batches as bytes: one Arrow IPC file of two record batches' worth of columns, readable where it lies.
 
-Always: `decode(encode(batch))` equals the batch, whatever its position in memory; nothing is copied when decoding, so
+Always: `decode(encode(batch))` equals the batch, whatever its position in memory; nothing is copied, so
 that a mapped file stays on disk until it is read; bytes of another format version or layout are refused. Checksums are
 the caller's. Called by the host's checkpoint.
 """
@@ -34,7 +34,7 @@ class UnreadableBatch(HeadraceError):
 
 
 def encode(batch: Batch) -> list[pa.Buffer]:
-    """The batch as an Arrow IPC file; the buffers are to be written one after the other.
+    """The batch as an Arrow IPC file; the buffers are to be written one after the other, and are the batch's own.
 
     Lanes of one value are written as one value, lanes left out by their name. Lanes and payload are columns of one record
     batch, told apart by name.
@@ -60,10 +60,29 @@ def encode(batch: Batch) -> list[pa.Buffer]:
         [pa.field(name, column.type) for name, column in zip(names, lists, strict=True)],
         metadata={_META: json.dumps(meta, sort_keys=True).encode()},
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
+    parts = _Parts()
+    with pa.PythonFile(parts, mode="w") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(lists, schema=schema))
-    return [sink.getvalue()]
+    return parts.written
+
+
+class _Parts:
+    """A file that keeps what is written to it as the pieces that it is given, none of them copied."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.written: list[pa.Buffer] = []
+
+    def write(self, part: pa.Buffer | bytes) -> int:
+        self.written.append(part if isinstance(part, pa.Buffer) else pa.py_buffer(part))
+        return len(self.written[-1])
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def decode(buffer: pa.Buffer | bytes | memoryview, layout: Layout) -> Batch:

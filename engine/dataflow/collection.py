@@ -353,7 +353,7 @@ def _argument(aggregate: Aggregate) -> Expr | None:
 
 
 def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tuple[int, int]]:
-    """Key pairs in the order of a side's own key where they are that key, so that its arrangement serves.
+    """Key pairs in the order of a table's own key where they are that key, so that its arrangement serves, filtered or not.
 
     Raises InvariantBroken for a pair of lanes whose values would never meet.
     """
@@ -362,9 +362,8 @@ def _ordered(pairs: list[tuple[int, int]], left: Node, right: Node) -> list[tupl
         if lanes[0] != lanes[1] and not all(pa.types.is_integer(lane) for lane in lanes):
             raise InvariantBroken("keys of two lanes never meet", left=lanes[0], right=lanes[1], hint="cast one")
     for side, node in ((0, left), (1, right)):
-        own = own_key(node)
-        if own is not None:
-            columns = [pair[side] for pair in pairs]
-            if len(set(columns)) == len(columns) and set(columns) == set(own):
-                return sorted(pairs, key=lambda pair: own.index(pair[side]))
+        key = own_key(node)
+        columns = [pair[side] for pair in pairs]
+        if key is not None and len(set(columns)) == len(columns) and set(columns) == set(key):
+            return sorted(pairs, key=lambda pair: key.index(pair[side]))
     return sorted(pairs)

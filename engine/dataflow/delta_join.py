@@ -17,8 +17,8 @@ from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
 from engine.dataflow.graph import Graph, own_key
-from engine.dataflow.nodes import Memo, Node, fingerprint_of, merged
-from engine.dataflow.stateful import ArrangeNode
+from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of, merged
+from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
 from engine.operators.join import Probes, look_up_earlier, without_nulls
@@ -132,6 +132,24 @@ class _Source:
         self.columns = tuple(c for c in range(len(whole.schema.columns)) if (place, c) in read)
         self._part = whole.pick(self.columns, Schema(tuple(whole.schema.columns[c] for c in self.columns)))
 
+    def index(self, key: tuple[int, ...]) -> tuple[tuple[int, ...], ArrangeNode, ArrangeNode] | None:
+        """Where a table's rows are looked up by `key` in two steps: its primary key, an index of that by `key`, and itself.
+
+        None where one step does: the key is its own, or nothing else is read. What is kept is small, and the same for all
+        plans, whatever columns they read; both steps see the table at one time.
+        """
+        flow, node = self.whole.flow, self.whole.node
+        table = node.inputs[0] if isinstance(node, FilterNode) else node
+        if not isinstance(table, TableNode) or not table.is_keyed or table.key == key:
+            return None
+        columns = tuple(sorted({*key, *table.key}))
+        if set(self.columns) <= set(columns):
+            return None
+        part = self.whole.pick(columns, Schema(tuple(self.whole.schema.columns[c] for c in columns)))
+        at = tuple(columns.index(k) for k in key)
+        index = flow.indexed(flow.by_key(part.node, at, exactly=True), at)
+        return columns, index, flow.indexed(flow.by_key(table, table.key, exactly=True), table.key)
+
     def arranged(self, key: tuple[int, ...], held: Sequence[int]) -> tuple[ArrangeNode, tuple[int, ...]]:
         """Where columns `key` are looked up, and where columns `held` stand there."""
         flow, node = self.whole.flow, self.whole.node
@@ -160,7 +178,17 @@ def _path(
         mine = tuple(k for k, p in enumerate(places) if p in wanted)
         theirs = tuple(c for c in inputs[at].columns if (at, c) in wanted)
         one, two = (tuple(pair[side] for pair in sorted(keys[at], key=lambda pair: pair[1])) for side in (0, 1))
-        arranged, held = inputs[at].arranged(two, theirs)
+        indexed = inputs[at].index(two)
+        if indexed is not None:
+            columns_there, index, table = indexed
+            node = _looked_up(flow, node, one, index, (mine, tuple(range(len(columns_there)))), strictly=at > first)
+            places = [*(places[k] for k in mine), *((at, c) for c in columns_there)]
+            one = tuple(places.index((at, c)) for c in table.key)
+            mine = tuple(k for k, p in enumerate(places) if p in wanted)
+            theirs = tuple(c for c in theirs if (at, c) not in places)
+            arranged, held = table, theirs
+        else:
+            arranged, held = inputs[at].arranged(two, theirs)
         node = _looked_up(flow, node, one, arranged, (mine, held), strictly=at > first)
         places = [*(places[k] for k in mine), *((at, c) for c in theirs)]
     schema = Schema(tuple(inputs[i].whole.schema.columns[c] for i, c in columns))

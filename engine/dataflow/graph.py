@@ -16,12 +16,13 @@ from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.counts import CountNode, PresentNode
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
-from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of
+from engine.dataflow.nodes import FilterNode, Memo, Node, ProjectNode, fingerprint_of
 from engine.dataflow.scope import Scope
-from engine.dataflow.sifted import SiftedNode
+from engine.dataflow.sifted import ProjectedNode, SiftedNode
 from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
+from engine.operators.expressions.ir import ColumnRef
 from engine.trace.spine import NotFaithful
 
 N = TypeVar("N", bound=Node)
@@ -80,13 +81,23 @@ class Graph:
         return self.intern(fingerprint, lambda: ArrangeNode(fingerprint, self.registry, source, key, order))
 
     def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
-        """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow."""
-        if own_key(source) == key and isinstance(source, FilterNode):
-            fingerprint, whole = fingerprint_of("sift", source.fingerprint), self.arrange(source.inputs[0], key)
-            return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+        """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow.
+
+        That is a table's own key or a count's, filtered and projected or not, while its columns stay as they are.
+        """
         if own_key(source) == key and isinstance(source, CountNode):
             fingerprint = fingerprint_of("present", source.fingerprint)
             return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
+        if own_key(source) == key and isinstance(source, (FilterNode, ProjectNode)):
+            below = source.inputs[0]
+            inner = own_key(below)
+            assert inner is not None
+            whole = self.indexed(below, inner)
+            if isinstance(source, FilterNode):
+                fingerprint = fingerprint_of("sift", source.fingerprint)
+                return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+            fingerprint = fingerprint_of("project arranged", source.fingerprint)
+            return self.intern(fingerprint, lambda: ProjectedNode(fingerprint, source, whole, key))
         return self.arrange(source, key)
 
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
@@ -215,11 +226,23 @@ class Graph:
 
 
 def own_key(source: Node) -> tuple[int, ...] | None:
-    """By what a node's rows are arranged anyhow: those of a table, filtered or not; distinct rows by all of their columns."""
+    """By what a node's rows are arranged anyhow: those of a table, distinct rows by all of their columns.
+
+    Filtered or not, and projected or not, while the key is there.
+    """
+    if isinstance(source, TableNode):
+        return source.key
     if isinstance(source, CountNode) and source.is_set:
         return tuple(range(source.key))
-    table = source.inputs[0] if isinstance(source, FilterNode) else source
-    return table.key if isinstance(table, TableNode) else None
+    if not isinstance(source, (FilterNode, ProjectNode)):
+        return None
+    inner = own_key(source.inputs[0])
+    if inner is None or isinstance(source, FilterNode):
+        return inner
+    places = {expr.index: k for k, expr in reversed([*enumerate(source.exprs)]) if isinstance(expr, ColumnRef)}
+    before, after = source.inputs[0].schema.columns, source.schema.columns
+    kept = all(k in places and before[k].type == after[places[k]].type for k in inner)
+    return tuple(places[k] for k in inner) if kept else None
 
 
 def reachable(roots: Iterable[Node]) -> set[Node]:

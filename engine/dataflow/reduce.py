@@ -95,11 +95,12 @@ class ReduceNode(Node):
             if kept is not None:
                 self._trace.insert(kept, upper, scope.now)
             return merged(delta, source)
-        kept, delta = reduce_changes(
+        self._trace.settle()
+        made, delta = reduce_changes(
             self._shape, self._state, source.rows, distinct, lower, initial=self.is_eager(lower)
         )
-        if kept is not None:
-            self._trace.insert(kept, upper)
+        if made is not None:
+            self._trace.insert_later(made.updates, upper)
         return merged(delta, source)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
@@ -124,8 +125,8 @@ class ReduceNode(Node):
             distinct = [node.content(as_of, memo).rows for node in self._distinct]
             nothing = self._state._replace(kept=None)
             initial = self._is_whole_here
-            kept, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=initial)
-            self._trace.fill(kept, frontier)
+            made, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=initial)
+            self._trace.fill(None if made is None else made.updates(), frontier)
 
     def traces(self) -> Sequence[Trace]:
         """The accumulators."""

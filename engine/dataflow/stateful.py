@@ -104,8 +104,8 @@ class TableNode(Node):
 class ArrangeNode(Node):
     """A collection indexed by a key for its readers; a table's own arrangement is taken as it is.
 
-    `index`: where keys are looked up. `_clean`: an epoch from which on it is known to be without errors; `_stained`: one
-    after which no error came or went.
+    `index`: where keys are looked up; `layout`: of its rows. `_clean`: an epoch from which on it is known to be without
+    errors; `_stained`: one after which no error came or went.
     """
 
     label = "arrange"
@@ -124,10 +124,12 @@ class ArrangeNode(Node):
         else:
             self.trace = Trace(registry, source.label, source.fingerprint, source.schema, key, order)
         self.index: Index = self.trace.spine
+        self.layout = self.trace.layout
 
     def _wrap(self, source: Node, whole: ArrangeNode) -> None:
         """Stand for `source` before the trace of `whole`, which is of the same rows or more."""
         self.source, self.key, self.trace, self.index = source, whole.key, whole.trace, whole.index
+        self.layout = whole.layout
         self._own, self._clean, self._stained = False, None, 0
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
@@ -141,7 +143,7 @@ class ArrangeNode(Node):
 
     def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
         """The key identities of `rows`, and the positions of those without NULL (None: all)."""
-        return self.trace.layout.keys_of(rows), without_nulls(rows.struct, self.key)
+        return self.layout.keys_of(rows), without_nulls(rows.struct, self.key)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The source's content, its rows from the trace if that goes so far back."""

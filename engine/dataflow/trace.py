@@ -6,7 +6,7 @@ when it is asked). Called by the dataflow's nodes that keep state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from engine.arrangement import Arranged, Registry, arrangement_name
 from engine.batch.batch import Batch
@@ -39,6 +39,7 @@ class Trace:
         self._handle = self.arranged.hold("self")
         self.spine: Spine = self.arranged.spine
         self.loaded = False
+        self._waiting: tuple[Callable[[int], Updates | None], int] | None = None
 
     @property
     def name(self) -> str:
@@ -53,8 +54,30 @@ class Trace:
         upon = Description(self.spine.upper, Frontier.at(upper))
         self.spine.insert(Batch.seal(self.layout, updates.at(updates.times | now) if now else updates, upon))
 
+    def insert_later(self, made: Callable[[int], Updates | None], upper: int) -> None:
+        """As `insert`, when the trace is next used or advanced: of what was only until since, nothing need be kept.
+
+        `made`: the updates, faithful from an epoch on; those of the epochs before `upper` that were not yet inserted.
+        """
+        self.settle()
+        self._waiting = made, upper
+
+    def settle(self) -> None:
+        """Insert what waits; whoever reads the spine itself calls this first."""
+        if self._waiting is None:
+            return
+        (made, upper), self._waiting = self._waiting, None
+        since = min(self.spine.since.epoch, upper - 1)
+        updates = made(since)
+        if updates is None:
+            self.catch_up(upper)
+            return
+        upon = Description(self.spine.upper, Frontier.at(upper), Frontier.at(since))
+        self.spine.insert(Batch.seal(self.layout, updates, upon))
+
     def catch_up(self, upper: int) -> None:
         """Say that nothing else happened before `upper`."""
+        self.settle()
         if self.spine.upper.epoch < upper:
             self.spine.insert(Batch.empty(self.layout, Description(self.spine.upper, Frontier.at(upper))))
 
@@ -100,9 +123,11 @@ class Trace:
 
     def advance(self, since: int) -> None:
         """Give up the times before `since`, as far as the trace itself has come."""
-        epoch = min(since, self.spine.upper.epoch - 1)
+        upper = self.spine.upper.epoch if self._waiting is None else self._waiting[1]
+        epoch = min(since, upper - 1)
         if epoch > self._handle.since.epoch:
             self._handle.advance(Frontier.at(epoch))
+        self.settle()
 
     def read_by(self, reader: str) -> Reader:
         """Name a reader; it never asks for the past, so it holds no since."""

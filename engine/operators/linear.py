@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.batch.exported import Exported
 from engine.batch.payload import Assembly, Chosen, Loose
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.operators.delta import Delta, errors_at, keep, rows_of
@@ -22,9 +23,14 @@ from engine.operators.expressions.ir import ColumnRef, Expr
 
 def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta:
     """Each row replaced by the values of `exprs`, in the lanes of `schema`; the first failing one is the error."""
+    columns, messages = columns_of(updates.struct, exprs)
+    return split(Updates(rows_of(columns, schema, len(updates)), updates.times, updates.diffs), messages)
+
+
+def columns_of(rows: Exported, exprs: Sequence[Expr]) -> tuple[list[pa.Array], pa.Array | None]:
+    """The values of `exprs`, and of each row the message of the first failing one; None for no failure."""
     columns: list[pa.Array] = []
     messages: pa.Array | None = None
-    rows = updates.struct
     for expr in exprs:
         if isinstance(expr, ColumnRef):
             columns.append(rows.column(expr.index))
@@ -33,8 +39,7 @@ def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta
         columns.append(found.values)
         if found.errors is not None and found.errors.null_count < len(found.errors):
             messages = found.errors if messages is None else pc.coalesce(messages, found.errors)
-    projected = Updates(rows_of(columns, schema, len(updates)), updates.times, updates.diffs)
-    return split(projected, messages)
+    return columns, messages
 
 
 class Choice(NamedTuple):
@@ -66,7 +71,7 @@ def filter_rows(updates: Updates, predicate: Expr) -> Delta:
     mask = as_mask(found.values)
     if found.errors is None or found.errors.null_count == len(found.errors):
         return Delta(keep(updates, mask), None)
-    failed = _present(found.errors)
+    failed = present(found.errors)
     return Delta(keep(updates, mask & ~failed), _failures(updates, found.errors, failed))
 
 
@@ -74,7 +79,7 @@ def split(updates: Updates, messages: pa.Array | None) -> Delta:
     """Rows apart from errors: `messages` (large_string, or None for no error) is non-null where the row failed."""
     if messages is None:
         return Delta(updates, None)
-    failed = _present(messages)
+    failed = present(messages)
     return Delta(keep(updates, ~failed), _failures(updates, messages, failed))
 
 
@@ -85,7 +90,8 @@ def as_mask(values: pa.Array) -> Bools:
     return mask
 
 
-def _present(messages: pa.Array) -> Bools:
+def present(messages: pa.Array) -> Bools:
+    """Which rows have a message."""
     mask: Bools = messages.is_valid().to_numpy(zero_copy_only=False)
     return mask
 

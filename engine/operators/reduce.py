@@ -64,6 +64,36 @@ class Input(NamedTuple):
     lanes: Int64s
 
 
+class Kept(NamedTuple):
+    """Updates of the output arrangement of `layout`, laid out only when it is known which of them anybody may ask for.
+
+    `key`, `lanes`, `values`: of each its columns; `versions`: which state of its group it is of, None if that is not known.
+    """
+
+    layout: Layout
+    key: Sequence[pa.Array]
+    lanes: Int64s
+    values: Sequence[pa.Array]
+    times: Int64s
+    diffs: Int64s
+    versions: Int64s | None
+
+    def updates(self, since: int | None = None) -> Updates | None:
+        """All of them; with `since` without the states that came and went again by then."""
+        size = len(self.times)
+        key, lanes, values, times, diffs = self.key, self.lanes, self.values, self.times, self.diffs
+        if since is not None and self.versions is not None and size:
+            gone = (self.versions[1:] == self.versions[:-1]) & (times[1:] <= since)
+            stay = np.flatnonzero(~(np.append(gone, False) | np.append(False, gone)))
+            if len(stay) < size:
+                at = pa.array(stay)
+                key, values = [column.take(at) for column in key], [column.take(at) for column in values]
+                lanes, times, diffs, size = lanes[stay], times[stay], diffs[stay], len(stay)
+        if not size:
+            return None
+        return Updates(rows_of([*key, packed_lanes(lanes), *values], self.layout.arrow, size), times, diffs)
+
+
 def reduce_changes(
     shape: Shape,
     state: State,
@@ -72,7 +102,7 @@ def reduce_changes(
     lower: int,
     *,
     initial: bool,
-) -> tuple[Updates | None, Delta]:
+) -> tuple[Kept | None, Delta]:
     """(updates of the output arrangement, updates of the result) that `updates` make.
 
     `distinct`: for each of the shape's, what they make of (key columns …, value). `initial`: nothing was ever emitted,
@@ -117,7 +147,7 @@ class Lookup(NamedTuple):
 
 def corrected(
     shape: Shape, state: State, put: Input, states: Versions, lookup: Lookup, *, initial: bool
-) -> tuple[Updates | None, Delta]:
+) -> tuple[Kept | None, Delta]:
     """The updates of the output arrangement, and of the result, that lead from each version of `states` to the next."""
     held: Held = []
     for k in range(len(shape.extremes)):
@@ -136,8 +166,7 @@ def corrected(
     key = take_rows(key_rows, key_at[version]).columns
     lanes = states.lanes[version]
     values = [taken(value, at[version]) for value, at in held]
-    rows = rows_of([*key, packed_lanes(lanes), *values], state.layout.arrow, len(version))
-    kept = Updates(rows, times, diffs)
+    kept = Kept(state.layout, key, lanes, values, times, diffs, version)
     if shape.key and not shape.slots:
         return kept, _present(shape, states, key_rows, key_at)
     return kept, _results(shape, key, lanes, values, times, diffs)
@@ -145,7 +174,7 @@ def corrected(
 
 def _few_changes(
     shape: Shape, state: State, kept: Spine, updates: Updates, before: int
-) -> tuple[Updates | None, Delta] | None:
+) -> tuple[Kept | None, Delta] | None:
     """`reduce_changes` of a few updates, where it takes no more than sums, in one call of a kernel; None if it takes more."""
     here = updates.struct.address
     is_shown = bool(shape.key) and not shape.slots
@@ -161,8 +190,7 @@ def _few_changes(
         return assembly.picked(np.array([here]), np.zeros((1, at.shape[1]), np.int64), at[:1])
 
     key = keys(state.layout.assembly(range(shape.key)), found).rows.columns
-    rows = rows_of([*key, packed_lanes(lanes)], state.layout.arrow, len(lanes))
-    put = Updates(rows, found[1], found[2])
+    put = Kept(state.layout, key, lanes, [], found[1], found[2], None)
     if not is_shown:
         return put, _results(shape, key, lanes, [], found[1], found[2])
     if not shown.shape[1]:

@@ -96,7 +96,8 @@ def reduce_round(
         stream = stream_of(matches, matches.rows([shape.key]).column(0))
         return stream.values, least(shape.extremes[k].ranks(stream.values), stream, clock)
 
-    kept, delta = corrected(shape, state, put, states, Lookup(clock, look, extreme_at), initial=first_step)
+    made, delta = corrected(shape, state, put, states, Lookup(clock, look, extreme_at), initial=first_step)
+    kept = None if made is None else made.updates()
     if own is None:
         return kept, delta, history.later
     net = concat([kept, negated(own)])

@@ -1,11 +1,12 @@
-"""A trace seen through a filter: the updates of another one whose rows pass, with nothing copied or kept.
+"""A trace seen through a filter or a projection: the updates of another one, with nothing kept.
 
-Always: a row on which the predicate fails does not pass; that it failed is said once, where the rows themselves are
-filtered. Called by joins with a filtered arrangement (shared arrangements, §5: operators that wrap a trace).
+Always: a row on which an expression fails does not pass; that it failed is said once, where the rows themselves are
+filtered or projected. Called by joins with such an arrangement (shared arrangements, §5: operators that wrap a trace).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,9 +14,11 @@ import pyarrow as pa
 
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
+from engine.batch.layout import Layout
+from engine.operators.delta import rows_of
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Expr
-from engine.operators.linear import as_mask
+from engine.operators.linear import as_mask, columns_of, present
 from engine.trace.lookup import Matches
 
 
@@ -48,6 +51,29 @@ class Sifted:
             return found
         passed = as_mask(evaluate(self._predicate, _Found(found)).values)
         return found if passed.all() else found.take(np.flatnonzero(passed))
+
+
+class Projected:
+    """The updates of `index` with the values of `exprs`, under the columns of `layout`, which has the same keys."""
+
+    def __init__(self, index: Index, exprs: Sequence[Expr], layout: Layout) -> None:
+        self._index = index
+        self._exprs = exprs
+        self._layout = layout
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+        """As `Spine.gather`; what differs in other columns alone is not consolidated. Raises DiffOverflow."""
+        found = self._index.gather(keys, since, until)
+        size = len(found)
+        columns, messages = columns_of(_Found(found), self._exprs)
+        rows = Exported(rows_of(columns, self._layout.arrow, size))
+        places = np.stack([np.zeros(size, np.int64), np.arange(size)])
+        structs = np.array([rows.address], np.int64)
+        made = Matches(found.probe, found.times, found.diffs, places, structs, (rows,), self._layout)
+        return made if messages is None else made.take(np.flatnonzero(~present(messages)))
 
 
 class _Found(Exported):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from engine.batch.batch import Batch, DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.description import Description
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
 from engine.batch.merger import merged
@@ -37,7 +38,7 @@ class Matches:
 
     `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `places`: int64[2, updates], in
     which batch its row lies (a place in `structs`, the addresses of their payloads) and where in it. `rows` fetches
-    payload, only when asked.
+    payload, only when asked. `batches`: keeps the payloads alive.
     """
 
     probe: Int64s
@@ -45,7 +46,7 @@ class Matches:
     diffs: Int64s
     places: Int64s
     structs: Int64s
-    batches: Sequence[Batch]
+    batches: Sequence[Batch | Exported]
     layout: Layout
 
     def __len__(self) -> int:

@@ -7,6 +7,8 @@ large ones two by two with fuel. Single writer: the dataflow that owns the arran
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.batch.batch import Batch
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
@@ -62,11 +64,20 @@ class NotFaithful(HeadraceError):
     code = "since"
 
 
+def where_it_is(batch: Batch) -> Batch:
+    """The batch, in memory as it was made."""
+    return batch
+
+
 class Spine:
-    """The trace of one arrangement, sorted by `layout`."""
+    """The trace of one arrangement, sorted by `layout`.
+
+    `place`: gives each batch that is to stand the place where it is to lie, for as long as it does; it is the same batch.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.place: Callable[[Batch], Batch] = where_it_is
         self._batches: list[Batch] = []
         self._mergers: dict[int, Merger] = {}
         self._since = MINIMUM
@@ -125,6 +136,7 @@ class Spine:
             return
         if len(batch) >= SMALL:
             self._merge_small(at_least=2)
+            batch = self.place(batch)
         self._batches.append(batch)
         if self._view is not None:
             self._view.append(batch)
@@ -289,7 +301,7 @@ class Spine:
 
     def _finish(self, at: int, merger: Merger) -> None:
         del self._mergers[at]
-        self._batches[at : at + 2] = [merger.result()]
+        self._batches[at : at + 2] = [self.place(merger.result())]
         self._mergers = {k if k < at else k - 1: m for k, m in self._mergers.items()}
         self._view = None
         self._due = True

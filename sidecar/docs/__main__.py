@@ -32,6 +32,7 @@ def pages(root: Path) -> Mapping[str, str]:
         "docs/debezium.md": document(),
         "docs/cli.md": between(cli, *OPTIONS, reference.options()),
         "docs/benchmarks.md": figures.benchmarks(found),
+        "docs/recovery.svg": figures.recovery(found.get("recovery", ())),
         "README.md": between(readme, *NUMBERS, figures.numbers(found)),
     }
 

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from connectors.sink import Fenced
 from engine.errors import HeadraceError
 from engine.kernels import warm
 from sidecar import stopped
 from sidecar.config import Settings
 from sidecar.emit import Group
-from sidecar.generation import StateError
+from sidecar.generation import StateError, numbers
 from sidecar.health import Door, Served
 from sidecar.hosts.errands import Errands
 from sidecar.hosts.notices import Notices
@@ -40,16 +41,28 @@ SWITCH_SECONDS = 0.0005
 def serve(settings: Settings, *, as_folder: bool = False, as_json: bool = False) -> None:
     """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain.
 
-    `as_folder`: with the views of the folder, though the run before died with others.
+    `as_folder`: with the views of the folder, though the run before died with others. A run from which another has
+    taken over notes nothing, as the state folder is the other's by then, and ends with Fenced, whatever it met first.
     """
     try:
-        _serve(settings, as_folder=as_folder, as_json=as_json)
+        running = _start(settings, as_folder=as_folder, as_json=as_json)
     except HeadraceError as error:
         stopped.note(settings.state, error)
         raise
+    try:
+        _serve(running, as_json=as_json)
+    except HeadraceError as error:
+        later = numbers(settings.state)[-1:]
+        if later <= [running.generation.number]:
+            stopped.note(settings.state, error)
+            raise
+        if isinstance(error, Fenced):
+            raise
+        raise Fenced("another run has taken over the state folder", generation=running.generation.number, later=later[0],
+                     ended_by=error.what, hint="only one may run: this one has written nothing since") from error  # fmt: skip
 
 
-def _serve(settings: Settings, *, as_folder: bool, as_json: bool) -> None:
+def _start(settings: Settings, *, as_folder: bool, as_json: bool) -> Running:
     warm()
     for source in unchecked(settings):
         _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
@@ -61,7 +74,16 @@ def _serve(settings: Settings, *, as_folder: bool, as_json: bool) -> None:
              "folder would change, `headrace apply` does it")  # fmt: skip
     running = build(understood)
     stopped.forget(settings.state)
-    runtime = running.runtime
+    try:
+        force.note(running.generation, understood.specs)
+    except BaseException:
+        running.close()
+        raise
+    return running
+
+
+def _serve(running: Running, *, as_json: bool) -> None:
+    runtime, settings = running.runtime, running.settings
     history = History(runtime, settings.config.tail.history_mib << 20)
     checks = Checks(running)
 
@@ -83,7 +105,6 @@ def _serve(settings: Settings, *, as_folder: bool, as_json: bool) -> None:
     ended = False
     doors: list[Door] = []
     try:
-        force.note(running.generation, understood.specs)
         doors = _open_doors(settings, running, board, Control(running, changing, history))
         stop_on_signals(runtime)
         signal.signal(signal.SIGHUP, lambda *_: _reload(changing, as_json=as_json))

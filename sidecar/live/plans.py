@@ -168,6 +168,8 @@ def _fate(view: CompiledView, was: CompiledView | None, names: set[str], sketch:
         )
     elif set(was.spec.sinks) != set(view.spec.sinks):
         action, why = "changed", "its sinks changed"
+    elif (was.spec.indexes, was.spec.grants) != (view.spec.indexes, view.spec.grants):
+        action, why = "changed", "its indexes or grants changed"
     elif view.name not in names:
         action, why = "kept", "it is gone from the folder; its result is dropped only by --drop"
     loses = () if was is None else tuple(s for s in was.spec.sinks if s not in view.spec.sinks)

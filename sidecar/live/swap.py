@@ -104,10 +104,15 @@ def _groups_moved(runtime: Runtime, plan: ViewsPlan) -> list[Group]:
     """The groups whose views are not the same as before."""
     found = []
     for group in runtime.parts.groups:
-        before = {v.view.name: v.view.fingerprint for v in runtime.parts.views if group.name in v.sinks}
-        if before != {v.name: v.fingerprint for v in _views_of(plan.views, group.name)}:
+        before = {v.view.name: _told(v.view) for v in runtime.parts.views if group.name in v.sinks}
+        if before != {v.name: _told(v) for v in _views_of(plan.views, group.name)}:
             found.append(group)
     return found
+
+
+def _told(view: SinkView) -> tuple[object, ...]:
+    """What a sink must be opened anew for."""
+    return view.fingerprint, view.indexes, view.grants
 
 
 def _install(runtime: Runtime, plan: ViewsPlan, beside: Beside | None) -> None:

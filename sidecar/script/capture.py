@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from engine.schema import Column, DataType, Schema
+from engine.schema import Column, DataType, Kind, Schema
 from sidecar.script.session import Row, Session
 
 _RELATIONS = """
@@ -25,7 +25,12 @@ with recursive base(oid, last, typmod) as (
 domains as (select b.* from base b join pg_type t on t.oid = b.last where t.typtype <> 'd'),
 above(oid, parent) as (
   select inhrelid, inhparent from pg_inherits
-  union select a.oid, i.inhparent from above a join pg_inherits i on i.inhrelid = a.parent)
+  union select a.oid, i.inhparent from above a join pg_inherits i on i.inhrelid = a.parent),
+own(oid, labels) as (
+  select t.oid, coalesce((
+    select json_agg(e.enumlabel order by e.enumsortorder) from pg_enum e
+    where e.enumtypid = coalesce(nullif(t.typelem, 0), t.oid)), '[]')
+  from pg_type t where t.typnamespace <> 'pg_catalog'::regnamespace)
 select coalesce(json_agg(json_build_object(
   'oid', c.oid::int8, 'file', pg_relation_filenode(c.oid)::int8, 'schema', n.nspname, 'name', c.relname,
   'kind', c.relkind, 'visible', pg_table_is_visible(c.oid),
@@ -36,8 +41,9 @@ select coalesce(json_agg(json_build_object(
       a.attnotnull and not exists (
         select from pg_constraint k
         where k.conrelid = c.oid and k.contype = 'n' and k.conkey = array[a.attnum] and not k.convalidated)
-      ) order by a.attnum), '[]')
+      , o.labels) order by a.attnum), '[]')
     from pg_attribute a left join domains d on d.oid = a.atttypid
+    left join own o on o.oid = coalesce(d.last, a.atttypid)
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
   'key', (
     select json_agg(a.attname order by k.at)
@@ -51,6 +57,17 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'm', 'v') and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast')
   and (n.nspname not like 'pg\\_temp\\_%' or n.oid = pg_my_temp_schema())"""
 """Every relation with rows. A domain stands for its base type; a key that may be broken inside a transaction is none."""
+
+_TYPES = """
+select coalesce(json_agg(json_build_array(t.typname,
+  case t.typtype when 'd' then format_type(t.typbasetype, t.typtypmod) else format_type(t.oid, null) end,
+  (select json_agg(e.enumlabel order by e.enumsortorder) from pg_enum e where e.enumtypid = t.oid))), '[]')
+from pg_type t
+where pg_type_is_visible(t.oid) and (t.typtype = 'e' or (t.typtype = 'd' and not t.typnotnull
+  and not exists (select from pg_constraint k where k.contypid = t.oid)
+  and not exists (select from pg_type b where b.oid = t.typbasetype and b.typtype = 'd')
+  and t.typnamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)))"""
+"""The database's own types that an expression may name: enums, and domains that are no more than their base."""
 
 _LOCKED = """select distinct relation::int8 from pg_locks where pid = pg_backend_pid() and locktype = 'relation'
 and mode not in ('AccessShareLock', 'RowShareLock')"""
@@ -105,11 +122,12 @@ class _Mirror:
 
 
 class Capture:
-    """The tables of one session. `relations` by OID; single writer: the script's run."""
+    """The tables of one session. `relations` by OID, `types` by name; single writer: the script's run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.relations: Mapping[int, Relation] = {}
+        self.types: Mapping[str, DataType] = {}
         self._mirrors: dict[int, _Mirror] = {}
 
     def locked(self) -> set[int]:
@@ -120,6 +138,8 @@ class Capture:
         """Read the catalogue anew."""
         [(text,)] = self._session.ask(_RELATIONS).rows
         self.relations = {r.oid: r for r in map(_relation, json.loads(text or "[]"))}
+        [(text,)] = self._session.ask(_TYPES).rows
+        self.types = {name: _typed(spelled, labels) for name, spelled, labels in json.loads(text or "[]")}
         for oid in list(self._mirrors):
             if oid not in self.relations:
                 del self._mirrors[oid]
@@ -167,8 +187,14 @@ def quoted(relation: Relation) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in (relation.schema_name, relation.name))
 
 
+def _typed(spelled: str, labels: list[str] | None) -> DataType:
+    """A type; `labels`: of one that is the database's own."""
+    found = DataType.parse(spelled)
+    return found if labels is None or found.kind is not Kind.OTHER else replace(found, labels=tuple(labels))
+
+
 def _relation(found: dict[str, object]) -> Relation:
-    columns = tuple(Column(n, DataType.parse(t), nullable=not required) for n, t, required in found["columns"])  # type: ignore[attr-defined]
+    columns = tuple(Column(n, _typed(t, own), nullable=not required) for n, t, required, own in found["columns"])  # type: ignore[attr-defined]
     key = found["key"]
     if found["kind"] not in ("r", "p") or (found["kind"] == "r" and found["has_children"]):
         key = None  # the rows of a table that others inherit from are theirs too

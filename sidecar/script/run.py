@@ -183,10 +183,10 @@ class Script:
         if not self._stale or self._session.failed:
             return set()
         self._stale = False
-        before = self._capture.relations
+        before, types = self._capture.relations, self._capture.types
         after = self._capture.reload()
         path = tuple(r[0] or "" for r in self._session.ask("select unnest(current_schemas(true))").rows)
-        if before == after and path == self._path:
+        if before == after and path == self._path and types == self._capture.types:
             return set()
         self._asked.end()
         changed = rebuilt(before, after)
@@ -205,7 +205,8 @@ class Script:
     def _know(self) -> None:
         """Tell what names mean now."""
         relations = {r.full: r for r in self._capture.relations.values()}
-        catalog = Catalog({n: r.schema for n, r in relations.items() if r.holds_rows}, self._path)
+        tables = {n: r.schema for n, r in relations.items() if r.holds_rows}
+        catalog = Catalog(tables, self._path, self._capture.types)
         self._asked.know(catalog, Views(view_queries(relations.values(), self._given), catalog), relations)
 
     def _look(self, oids: Iterable[int], *, anew: bool = False) -> None:

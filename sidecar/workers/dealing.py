@@ -29,10 +29,14 @@ class Dealer:
         self._count = count
         self._layout = layout_of(schema, schema.key if schema.key else tuple(range(len(schema.columns))))
 
+    def _parts(self, rows: pa.RecordBatch) -> Sequence[Int64s]:
+        """By shard the positions of the rows with its keys, ascending."""
+        return shard_positions(self._layout.keys(rows).hash, self._count)
+
     def _shards(self, rows: pa.RecordBatch) -> Int64s:
         """The shard of each row's key."""
         found = np.empty(rows.num_rows, np.int64)
-        for shard, positions in enumerate(shard_positions(self._layout.keys(rows).hash, self._count)):
+        for shard, positions in enumerate(self._parts(rows)):
             found[positions] = shard
         return found
 
@@ -48,13 +52,11 @@ class Dealer:
         """The changes of each shard, of epochs none of which is crossing; None for no change."""
         if self._count == 1:
             return [upserts]
-        shards = self._shards(upserts.rows)
-        everywhere = upserts.kinds == TRUNCATE
-        out: list[Upserts | None] = []
-        for shard in range(self._count):
-            positions = np.flatnonzero(everywhere | (shards == shard))
-            out.append(_taken(upserts, positions) if len(positions) else None)
-        return out
+        parts = self._parts(upserts.rows)
+        everywhere = np.flatnonzero(upserts.kinds == TRUNCATE)
+        if len(everywhere):
+            parts = [np.union1d(part, everywhere) for part in parts]
+        return [_taken(upserts, part) if len(part) else None for part in parts]
 
     def settled(self, upserts: Upserts, stored: pa.RecordBatch) -> Sequence[Upserts | None]:
         """As `dealt`, of one epoch that is crossing; `stored`: the rows under its keys before it."""

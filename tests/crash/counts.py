@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sidecar.docs.chart import Panel, chart
+
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "build" / "proof"
 KEPT = ROOT / "docs" / "figures" / "proof"
+PICTURE = ROOT / "docs" / "soak.svg"
 PAGE = ROOT / "docs" / "guarantees.md"
 BEGIN, END = "<!-- counts: written by `make proofs` -->", "<!-- end of counts -->"
-NAMES = ("sim", "sim-guards", "crash", "mutate", "fuzz")
+NAMES = ("sim", "sim-guards", "crash", "fence", "soak", "mutate", "fuzz")
 
 
 def write(name: str, facts: Mapping[str, Any]) -> None:
@@ -53,6 +56,19 @@ def block() -> str:
     return "\n".join(lines)
 
 
+def picture(samples: Sequence[Mapping[str, float]]) -> str:
+    """What a soak sampled, over minutes."""
+    told = {
+        "memory_mib": ("Memory, mapped files apart", "MiB"),
+        "files": ("Open files", ""),
+        "threads": ("Threads", ""),
+    }
+    return chart([
+        Panel(title, "minutes", unit, sorted((s["at"] / 60, s[name]) for s in samples))
+        for name, (title, unit) in told.items()
+    ])  # fmt: skip
+
+
 def page(text: str) -> str:
     """The page with its block written anew."""
     head, _, rest = text.partition(BEGIN)
@@ -63,6 +79,8 @@ def page(text: str) -> str:
 def main() -> None:
     """Entry point."""
     found = take_over()
+    if "soak" in found:
+        PICTURE.write_text(picture(json.loads((KEPT / "soak.json").read_text())["samples"]))
     PAGE.write_text(page(PAGE.read_text()))
     print(f"taken over: {', '.join(found) or 'nothing'}")
 

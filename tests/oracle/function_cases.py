@@ -75,6 +75,19 @@ def _intervals() -> Iterator[str]:
                       "(r.ts, r.tt) overlaps (r.tt, r.ts)", "(r.ts, r.iw) overlaps (r.tt, interval '1 year')",
                       "(r.da, r.da + 3) overlaps (date '2024-01-01', date '2024-12-31')", "(r.tm, r.tm) overlaps (time '01:00', r.tm)",
                       "date_part('hour', r.tz at time zone 'Asia/Kolkata')")  # fmt: skip
+    for sign in ("=", "<>", "<", "<=", ">", ">="):
+        yield from (f"r.iv {sign} r.iw", f"r.iv {sign} '1 mon'")
+    yield from (
+        "greatest(r.iv, r.iw)",
+        "least(r.iv, r.iw, '1 day')",
+        "r.iv in (r.iw, interval '24 hours')",
+        "nullif(r.iv, r.iw)",
+        "r.iv is distinct from r.iw",
+        "coalesce(r.iv, '0')",
+        "case when r.k > 0 then r.iv else r.iw end",
+        "r.iv between r.iw and '2 mons'",
+        "r.ts - r.tt > '1 day'",
+    )
     yield from ("extract(year from r.iv)", "date_part(r.u, r.iv)", "date_trunc(r.u, r.iv)", "extract(second from r.iv)",
                 "extract(quarter from r.iv)", "extract(milliseconds from r.iv)")  # fmt: skip
 

@@ -143,6 +143,31 @@ def test_the_end_of_a_try_says_nothing_of_the_next_one(known: list[tuple[int, in
     assert (a.waiting(), a.pending_positions()) == (None, {})
 
 
+def test_rows_of_an_earlier_try_are_not_what_the_last_marks_count() -> None:
+    """Found by the simulator (seed 119 then): all marks were read before the second try's rows, and the rows of the first
+    were as many."""
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(notified("started", at=1), notified("started", at=5), notified("table", "s.a", 1, at=8)))
+    a.accept(decoded(notified("completed", at=9), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
+    assert a.complete() == []
+    a.accept(decoded(changes("s.a", [(1, 7)], txid=4, lsn=15, snapshot=True, offset=1, read=7)))
+    (snapshot,) = a.complete()
+    assert (snapshot.lsn, rows(snapshot)) == (15, [("s.a", 1, 7)])
+
+
+def test_a_last_try_that_finds_its_tables_empty_is_empty() -> None:
+    """Found by the simulator (seed 168 then): the rows of the first try were given in its place."""
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(notified("started", at=1), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
+    a.accept(decoded(notified("started", at=5), notified("table", "s.a", 0, at=8), notified("completed", at=9)))
+    a.accept(decoded(changes("s.a", [(2, 7)], txid=6, orders=[1], lsn=16, offset=3), end(6, 17, {"s.a": 1})))
+    (first,) = a.complete()
+    assert (first.id, rows(first)) == (6, [("s.a", 2, 7)])
+    a.accept(decoded(changes("s.b", [(1, 1)], txid=3, lsn=35, snapshot=True, read=3)))
+    assert a.complete() == []
+    assert (a.waiting(), a.pending_positions()) == (None, {}), "a row of the first try that comes late is nothing"
+
+
 def test_transactions_sent_before_a_snapshot_that_was_begun_again_are_in_it_already() -> None:
     """Found by the simulator (seed 7): they were applied once more, after it."""
     a = TransactionAssembler(TABLES)

@@ -20,19 +20,24 @@ def test_unset_it_is_the_function_that_does_nothing() -> None:
     assert failpoints({VARIABLE: ""}) is unwatched
 
 
-def test_the_process_dies_the_nth_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("how", "number"), [("", signal.SIGKILL), (":stop", signal.SIGSTOP)])
+def test_the_process_dies_or_freezes_the_nth_time(
+    monkeypatch: pytest.MonkeyPatch, how: str, number: signal.Signals
+) -> None:
     deaths: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *told: deaths.append(told))
-    reached = failpoints({VARIABLE: "batch named:2"})
+    reached = failpoints({VARIABLE: f"batch named:2{how}"})
     for step in ("batch named", "kafka sent"):
         reached(step)
     assert deaths == []
     reached("batch named")
     reached("batch named")
-    assert deaths == [(os.getpid(), signal.SIGKILL)]
+    assert deaths == [(os.getpid(), number)]
 
 
-@pytest.mark.parametrize("value", ["no such step", "batch named:x", "batch named:-1", ":1"])
+@pytest.mark.parametrize(
+    "value", ["no such step", "batch named:x", "batch named:-1", ":1", "batch named:1:no", "batch named:1:stop:1"]
+)
 def test_a_failpoint_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(FailpointError, match="no such failpoint"):
         failpoints({VARIABLE: value})

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from connectors.sink import Frontier, SinkState, SourceFrontier
+from sidecar.recovery import reconcile
 from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, answers
 
 
@@ -43,3 +47,20 @@ def test_a_run_that_finds_its_state_lost_may_be_killed_before_a_sink_has_anythin
     assert {v: shop.rows(v) for v in expected} == expected
     assert shop.store.frontier is not None
     assert shop.store.frontier.sources["shop"].lsn == shop.lsn
+
+
+def test_of_two_sinks_beyond_a_lost_log_the_further_one_is_waited_for() -> None:
+    """Found by the simulator (seed 81 then): the last one's positions were waited for, and the other's frontier went back."""
+    far = SourceFrontier({"p.t": {0: 9, 1: 2}}, 50, 1)
+    near = SourceFrontier({"p.t": {0: 4, 1: 3}, "p.new": {0: 1}}, 40, 1)
+    states = {
+        name: SinkState(1, Frontier(at, {"p": source}, 1), frozenset())
+        for name, at, source in (("s", 8, far), ("k", 5, near))
+    }
+    runtime: Any = Mock(epoch=0, hold={})
+    runtime.parts.groups = [Mock(), Mock()]
+    for group, name in zip(runtime.parts.groups, states, strict=True):
+        group.name = name
+    reconcile(runtime, states, {}, [])
+    assert runtime.hold == {"p": {"p.t": {0: 9, 1: 3}, "p.new": {0: 1}}}
+    assert [call.args[0] for call in runtime.parts.reclock.skip_to.call_args_list] == [9, 6]

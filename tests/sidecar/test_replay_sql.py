@@ -180,7 +180,7 @@ select a from t
     told = [(a.line, a.status) for a in found if isinstance(a, Answer)]
     assert told == [
         (4, "equal"),
-        (6, "refused"),
+        (6, "equal"),
         (9, "equal"),
         (10, "refused"),
         (13, "equal"),

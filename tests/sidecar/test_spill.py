@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sidecar import wiring
+from engine.batch import Batch, Description, Updates
+from engine.batch.codec import encode
+from engine.batch.layout import layout_of
+from engine.schema import BIGINT, Column, Schema
+from engine.trace import spine
+from sidecar import batches, wiring
+from sidecar.batches import BatchStore, load_batches
 from sidecar.hosts.local import status
 from sidecar.spill import Spill, SpillError
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
@@ -74,9 +80,34 @@ def test_no_room_is_named(tmp_path: Path) -> None:
         spill.take(changes("s.a", [(1, 1)], txid=4, orders=[1]))
 
 
+def test_a_large_batch_lies_in_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, layout = BatchStore(tmp_path), layout_of(Schema.of([Column("a", BIGINT)]), (0,))
+    rows = pa.RecordBatch.from_arrays([pa.array(range(5000))], schema=layout.arrow)
+    ones = np.ones(5000, np.int64)
+    batch = Batch.seal(layout, Updates(rows, ones, ones), Description.epochs(0, 2))
+    assert store.placed(batch) is batch, "it is small"
+    monkeypatch.setattr(batches, "LARGE_BYTES", batch.nbytes)
+    before = pa.total_allocated_bytes()
+    placed = store.placed(batch)
+    assert placed is not batch
+    assert b"".join(encode(placed)) == b"".join(encode(batch))
+    assert (placed.ids[0] == batch.ids[0]).all()
+    assert placed.payload.equals(batch.payload)
+    assert pa.total_allocated_bytes() - before < 1000, "nothing of it is in memory"
+    assert list(tmp_path.iterdir()) == []
+    assert BatchStore(tmp_path / "gone").placed(batch) is batch, "the disk refuses"
+    files = store.write({"a": [placed]})
+    found = load_batches(files, tmp_path, {"a": layout})
+    recovered = BatchStore(tmp_path)
+    recovered.adopt(found, files)
+    assert recovered.placed(found["a"][0]) is found["a"][0], "it lies in a file already"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_shop_whose_rows_all_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
+    monkeypatch.setattr(batches, "LARGE_BYTES", draw.choice([0, 1 << 30]))
+    monkeypatch.setattr(spine, "SMALL", draw.choice([1, 8]))
     monkeypatch.setattr(wiring, "make_spill", lambda _, folder: Spill(folder, draw.choice([0, 500])))
     shop = Little(tmp_path, monkeypatch, every_turn=draw.random() < 0.5)
     shop.batch = draw.choice([1, 3, 1 << 16])

@@ -19,6 +19,8 @@ from connectors.kafka import discovery
 from tests.sim.broker import Broker, FencedProducer, Headers, NoTransaction, Record
 
 LATEST = type(OffsetSpec.latest())
+FETCHED = (5, 50, 5000)
+"""How many records a fetch may bring: a broker gives what it has at hand, of any partition first."""
 
 
 class Line(Protocol):
@@ -129,6 +131,7 @@ class Consumer:
             self._line.door("kafka wait")
             return []
         found: list[Message] = []
+        count = min(count, self._line.draw.choice(FETCHED))
         places = sorted(self._at)
         self._line.draw.shuffle(places)
         for place in places:

@@ -228,6 +228,16 @@ def _(patch: Patch) -> None:
     patch.setattr(Snapshot, "ended", property(lambda self: True, nothing), raising=False)
 
 
+@guard("the end of an earlier try of the snapshot is not the last one's")
+def _(patch: Patch) -> None:
+    patch.setattr(Snapshot, "_is_outlived", lambda self: False)
+
+
+@guard("rows of an earlier try of the snapshot are not the last one's")
+def _(patch: Patch) -> None:
+    patch.setattr(Snapshot, "_is_begun", lambda self, transaction: True)
+
+
 @guard("repeated events count once")
 def _(patch: Patch) -> None:
     patch.setattr(pending, "first_copies", lambda slices, seen: list(slices))

@@ -67,6 +67,12 @@ class Shop:
         for more in ("transaction", "notifications"):
             broker.create(f"{name}.{more}")
 
+    def begin_again(self) -> None:
+        """The connector is killed in its first snapshot, somewhere."""
+        self.show(self.draw.choice([1, 3, 20]))
+        self.transact()
+        self.crash()
+
     # what happens in the database
 
     def snapshot(self) -> None:

@@ -21,7 +21,11 @@ THREE = (
 def compiled() -> tuple[CompiledView, ...]:
     specs = [
         ViewSpec("three", THREE),
-        ViewSpec("two", "select p.amount, o.status from payments p join orders o on o.id = p.order_id"),
+        ViewSpec(
+            "two",
+            "select l.qty, o.status, c.region from order_lines l join orders o on o.id = l.order_id"
+            " join customers c on c.id = o.customer_id",
+        ),
     ]
     return compile_views(specs, catalog())
 
@@ -48,10 +52,14 @@ def test_every_node_is_a_box_within_the_picture() -> None:
 
 def test_the_cost_of_a_change_follows_from_the_plan() -> None:
     three, two = compiled()
-    assert costs(two.plan) == {"public.orders": Cost(1, 1), "public.payments": Cost(1, 2)}
+    assert costs(two.plan) == {
+        "public.customers": Cost(4, 1),
+        "public.order_lines": Cost(2, 2),
+        "public.orders": Cost(3, 2),
+    }
     assert costs(three.plan) == {
-        "public.customers": Cost(3, 2),
-        "public.orders": Cost(3, 3),
+        "public.customers": Cost(4, 2),
+        "public.orders": Cost(4, 3),
         "public.payments": Cost(3, 3),
     }
     assert [rule.split(":")[0] for rule in three.rules][-1] == "delta_joins"

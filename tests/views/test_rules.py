@@ -103,10 +103,11 @@ def test_three_tables_keep_no_join_of_two() -> None:
     assert [str(a) for a in arrangements(view.plan)] == [
         "part of public.orders by (customer_id)",
         "part of public.payments by (order_id)",
+        "public.payments by (id)",
         "public.customers by (id)",
         "public.orders by (id)",
     ]
-    assert [a.own for a in arrangements(view.plan)] == [False, False, True, True]
+    assert [a.own for a in arrangements(view.plan)] == [False, False, True, True, True]
     assert "Delta join on id = customer_id AND id = order_id" in explain(view)
 
 

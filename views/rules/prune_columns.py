@@ -122,7 +122,8 @@ def _join(plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Pla
 
 
 def _side(plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan, Places]:
-    if own_key(plan) == key:
+    table = plan.input if isinstance(plan, Filter) else plan
+    if isinstance(table, Scan) and own_key(plan) == key:
         return plan, {i: i for i in range(len(plan.schema.columns))}
     order = sorted(reads | frozenset(key))
     return _exactly(plan, order), {i: p for p, i in enumerate(order)}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from engine.operators.expressions.coercion import numeric_image
+from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
 from engine.operators.expressions.resolve import INTERVAL
 from engine.operators.folded import folding
@@ -95,6 +96,10 @@ def aggregate(
         return _of_intervals(binder, node, name, arg, condition, distinct=distinct)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
     distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
+    sorts = name in ("min", "max") and arg is not None and needs_key(arg.type)
+    if arg is not None and sorts and coerce.aggregated(name, arg, distinct=False, where=condition).arg == arg:
+        found = coerce.aggregated(name, coerce.called("$behind key", [arg]), distinct=False, where=condition)
+        return Call("$of key(text)", (placed(binder, found),), arg.type)
     return placed(binder, coerce.aggregated(name, arg, distinct, condition))
 
 

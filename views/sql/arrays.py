@@ -13,11 +13,12 @@ from sqlglot import exp
 from engine.operators.expressions.arrays import QUANTIFIED
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.operators.expressions.resolve import resolve
-from engine.schema import BOOLEAN, INTEGER, DataType, Kind, array_of
+from engine.schema import BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
 
 MADE = "$array(any,...)"
+_INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _LAST = 2**31 - 1
 SEVERAL = "arrays of several dimensions are not supported"
 
@@ -51,6 +52,11 @@ def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
 @binds(exp.Bracket, reads="this expressions offset safe returns_list_for_maps")
 def _subscript(binder: Binder, node: exp.Expr) -> Expr:
     base = binder.bind(node.this)
+    if base.type.kind is Kind.JSONB and not any(isinstance(n, exp.Slice) for n in node.expressions):
+        for part in node.expressions:
+            step = binder.bind(part)
+            base = coerce.called("$json at", [base, coerce.cast(step, TEXT) if step.type.kind in _INTS else step])
+        return base
     if base.type.element is None or len(node.expressions) != 1:
         return unsupported(binder, node)
     place = node.expressions[0]

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.coercion import can_cast, common_type
+from engine.operators.expressions.families import family_of, needs_key
 from engine.operators.expressions.images import parse_literal
 from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
 from engine.operators.expressions.resolve import aggregate_type, resolve
@@ -136,8 +137,11 @@ def truth(expr: Expr, what: str) -> Expr:
 
 def check_comparable(target: DataType, what: str) -> None:
     """Raises TypeProblem for a type whose values cannot be told equal, as `what` (GROUP BY, DISTINCT …) must."""
+    family = family_of(target)
     try:
         resolve("=", [target, target])
+        if family is not None and not family.exact:
+            raise TypeProblem(f"values of type {target} are equal in several spellings")
     except HeadraceError:
         raise TypeProblem(f"{what} cannot compare values of type {target}", hint="cast it to text") from None
 
@@ -154,3 +158,8 @@ def aggregated(function: str, arg: Expr | None, distinct: bool, where: Expr | No
     if arg.type == UNKNOWN or (function in ("min", "max") and arg.type.kind is not result.kind):
         arg = coerced(arg, result)
     return Aggregate(function, arg, result, distinct, where)
+
+
+def sorting(expr: Expr) -> Expr:
+    """What is sorted in the place of `expr`: itself, or its key where its lane does not sort as its type does."""
+    return called("$key", [expr]) if needs_key(expr.type) else expr

@@ -73,8 +73,9 @@ def collected(
         if distinct and expr not in (*bound, *args):
             reason = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
             binder.source.refuse(ordered.this, reason)
-        orders.append((expr.type.kind.value, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
-        keys.append(expr)
+        key = coerce.sorting(expr)
+        orders.append((key.type.kind.value, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
+        keys.append(key)
     alone = len(keys) == 1 and keys[0] in (args[0], bound[0]) and not orders[0][1]
     if name == "string_agg" and (not keys or alone):
         return placed(binder, Aggregate(folding(name, **options, distinct=distinct), values[0], result, filter=where))
@@ -84,9 +85,9 @@ def collected(
         # What makes values distinct, and what orders those that are given no order.
         if not keys and not distinct and not _has_order(args[0].type):
             keys, orders = [coerce.coerced(args[0], TEXT)], [("text", False, False)]
-        elif args[0] not in keys:
+        elif (own := coerce.sorting(args[0])) not in keys:
             coerce.check_comparable(args[0].type, "DISTINCT")
-            keys, orders = [*keys, args[0]], [*orders, (args[0].type.kind.value, False, False)]
+            keys, orders = [*keys, own], [*orders, (own.type.kind.value, False, False)]
     pack = "$packed" if name == "string_agg" else "$collected"
     packed = coerce.called(pack, [*values, *keys])
     options |= {"orders": orders, "distinct": distinct, "width": len(values)}

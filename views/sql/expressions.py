@@ -27,7 +27,8 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.JSONBContainsTopKey: "?", exp.JSONBContainsAnyTopKeys: "?|",
     exp.JSONBContainsAllTopKeys: "?&",
     exp.ArrayContainsAll: "@>", exp.ArrayContainedBy: "<@", exp.ArrayOverlaps: "&&",
-    exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
+    exp.ExtendsLeft: "&<", exp.ExtendsRight: "&>", exp.Adjacent: "-|-", exp.JSONBPathExists: "@?",
+    exp.JSONBDeleteAtPath: "#-", exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from",
     exp.Like: "like", exp.ILike: "ilike", exp.RegexpLike: "~", exp.RegexpILike: "~*", exp.SimilarTo: "similar to",
 }  # fmt: skip
 _NONASSOCIATIVE = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -153,6 +154,13 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
         return _row_comparison(binder, node, word)
     call = coerce.called(word, [binder.bind(s) for s in sides])
     return coerce.called("not", [call]) if node.args.get("negate") else call
+
+
+@binds(exp.Operator, reads="this operator expression")
+def _spelled_operator(binder: Binder, node: exp.Expr) -> Expr:
+    """`a OPERATOR(pg_catalog.+) b`, and operators that have no node of their own."""
+    sign = str(node.args["operator"]).removeprefix("pg_catalog.")
+    return coerce.called(sign, [binder.bind(node.this), binder.bind(node.expression)])
 
 
 def _row_comparison(binder: Binder, node: exp.Expr, word: str) -> Expr:

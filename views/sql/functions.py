@@ -9,6 +9,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
@@ -66,9 +67,10 @@ def _type_named(binder: Binder, node: exp.Expr) -> DataType:
     """The Postgres type that a cast names. Raises ViewError for one the engine cannot compute with."""
     spelled = node.sql(dialect="postgres").lower()
     spelled = {"float": "double precision"}.get(spelled, spelled)
-    target = DataType.parse(spelled)
+    target = binder.source.type_named(spelled)
     named = target if target.element is None else target.element
-    if named.kind is Kind.OTHER:
+    family = family_of(named)
+    if named.kind is Kind.OTHER and (family is None or family.order is None or named.name == "bit"):
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
     if "(" in spelled and named.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
         binder.source.refuse(node, f"a precision is not supported for type {target.kind.value}", "leave it out")

@@ -6,17 +6,18 @@ rows would do. A name in ORDER BY means an output column first, a number its pla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Expr, Literal
+from engine.operators.expressions.families import needs_key
+from engine.operators.expressions.ir import ColumnRef, Expr, Literal
 from engine.operators.top import MOST_ROWS, Order
 from engine.schema import BIGINT, DataType
-from views.plan import One, Plan, Top
+from views.plan import One, Plan, Project, Top, identity
 from views.scalar import ONE_ROW, columns
 from views.sql import coerce
 from views.sql.binder import Binder
@@ -124,7 +125,23 @@ def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], lim
         clause = "limit" if limit.rows is not None else "offset"
         words = {"limit": r"\b(limit|fetch)\b", "offset": r"\boffset\b"}[clause]
         source.refuse_words(query, words, ANY_ROWS, "add ORDER BY")
-    return Top(plan, (), tuple(orders), limit.rows, limit.offset, limit.ties)
+    width = len(plan.schema.columns)
+    plan, orders = by_keys(plan, orders)
+    kept: Plan = Top(plan, (), tuple(orders), limit.rows, limit.offset, limit.ties)
+    return kept if len(plan.schema.columns) == width else Project(kept, *identity(kept.schema, range(width)))
+
+
+def by_keys(plan: Plan, orders: Sequence[Order]) -> tuple[Plan, list[Order]]:
+    """The plan, behind it the keys of what its orders cannot sort by as it stands, and the orders by these."""
+    columns = plan.schema.columns
+    keyed = [o.column for o in orders if needs_key(columns[o.column].type)]
+    if not keyed:
+        return plan, list(orders)
+    own, names = identity(plan.schema)
+    keys = tuple(coerce.sorting(ColumnRef(c, columns[c].type)) for c in keyed)
+    made = Project(plan, (*own, *keys), (*names, *(f"key{i}" for i in range(len(keys)))))
+    at = {c: len(columns) + i for i, c in enumerate(keyed)}
+    return made, [o._replace(column=at.get(o.column, o.column)) for o in orders]
 
 
 def order_output(source: Source, query: exp.Expr, plan: Plan) -> list[Order]:

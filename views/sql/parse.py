@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Collection as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -19,6 +19,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql.constants import BadConstant, plain_strings
@@ -34,6 +35,11 @@ _CLAUSES: dict[str, tuple[str, str, str]] = {
 _NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
 
 
+def _operator(sign: str) -> Callable[..., exp.Operator]:
+    """An operator that sqlglot has no node for."""
+    return lambda this, expression: exp.Operator(this=this, operator=sign, expression=expression)
+
+
 _OTHERS: dict[TokenType, Any] = {
     TokenType.AT_GT: exp.ArrayContainsAll,
     TokenType.LT_AT: exp.ArrayContainedBy,
@@ -41,6 +47,11 @@ _OTHERS: dict[TokenType, Any] = {
     TokenType.QMARK_PIPE: exp.JSONBContainsAnyTopKeys,
     TokenType.QMARK_AMP: exp.JSONBContainsAllTopKeys,
     TokenType.HASH_DASH: exp.JSONBDeleteAtPath,
+    TokenType.AMP_LT: exp.ExtendsLeft,
+    TokenType.AMP_GT: exp.ExtendsRight,
+    TokenType.ADJACENT: exp.Adjacent,
+    TokenType.AT_QMARK: exp.JSONBPathExists,
+    TokenType.DAT: _operator("@@"),
 }
 
 _UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
@@ -99,6 +110,22 @@ class _Parser(PostgresParser):
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
         **{token: _before(kind) for token, kind in _PREFIXES.items()},
     }
+
+    TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        """A constant of a type that sqlglot has no word for: `macaddr '…'`."""
+        here, after = self._curr, self._next
+        if (
+            here is None
+            or after is None
+            or here.token_type is not TokenType.VAR
+            or after.token_type is not TokenType.STRING
+        ):
+            return super()._parse_type(parse_interval, fallback_to_identifier)
+        self._advance()
+        to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
+        return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
 
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         """IS, and IS [NOT] [NFC …] NORMALIZED."""
@@ -173,10 +200,19 @@ class _Dialect(Postgres):
 
 @dataclass(frozen=True)
 class Source:
-    """The SQL of one view; `shift` characters were left out before `text` when it was cut from the spec."""
+    """The SQL of one view; `types`: what names of the database's own types mean."""
 
     spec: ViewSpec
     text: str
+    types: Mapping[str, DataType] = field(default_factory=dict)
+
+    def type_named(self, spelled: str) -> DataType:
+        """The type that a name means: one of the database's own, or Postgres's."""
+        bare = spelled.removesuffix("[]")
+        own = self.types.get(bare.strip('"'))
+        if own is None:
+            return DataType.parse(spelled)
+        return own if bare == spelled else array_of(own)
 
     def error(self, reason: str, hint: str = "", *, offset: int | None = None) -> ViewError:
         """A refusal at a character of the SQL."""
@@ -218,9 +254,9 @@ class Source:
             self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
 
 
-def parse(spec: ViewSpec) -> tuple[Source, exp.Expr]:
-    """The view's statement. Raises ViewError for text that is not one SELECT (or UNION of SELECTs)."""
-    source = Source(spec, spec.sql)
+def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[Source, exp.Expr]:
+    """The view's statement; `types`: the database's own. Raises ViewError for what is not one SELECT (or UNION of them)."""
+    source = Source(spec, spec.sql, types or {})
     dialect = _Dialect()
     try:
         tokens = dialect.tokenize(spec.sql)

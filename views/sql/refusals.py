@@ -15,8 +15,7 @@ VOLATILE = frozenset(
 )  # fmt: skip
 SETS = frozenset(
     {
-        "json_populate_recordset", "json_to_recordset", "jsonb_path_query", "jsonb_populate_recordset",
-        "jsonb_to_recordset",
+        "json_populate_recordset", "json_to_recordset", "jsonb_populate_recordset", "jsonb_to_recordset",
     }
 )  # fmt: skip
 LATER_AGGREGATES = frozenset(

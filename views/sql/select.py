@@ -20,7 +20,7 @@ from views.sql.binder import Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
-from views.sql.ordering import CLAUSES, limit_of, orders_of, ordinal, topped
+from views.sql.ordering import CLAUSES, by_keys, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
 from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
@@ -133,6 +133,7 @@ class Select:
         distinct = self.query.args.get("distinct")
         width = len(self.items)
         if firsts:
+            plan, orders = by_keys(plan, orders)
             plan = Top(plan, tuple(dict.fromkeys(firsts)), tuple(o for o in orders if o.column not in firsts), 1)
         elif distinct is not None:
             for item, column in zip(self.items, plan.schema.columns, strict=True):

@@ -172,7 +172,7 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
         binder.source.only(item, {"this", "desc", "nulls_first"})
         expr = binder.settled(item.this)
         check_ordered(binder.source, item.this, expr.type)
-        by.append(expr)
+        by.append(coerce.sorting(expr))
         flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
     frame, reach = frame_of(binder, node, spec, by, flags)
     called, where = (

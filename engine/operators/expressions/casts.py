@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.operators.expressions import array_text, decimals, fallback, images, json_text, numerals
+from engine.operators.expressions import array_text, decimals, fallback, images, json_text, network_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.arithmetic import out_of_range
 from engine.operators.expressions.coercion import FLOATS, INTEGERS, STRINGS, NoSuchFunction, can_cast
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.registry import Kernel, Outcome, Values
 from engine.schema import DataType, Kind
@@ -113,6 +114,9 @@ def _elementwise(source: DataType, target: DataType) -> Kernel | None:
 
 
 def _from_string(target: DataType) -> Kernel:
+    family = family_of(target)
+    if family is not None:
+        return lambda value: fallback.map_values(family.read, STRING, [value])
     return lambda value: images.read_text(value, target)
 
 
@@ -122,6 +126,8 @@ def _to_string(source: DataType, target: DataType) -> Kernel | None:
         inner = lambda value: pc.ascii_rtrim(value, " ")  # noqa: E731
     elif source.kind is Kind.BOOLEAN:
         inner = lambda value: pc.if_else(value, "true", "false").cast(STRING)  # noqa: E731
+    elif source.name == "inet":
+        inner = lambda value: fallback.map_values(network_text.full, STRING, [value])[0]  # noqa: E731
     elif source.kind not in STRINGS:
         inner = lambda value: images.image_of(value, source)  # noqa: E731
     if target.length is None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal as Choice
 
 from engine.errors import HeadraceError
+from engine.operators.expressions.families import family_of
 from engine.schema import NUMERIC, TEXT, DataType, Kind
 
 Context = Choice["implicit", "assignment", "explicit"]
@@ -35,8 +36,6 @@ _NOT_BY_IMAGE = {
         "record",
         "vector",
         "cube",
-        "numrange",
-        "nummultirange",
         "semver",
     ),
 }
@@ -52,7 +51,12 @@ def compared_by_image(datatype: DataType) -> bool:
     base = _base_name(datatype)
     if base.endswith("]"):
         return base.partition("[")[0].strip() in _ARRAYS_BY_IMAGE
-    return base in _BY_IMAGE or (base not in _NOT_BY_IMAGE and base.replace("_", "").isalnum())
+    family = family_of(datatype)
+    if family is not None:
+        return family.exact
+    return base in _BY_IMAGE or (
+        base not in _NOT_BY_IMAGE and datatype.labels is None and base.replace("_", "").isalnum()
+    )
 
 
 def literal_is_image(datatype: DataType) -> bool:
@@ -130,8 +134,10 @@ def can_cast(src: DataType | None, dst: DataType, context: Context) -> bool:
     if src.element is not None and dst.element is not None:
         return can_cast(src.element, dst.element, context)
     if src.kind is dst.kind:
-        return src.kind is not Kind.OTHER or src.name == dst.name
-    if dst.element is not None and src.kind in STRINGS:
+        return src.kind is not Kind.OTHER or src.name == dst.name or (src.name, dst.name) == ("cidr", "inet")
+    if src.name == "name" and dst.kind in STRINGS:
+        return True
+    if (dst.element is not None or family_of(dst) is not None) and src.kind in STRINGS:
         return context == "explicit"
     allowed = _CASTS.get((src.kind, dst.kind))
     return allowed is not None and _RANK[allowed] <= _RANK[context]

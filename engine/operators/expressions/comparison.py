@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import decimals
+from engine.operators.expressions import decimals, fallback
 from engine.operators.expressions.calendar_text import DATE_INFINITY, DAY, STAMP_INFINITY
 from engine.operators.expressions.casts import date_to_stamp
 from engine.operators.expressions.coercion import FLOATS, INTEGERS
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
@@ -93,8 +94,16 @@ def comparer(name: str, left: DataType, right: DataType) -> Compare:
         return _float(name)
     if left.kind is Kind.BPCHAR:
         return _trimmed(name)
+    family = family_of(left)
+    if family is not None and family.order is not None and not (family.exact and name in ("=", "<>")):
+        return _by_key(name, family.order)
     plain = pc.get_function(_ARROW[name])
     return lambda a, b: plain.call([a, b])
+
+
+def _by_key(name: str, key: Callable[[str], str]) -> Compare:
+    test = fallback.COMPARE[_ARROW[name]]
+    return lambda a, b: fallback.map_values(lambda x, y: test(key(x), key(y)), pa.bool_(), [a, b])[0]
 
 
 def _mixed(name: str, left: DataType, right: DataType) -> Compare:
@@ -210,16 +219,16 @@ def _register() -> None:
                 entry(name, mixed, boolean, _make(name))
             entry("is distinct from", mixed, boolean, _distinct(False), strict=False)
             entry("is not distinct from", mixed, boolean, _distinct(True), strict=False)
-    for kind in (*COMPARED, Kind.OTHER):
-        if kind is Kind.OTHER:
-            for name in ("=", "<>"):
+    for kind in (*COMPARED, Kind.OTHER, Kind.JSONB):
+        if kind not in COMPARED:
+            for name in _ARROW:
                 entry(name, (kind, kind), boolean, _make(name))
         entry("is distinct from", (kind, kind), boolean, _distinct(False), strict=False)
         entry("is not distinct from", (kind, kind), boolean, _distinct(True), strict=False)
         entry("in", (kind, kind), boolean, _in(False), strict=False, variadic=True)
         entry("not in", (kind, kind), boolean, _in(True), strict=False, variadic=True)
         entry("nullif", (kind, kind), lambda params: params[0], _nullif, strict=False)
-    for kind in COMPARED:
+    for kind in (*COMPARED, Kind.OTHER, Kind.JSONB):
         entry("greatest", (kind,), lambda params: params[0], _extreme(True), strict=False, variadic=True)
         entry("least", (kind,), lambda params: params[0], _extreme(False), strict=False, variadic=True)
     entry("is null", (None,), boolean, _is_null(False), strict=False)

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import HeadraceError
-from engine.operators.expressions import array_text, decimals, fallback, interval_text, json_text, numerals
+from engine.operators.expressions import array_text, decimals, fallback, json_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Value
 from engine.operators.expressions.numerals import BLANKS, invalid
 from engine.operators.expressions.registry import Evaluated, Outcome, Values
@@ -285,12 +286,13 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _length_reader(datatype)
     if kind in calendar.READERS:
         return calendar.READERS[kind]
-    if datatype.name == "interval":
-        return _read_interval
     if datatype.element is not None:
         return _array_reader(datatype.element)
     if kind in (Kind.JSON, Kind.JSONB):
         return json_text.canonical if kind is Kind.JSONB else json_text.checked
+    family = family_of(datatype)
+    if family is not None:
+        return family.read
     if kind is Kind.OTHER and not literal_is_image(datatype):
         raise RowError(f"literals of type {datatype} are not supported: the engine cannot bring them to their image")
     return str
@@ -307,10 +309,6 @@ def _array_reader(element: DataType) -> Callable[[str], str]:
         return array_text.bounds(text) + array_text.spell(image_of(values, element).to_pylist(), shape)
 
     return read
-
-
-def _read_interval(text: str) -> str:
-    return interval_text.image(interval_text.read(text))
 
 
 def _numeric_reader(datatype: DataType) -> Callable[[str], str]:

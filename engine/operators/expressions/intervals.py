@@ -19,6 +19,7 @@ from engine.operators.expressions import fallback
 from engine.operators.expressions import interval_text as spans
 from engine.operators.expressions.calendar_fields import FIELDS
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import Family, family
 from engine.operators.expressions.interval_text import DAY, OUT_OF_RANGE, Interval, image, is_finite
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
@@ -296,7 +297,16 @@ def _finite_parts(value: Interval) -> Interval:
     return value
 
 
+def _image(spelled: str) -> str:
+    return image(spans.read(spelled))
+
+
+def _order(held: str) -> str:
+    return f"{spans.span(read(held)) + 10**30:031}"
+
+
 def _register() -> None:
+    family("interval", Family(_image, _order, exact=False))
     t, n, d, number = Kind.TEXT, Kind.INTEGER, Kind.DATE, Kind.DOUBLE
     s, z, c = Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME
     i = INTERVAL

@@ -28,7 +28,7 @@ from engine.operators.expressions.json_text import (
     members,
     quoted,
 )
-from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Param, Values, entry
 from engine.operators.expressions.sets import each
 from engine.operators.expressions.strings import per_value
 from engine.schema import TEXT, DataType, Kind
@@ -267,12 +267,20 @@ def _register() -> None:
     entry("-", (JB, T), JB, per_value(_deleted, STRING), fallback=True)
     entry("-", (JB, N), JB, per_value(_deleted, STRING), fallback=True)
     entry("-", (JB, texts), JB, _of_arrays(_deleted, STRING), fallback=True)
-    entry("||", (JB, JB), JB, per_value(_joined, STRING), fallback=True)
-    entry("@>", (JB, JB), B, per_value(lambda a, b: _contains(loads(a), loads(b)), pa.bool_()), fallback=True)
-    entry("<@", (JB, JB), B, per_value(lambda a, b: _contains(loads(b), loads(a)), pa.bool_()), fallback=True)
-    entry("?", (JB, T), B, per_value(lambda v, k: any(_has(v, [k])), pa.bool_()), fallback=True)
-    entry("?|", (JB, texts), B, _of_arrays(lambda v, k: any(_has(v, k)), pa.bool_()), fallback=True)
-    entry("?&", (JB, texts), B, _of_arrays(lambda v, k: all(_has(v, k)), pa.bool_()), fallback=True)
+    entry("jsonb_delete", (JB, T), JB, per_value(_deleted, STRING), fallback=True)
+    entry("jsonb_delete", (JB, N), JB, per_value(_deleted, STRING), fallback=True)
+    for name in ("||", "jsonb_concat"):
+        entry(name, (JB, JB), JB, per_value(_joined, STRING), fallback=True)
+    tests: tuple[tuple[str, str, Param, Maker], ...] = (
+        ("@>", "contains", JB, per_value(lambda a, b: _contains(loads(a), loads(b)), pa.bool_())),
+        ("<@", "contained", JB, per_value(lambda a, b: _contains(loads(b), loads(a)), pa.bool_())),
+        ("?", "exists", T, per_value(lambda v, k: any(_has(v, [k])), pa.bool_())),
+        ("?|", "exists_any", texts, _of_arrays(lambda v, k: any(_has(v, k)), pa.bool_())),
+        ("?&", "exists_all", texts, _of_arrays(lambda v, k: all(_has(v, k)), pa.bool_())),
+    )
+    for sign, word, of_other, make in tests:
+        for name in (sign, f"jsonb_{word}"):
+            entry(name, (JB, of_other), B, make, fallback=True)
     entry("$json", (None,), T, _column, strict=False, fallback=True)
     entry("$json key", (None,), T, _column_key, strict=False, fallback=True)
 

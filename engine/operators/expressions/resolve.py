@@ -24,6 +24,7 @@ from engine.operators.expressions.coercion import (
     numeric_image,
     type_names,
 )
+from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.polymorphic import agreed, is_polymorphic
 from engine.operators.expressions.registry import Param, Pseudo, Signature
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
@@ -56,6 +57,8 @@ _SPECIAL_FORMS = ("in", "not in", "greatest", "least")
 def resolve(name: str, args: Types) -> Resolution:
     """The catalogue entry that `name` means for `args`. Raises NoSuchFunction with Postgres's message."""
     name = _SYNONYMS.get(name.lower(), name.lower())
+    # A name is a text that was cut off: what takes texts takes it.
+    args = [TEXT if a is not None and a.name == "name" else a for a in args]
     if name in ("and", "or"):
         return _junction(name, args)
     if name in _SPECIAL_FORMS:
@@ -252,11 +255,12 @@ def _parameter(kind: Param, arg: DataType | None) -> DataType:
 
 
 _COMPARED = ("=", "<>", "in", "not in", "is distinct from", "is not distinct from", "nullif")
+_ORDERING = ("<", "<=", ">", ">=", "greatest", "least")
 
 
 def _check_other(name: str, datatype: DataType, args: Types) -> None:
     """Of the types that the engine knows by their text, comparisons take any, and all else intervals."""
-    if name in _COMPARED:
+    if name in _COMPARED or name in _ORDERING:
         _check_comparable(name, datatype, args)
     elif any(a is not None and a.kind is Kind.OTHER and a.name != "interval" for a in args):
         raise _no_such(name, args)
@@ -266,7 +270,8 @@ def _check_comparable(name: str, datatype: DataType, args: Types) -> None:
     if datatype.kind is not Kind.OTHER:
         return
     names = {a.name for a in args if a is not None}
-    if len(names) != 1 or not compared_by_image(datatype):
+    sorts = needs_key(datatype)
+    if len(names) != 1 or not (sorts or (name not in _ORDERING and compared_by_image(datatype))):
         raise _no_such(name, args, hint="the engine compares this type only where its text image decides equality")
 
 
@@ -302,6 +307,10 @@ _ORDERED = (
 )
 
 
+_EXTREME = ("inet", "interval", "oid")
+"""Types known by their text, enums apart, of which Postgres has a least and a greatest."""
+
+
 def aggregate_type(function: str, arg: DataType | None) -> DataType:
     """The result type of an aggregate; `arg` None is count(*). Raises NoSuchFunction."""
     function = _SYNONYMS.get(function, function)
@@ -310,7 +319,9 @@ def aggregate_type(function: str, arg: DataType | None) -> DataType:
     if arg is None:
         raise NoSuchFunction(f"function {function}(unknown) is not unique", hint="cast the argument")
     kind = arg.kind
-    if function in ("min", "max") and kind in _ORDERED:
+    if function in ("min", "max") and arg.name == "name":
+        return TEXT
+    if function in ("min", "max") and (kind in _ORDERED or arg.labels or arg.name in _EXTREME):
         return TEXT if kind is Kind.VARCHAR else DataType(kind) if kind is Kind.BPCHAR else arg
     if function == "sum" and kind in (Kind.SMALLINT, Kind.INTEGER):
         return BIGINT

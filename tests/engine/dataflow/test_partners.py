@@ -108,6 +108,25 @@ def filtered(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     }
 
 
+def projected(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """Tables that are projected, and filtered, before they are joined by their keys: read in the tables' own arrangements."""
+    left, right, loose = t["left"], t["right"], t["loose"]
+    turned = right.project([ref(1, RIGHT), ref(0, RIGHT), ref(1, RIGHT)], named(INTEGER, TEXT, INTEGER))
+    slim = left.project([ref(2, LEFT), ref(0, LEFT)], named(NUMERIC, INTEGER))
+    failing = left.project([divide(1, 0), ref(0, LEFT)], named(INTEGER, INTEGER))
+    deep = failing.filter(over(0, 0)).project([ref(1, failing.real.schema)], named(INTEGER))
+    return {
+        "turned": left.join(turned, [1], [0]),
+        "not its first": left.join(turned, [1], [2]),
+        "slim": loose.left_join(slim, [0], [1]),
+        "failing": right.join(failing, [1], [1]),
+        "outer": loose.left_join(failing, [0], [1]),
+        "itself": failing.join(slim, [1], [1]),
+        "deep": right.antijoin(deep, [1], [0]),
+        "both": turned.filter(over(0, 1)).join(failing.filter(over(1, 0)), [0], [1]),
+    }
+
+
 def divides(one: int, by: int) -> Both:
     """Whether the quotient is positive, which fails for a divisor of nothing."""
     quotient = divide(one, by)
@@ -125,6 +144,7 @@ SHAPES: dict[str, Shape] = {
     "outer": outer,
     "multiplicities": multiplicities,
     "filtered": filtered,
+    "projected": projected,
 }
 
 

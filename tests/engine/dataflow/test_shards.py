@@ -8,17 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.layout import layout_of
-from engine.batch.updates import INSERT, RETRACT, Updates, Upserts
+from engine.batch.updates import INSERT, RETRACT, UPSERT, Updates, Upserts
 from engine.dataflow import OVERFLOWED, Dataflow
 from engine.dataflow.exchange import Shard, ShardFailed
+from engine.dataflow.exchanging import ExchangeNode
+from engine.dataflow.graph import reachable
 from engine.dataflow.output import canonical
 from engine.errors import InvariantBroken
 from engine.operators.delta import Delta, concat
-from engine.schema import Schema
+from engine.schema import BIGINT, Column, Schema
 from sidecar.workers.dealing import Dealer
 from tests.engine.dataflow import test_delta_join, test_iterate, test_partners, test_random
 from tests.engine.dataflow.pairs import Shape, World
@@ -209,3 +212,25 @@ def test_a_multiplicity_that_does_not_fit_is_told_once_and_stops_no_shard() -> N
     assert 2 <= len(messages) <= 4
     plain = sorted(v for _, snapshots, _ in shards for v in snapshots[2][0].rows.column(0).to_pylist())
     assert plain == [7, 8]
+
+
+@pytest.mark.parametrize(("different", "sent"), [(7, 14), (20_000, 20_000)])
+def test_equal_rows_are_added_up_before_they_go_to_another_shard(different: int, sent: int) -> None:
+    schema = Schema.of([Column("id", BIGINT), Column("group", BIGINT)], ["id"])
+    ids = np.arange(20_000)
+    rows = pa.RecordBatch.from_arrays([pa.array(ids), pa.array(ids % different)], schema=schema.arrow)
+    changes = Upserts(rows, np.zeros(len(ids), np.int64), np.full(len(ids), UPSERT, np.uint8))
+
+    def script(shard: Shard) -> tuple[list[int], int]:
+        flow = Dataflow(shard)
+        counted = flow.table("t", schema).pick([1], Schema(schema.columns[1:])).count().output("counted")
+        mine = dealt(flow, schema, changes)
+        assert mine is not None
+        flow.push("t", mine)
+        flow.step(1)
+        [came] = [n.delta.rows for n in reachable([counted.collection.node]) if isinstance(n, ExchangeNode)]
+        return counted.take()[0].rows.column(1).to_pylist(), 0 if came is None else len(came)
+
+    (one, here), (two, there) = in_shards(2, script)
+    assert here + there == sent, "of each shard's equal rows one"
+    assert sorted(one + two) == sorted(np.unique(ids % different, return_counts=True)[1].tolist())

@@ -125,7 +125,7 @@ CHANGING = {
 """How many there are depends on where a live trace's merges stand."""
 
 
-def test_a_filtered_table_joined_by_its_key_is_not_arranged_once_more() -> None:
+def test_a_filtered_or_projected_table_joined_by_its_key_is_not_arranged_once_more() -> None:
     live = Live()
     before = len(live.flow.registry)
     joined = live.items.join(live.groups.filter(positive(0)), [1], [0]).output("few")
@@ -133,6 +133,11 @@ def test_a_filtered_table_joined_by_its_key_is_not_arranged_once_more() -> None:
     assert len(live.flow.registry) == before, "both sides are read where they lie"
     rows = joined.snapshot(live.flow.frontier - 1)[0].rows
     assert set(rows.column(1).to_pylist()) == set(range(1, 7))
+    titles = live.groups.pick([1, 0], Schema((GROUPS.columns[1], GROUPS.columns[0])))
+    titled = live.items.join(titles.filter(positive(1)), [1], [1]).output("titled")
+    live.step()
+    assert len(live.flow.registry) == before, "nor are columns that hold the key"
+    assert titled.snapshot(live.flow.frontier - 1)[0].rows.num_rows == rows.num_rows
     live.items.filter(positive(0)).join(live.groups, [1], [0]).output("other")
     live.step()
     assert len(live.flow.registry) == before + 1, "by another column there is an arrangement of its own"

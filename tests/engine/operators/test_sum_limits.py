@@ -75,7 +75,8 @@ class Reduction:
         )
         upon = Description.epochs(lower, upper)
         self.values.insert(Batch.seal(self.values.layout, updates, upon))
-        kept, delta = reduce_changes(self.shape, self.state, updates, [], lower, initial=lower == 0)
+        made, delta = reduce_changes(self.shape, self.state, updates, [], lower, initial=lower == 0)
+        kept = None if made is None else made.updates()
         self.kept.insert(
             Batch.empty(self.kept.layout, upon) if kept is None else Batch.seal(self.kept.layout, kept, upon)
         )

@@ -255,7 +255,7 @@ def test_a_restored_trace_answers_as_before() -> None:
     spine.advance(Frontier.at(6))
     spine.exert(10**5)
     for batch in spine.batches():
-        back.insert(decode(encode(batch)[0], layout))
+        back.insert(decode(b"".join(encode(batch)), layout))
     back.advance(spine.since)
     assert back.upper == spine.upper
     assert entries(back.snapshot(8)) == entries(spine.snapshot(8))

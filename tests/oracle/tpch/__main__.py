@@ -20,7 +20,13 @@ from tests.oracle.tpch.history import history
 from tests.oracle.tpch.rows import tables
 from tests.oracle.tpch.trial import Trial
 
-SETTINGS = FAST | {"work_mem": "128MB", "jit": "off", "shared_buffers": "512MB", "max_wal_size": "8GB"}
+SETTINGS = FAST | {
+    "work_mem": "128MB",
+    "jit": "off",
+    "shared_buffers": "512MB",
+    "max_wal_size": "8GB",
+    "autovacuum": "off",
+}
 
 
 def main() -> int:

@@ -51,7 +51,7 @@ def test_params_say_what_to_cast() -> None:
         ),
         ("gamma", [DOUBLE], "function gamma(double precision) does not exist"),
         ("=", [MOOD, INET], "operator does not exist: mood = inet"),
-        ("=", [INTERVAL, INTERVAL], "operator does not exist: interval = interval"),
+        ("*", [INTERVAL, INTERVAL], "operator does not exist: interval * interval"),
         ("+", [DATE, INET], "operator does not exist: date + inet"),
         ("no_such", [None], "function no_such(unknown) does not exist"),
     ],
@@ -67,8 +67,11 @@ def test_enums_compare_by_image_and_their_literals_are_labels() -> None:
     assert parse_literal("happy", MOOD) == "happy"
     with pytest.raises(NoSuchFunction):
         resolve("<", [MOOD, MOOD])
-    with pytest.raises(InvalidLiteral):
-        parse_literal("10.0.0.1/32", INET)
+    labelled = DataType(Kind.OTHER, name="mood", labels=("sad", "happy"))
+    assert resolve("<", [labelled, None]).params == (labelled, labelled)
+    with pytest.raises(InvalidLiteral, match='invalid input value for enum mood: "ok"'):
+        parse_literal("ok", labelled)
+    assert parse_literal("10.0.0.1/32", INET) == "10.0.0.1"
 
 
 def test_literals_are_checked() -> None:
