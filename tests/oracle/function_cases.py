@@ -1,5 +1,7 @@
 """The columns and the expressions of `test_functions`: what each function makes of ordinary, extreme and wrong values."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -31,7 +33,63 @@ COLUMNS: dict[str, tuple[str, list[str]]] = {
     "c": ("text", ["", "Q", "hex", "base64", "escape", "HEX", "%s", "%I and %L", "%2$s-%1$s", "%-8s|%5s", "%*s", "%3$s", "%",
                    "%0$s", "%q", "Zm9v", "Zm9vYg==", "Zm9=", "Z$", "\\\\x", "select", "two words", "Äpfel", "a\u0308",
                    "\\0041\\u0042", "\\004", "61 62", "616", "x%%y%s", "%1$*2$s", "%-*s", "\u00e4", "ﬁ"]),
+    "iv": ("interval", ["0", "1 day", "-1 day", "1 month", "1 year 2 mons 3 days 04:05:06.789", "-13 months", "30 days", "24:00:00",
+                        "-00:00:01.5", "1 mon -1 day", "100 years", "infinity", "-infinity", "36:00", "-5 days 03:00", "90 minutes",
+                        "178000000 years", "0.000001 sec", "59 days 23:59:59.999999", "-1 year -2 mons +40 days"]),
+    "iw": ("interval", ["0", "1 hour", "-3 days", "1 mon", "1 day 12:00", "15 min", "7 days", "-2 years", "infinity", "5:30"]),
+    "da": ("date", ["2024-02-29", "1970-01-01", "2000-01-31", "0001-01-01", "0044-03-15 BC", "9999-12-31", "infinity",
+                    "-infinity", "2023-12-31", "2021-07-04", "12000-06-01"]),
+    "ts": ("timestamp", ["2024-02-29 12:34:56.789", "1970-01-01", "1969-12-31 23:59:59.999999", "2021-03-14 02:30:00",
+                         "2021-11-07 01:30:00", "infinity", "-infinity", "2001-09-09 01:46:40", "0044-03-15 12:00:00 BC",
+                         "2024-03-31 02:30:00", "1900-01-01 00:00:00", "2050-07-01 18:00:00"]),
+    "tt": ("timestamp", ["2024-01-31", "2000-02-29 23:00:00", "1999-12-31 00:00:00.000001", "2024-02-29 12:34:56.789", "infinity",
+                         "1970-01-01 00:00:01"]),
+    "tz": ("timestamptz", ["2024-02-29 12:34:56.789+00", "2021-03-14 10:30:00+00", "2021-11-07 05:30:00+00",
+                           "2021-11-07 06:30:00+00", "infinity", "-infinity", "1883-11-18 17:00:00+00", "2050-01-01 00:00:00+00"]),
+    "tm": ("time", ["00:00:00", "23:59:59.999999", "12:34:56.7", "24:00:00", "01:02:03"]),
+    "zo": ("text", ["America/New_York", "UTC", "europe/paris", "Asia/Kolkata", "PST", "est", "Nowhere/Land", "Australia/Lord_Howe"]),
+    "u": ("text", ["year", "month", "day", "hour", "minute", "second", "milliseconds", "microseconds", "epoch", "decade",
+                   "century", "millennium", "quarter", "week", "dow", "bogus", "timezone"]),
+    "q": ("text", ["1 day", "1 year 2 months 3 days 4 hours 5 minutes 6 seconds", "1.5 years", "2.25 mons", "1.5 weeks", "3.7 days", "1-2",
+                   "1 2:03:04", "-1 2:03", "P1Y2M3DT4H5M6.5S", "P0001-02-03T04:05:06", "@ 1 minute ago", "1 day 2 days", "x", "",
+                   "5", "1:02.5", "1d2h3m", "infinity", "99999999999 years", "1 foo", "12:99", "- 1 day", "1.23456789 secs", "PT36H"]),
 }  # fmt: skip
+
+
+def _intervals() -> Iterator[str]:
+    yield from ("r.iv + r.iw", "r.iv - r.iw", "- r.iv", "r.iv * r.k", "r.iv * r.e", "r.e * r.iv", "r.iv / r.e", "r.iw / 3",
+                      "r.iv * 1.5", "r.ts - r.tt", "r.tz - r.tz", "r.tz - r.ts", "r.ts + r.iv", "r.ts - r.iw", "r.iv + r.tz",
+                      "r.da + r.iw", "r.da - r.iv", "r.tm - r.tm", "r.tm + r.iw", "r.iv + r.tm", "r.tm - r.iv", "r.da + r.tm",
+                      "r.tm + r.da", "age(r.ts, r.tt)", "age(r.tt, r.ts)", "age(r.tz, r.ts)", "age(r.da, r.tt)",
+                      "justify_hours(r.iv)", "justify_days(r.iv)", "justify_interval(r.iv)", "justify_interval(r.iw - r.iv)",
+                      "isfinite(r.iv)", "isfinite(r.ts)", "isfinite(r.da)", "isfinite(r.tz)", "extract(epoch from r.iv)",
+                      "extract(epoch from r.ts - r.tt)", "date_bin(r.iw, r.ts, r.tt)", "date_bin('15 minutes', r.tz, r.tz)",
+                      "date_bin(interval '1 hour 7 min', r.ts, timestamp '2001-01-01')", "r.q::interval", "r.iv::text", "r.iv || '!'",
+                      "r.tm::interval", "r.iv::time", "cast(r.iv as interval day to minute)", "r.iv::interval year to month",
+                      "interval '1-2' year to month + r.iv", "interval '5' minute * r.k", "interval '1 2:03:04' day to hour + r.iw",
+                      "interval '2:03' minute to second + r.iw", "make_interval(r.k, r.k, 1, r.k, 5, 6, r.e)", "make_interval(1)",
+                      "make_time(r.k, r.k * 7, r.e)", "make_timestamp(2000 + r.k, r.k, 28, r.k, 59, r.e)",
+                      "make_timestamptz(r.k, 2, 29, 3, 4, 5.5)", "make_timestamptz(2021, 3, 14, 2, 30, 0, r.zo)", "to_timestamp(r.d)",
+                      "to_timestamp(r.e)", "r.ts at time zone r.zo", "r.tz at time zone r.zo", "r.ts at time zone 'America/New_York'",
+                      "r.tz at time zone interval '-05:30'", "r.ts at time zone r.iw", "timezone('PST', r.tz)",
+                      "(r.ts, r.tt) overlaps (r.tt, r.ts)", "(r.ts, r.iw) overlaps (r.tt, interval '1 year')",
+                      "(r.da, r.da + 3) overlaps (date '2024-01-01', date '2024-12-31')", "(r.tm, r.tm) overlaps (time '01:00', r.tm)",
+                      "date_part('hour', r.tz at time zone 'Asia/Kolkata')")  # fmt: skip
+    for sign in ("=", "<>", "<", "<=", ">", ">="):
+        yield from (f"r.iv {sign} r.iw", f"r.iv {sign} '1 mon'")
+    yield from (
+        "greatest(r.iv, r.iw)",
+        "least(r.iv, r.iw, '1 day')",
+        "r.iv in (r.iw, interval '24 hours')",
+        "nullif(r.iv, r.iw)",
+        "r.iv is distinct from r.iw",
+        "coalesce(r.iv, '0')",
+        "case when r.k > 0 then r.iv else r.iw end",
+        "r.iv between r.iw and '2 mons'",
+        "r.ts - r.tt > '1 day'",
+    )
+    yield from ("extract(year from r.iv)", "date_part(r.u, r.iv)", "date_trunc(r.u, r.iv)", "extract(second from r.iv)",
+                "extract(quarter from r.iv)", "extract(milliseconds from r.iv)")  # fmt: skip
 
 
 def _texts() -> Iterator[str]:
@@ -255,4 +313,9 @@ def _math() -> Iterator[str]:
     yield "width_bucket(r.d, array[0, 5.5, 10, 20]::float8[])"
 
 
-FAMILIES = {"math": tuple(_math()), "texts": tuple(_texts()), "regexes": tuple(_regexes())}
+FAMILIES = {
+    "math": tuple(_math()),
+    "intervals": tuple(_intervals()),
+    "texts": tuple(_texts()),
+    "regexes": tuple(_regexes()),
+}

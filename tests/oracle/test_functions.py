@@ -21,7 +21,7 @@ from views.compile import compile_views
 from views.plan import Project, Scan
 from views.spec import ViewSpec
 
-ROWS, SEED = 70, 11
+ROWS, SEED = 40, 11
 TYPES = {name: DataType.parse(sql) for name, (sql, _) in cases.COLUMNS.items()}
 CATALOG = Catalog({"public.t": Schema.of([Column(name, datatype) for name, datatype in TYPES.items()], None)})
 
@@ -81,9 +81,11 @@ def ask(connection: psycopg.Connection, sql: str) -> tuple[str | None, Answer]:
     connection.execute(f"create or replace function pg_temp.f(r t) returns text language plpgsql as $f${body}$f$")
     answers = [a for (a,) in connection.execute("select pg_temp.f(t) from t order by id").fetchall()]
     try:
-        named = connection.execute(f"select format_type(pg_typeof({sql}), null) from t as r limit 1").fetchone()
+        described = connection.execute(f"select {sql} from t as r limit 0").description
     except psycopg.DataError:
-        named = None  # a constant part fails while it is planned
+        described = None  # a constant part fails while it is planned
+    oid = described[0].type_code if described else None
+    named = connection.execute("select format_type(%s, null)", [oid]).fetchone() if oid else None
     return named and named[0], [(a[1:], None) if a and a[0] == "=" else (None, a and a[1:]) for a in answers]
 
 

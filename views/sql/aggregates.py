@@ -13,6 +13,7 @@ from sqlglot import exp
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
+from engine.operators.expressions.resolve import INTERVAL
 from engine.operators.folded import folding
 from engine.operators.regressions import REGRESSIONS
 from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, Kind
@@ -91,6 +92,8 @@ def aggregate(
         return _bits(binder, node, name, arg, condition, distinct=distinct)
     if arg is not None and name in _SPREADS:
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
+    if arg is not None and arg.type == INTERVAL and name in ("sum", "avg"):
+        return _of_intervals(binder, node, name, arg, condition, distinct=distinct)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
     distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
     sorts = name in ("min", "max") and arg is not None and needs_key(arg.type)
@@ -98,6 +101,20 @@ def aggregate(
         found = coerce.aggregated(name, coerce.called("$behind key", [arg]), distinct=False, where=condition)
         return Call("$of key(text)", (placed(binder, found),), arg.type)
     return placed(binder, coerce.aggregated(name, arg, distinct, condition))
+
+
+def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
+    """sum or avg of intervals: that of their months, days and microseconds."""
+    if distinct:
+        binder.source.refuse(
+            node, f"{name}(DISTINCT …) of intervals is not supported", "make them distinct in a subquery"
+        )
+    parts = [coerce.called(part, [arg]) for part in ("$months", "$days", "$micros")]
+    total = coerce.called("$summed", [placed(binder, coerce.aggregated("sum", part, False, where)) for part in parts])
+    if name == "sum":
+        return total
+    count = placed(binder, coerce.aggregated("count", arg, False, where))
+    return coerce.called("/", [total, coerce.called("nullif", [count, Literal(0, BIGINT)])])
 
 
 def _check_own(binder: Binder, node: exp.Expr, name: str, parts: Sequence[Expr]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from engine.operators.expressions import calendar_text
+from engine.operators.expressions import interval_text
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Expr
@@ -138,8 +138,8 @@ def _offset(binder: Binder, node: exp.Expr, offset: Expr, by: DataType, step: Da
     if found is None:
         binder.source.refuse(node, "a frame's offset must not be null")
     if step == INTERVAL:
-        months, days, micros = calendar_text.read_interval(str(found))
-        size: float = (months * 30 + days) * calendar_text.DAY + micros
+        months, days, micros = interval_text.read(str(found))
+        size: float = (months * 30 + days) * interval_text.DAY + micros
     else:
         size = float(found)
     if not size >= 0:

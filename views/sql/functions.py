@@ -13,13 +13,14 @@ from engine.operators.expressions.families import family_of
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
+from engine.operators.expressions.resolve import INTERVAL
 from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
-from views.sql.intervals import interval_constant
+from views.sql.intervals import is_interval, to_interval
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
@@ -51,12 +52,15 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Cast, reads="this to")
 def _cast(binder: Binder, node: exp.Expr) -> Expr:
-    if isinstance(node.this, exp.Literal) and str(node.args["to"].sql(dialect="postgres")).lower() == "interval":
-        return interval_constant(binder, node, str(node.this.this))
+    if is_interval(node.args["to"]):
+        return to_interval(binder, node)
     target = _type_named(binder, node.args["to"])
     if target.element is not None and isinstance(node.this, exp.Array):
         return cast_elements(binder, node.this, target)
-    return coerce.cast(binder.bind(node.this), target)
+    value = binder.bind(node.this)
+    if target.kind is Kind.TIME and value.type == INTERVAL:
+        return coerce.called("$time", [value])
+    return coerce.cast(value, target)
 
 
 def _type_named(binder: Binder, node: exp.Expr) -> DataType:

@@ -1,54 +1,84 @@
-"""Handlers of interval constants: read once, and held as Postgres shows them.
+"""Handlers of intervals: constants, casts to the type, and OVERLAPS.
 
-Always: what a date or timestamp is moved by is a constant's canonical image. Registered with the binder at import.
+Always: a constant is read once, and held as Postgres shows it; what its type restricts (`interval day to hour`) is left
+out of it. Registered with the binder at import.
 """
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions import calendar_text
+from engine.operators.expressions import interval_text
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.ir import Expr, Literal
 from engine.operators.expressions.resolve import INTERVAL
+from engine.schema import INTEGER, TEXT, DataType, Kind
+from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
+
+_FIELDS = ("year", "month", "day", "hour", "minute", "second")
 
 
 @binds(exp.Interval, reads="this unit fraction_in_string")
 def _interval(binder: Binder, node: exp.Expr) -> Expr:
-    value, unit = node.this, node.args.get("unit")
-    if not isinstance(value, exp.Literal) or (unit is not None and not isinstance(unit, exp.Var)):
+    value = node.this
+    if not isinstance(value, exp.Literal):
         return unsupported(binder, node)
-    spelled = str(value.this) if unit is None else f"{value.this} {str(unit.this).lower()}"
-    return interval_constant(binder, node, spelled)
+    return interval_constant(binder, node, str(value.this), fields_of(binder, node, node.args.get("unit")))
 
 
-def interval_constant(binder: Binder, node: exp.Expr, spelled: str) -> Expr:
+def fields_of(binder: Binder, node: exp.Expr, unit: exp.Expr | None) -> tuple[str, ...]:
+    """The fields that an interval's type names, the first and the last. Raises ViewError."""
+    ends = (unit.this, unit.expression) if isinstance(unit, exp.IntervalSpan) else (unit,) if unit is not None else ()
+    fields = tuple(str(end.this).lower() for end in ends)
+    if any(f not in _FIELDS for f in fields):
+        unsupported(binder, node)
+    return fields
+
+
+def interval_constant(binder: Binder, node: exp.Expr, spelled: str, fields: tuple[str, ...] = ()) -> Expr:
     """The interval that a text spells. Raises ViewError."""
     try:
-        months, days, micros = calendar_text.read_interval(spelled)
+        found = interval_text.restricted(interval_text.read(spelled, fields), fields)
     except RowError as error:
         binder.source.refuse(node, str(error))
-    return Literal(interval_image(months, days, micros), INTERVAL)
+    return Literal(interval_text.image(found), INTERVAL)
 
 
-def interval_image(months: int, days: int, micros: int) -> str:
-    """An interval as Postgres shows it.
+def is_interval(node: exp.Expr) -> bool:
+    """Whether a cast's type is an interval."""
+    return node.sql(dialect="postgres").lower().split(" ")[0] == "interval"
 
-    >>> interval_image(14, -3, 4_500_000), interval_image(0, 0, 0), interval_image(-1, 2, 0)
-    ('1 year 2 mons -3 days +00:00:04.5', '00:00:00', '-1 mons +2 days')
-    """
-    parts: list[str] = []
-    negative = False
-    years = abs(months) // 12 * (1 if months > 0 else -1)
-    for value, unit in ((years, "year"), (months - years * 12, "mon"), (days, "day")):
-        if value:
-            sign = "+" if negative and value > 0 else ""
-            parts.append(f"{sign}{value} {unit}{'' if value == 1 else 's'}")
-            negative = value < 0
-    if micros or not parts:
-        sign = "-" if micros < 0 else "+" if negative else ""
-        seconds, rest = divmod(abs(micros), 1_000_000)
-        fraction = f".{rest:06}".rstrip("0") if rest else ""
-        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
-    return " ".join(parts)
+
+def to_interval(binder: Binder, node: exp.Expr) -> Expr:
+    """CAST(… AS interval …). Raises ViewError."""
+    to = node.args["to"].this
+    fields = fields_of(binder, node, to.args.get("unit") if isinstance(to, exp.Interval) else None)
+    if isinstance(node.this, exp.Literal) and node.this.is_string:
+        return interval_constant(binder, node, str(node.this.this), fields)
+    value = binder.bind(node.this)
+    if value.type == coerce.UNKNOWN:
+        return Literal(None, INTERVAL)
+    if value.type != INTERVAL:
+        if value.type.kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR, Kind.TIME):
+            binder.source.refuse(node, f"cannot cast type {value.type} to interval")
+        value = coerce.called("$interval", [value])
+    if not fields:
+        return value
+    return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(6, INTEGER)])
+
+
+@binds(exp.Overlaps)
+def _overlaps(binder: Binder, node: exp.Expr) -> Expr:
+    """(a, b) OVERLAPS (c, d); an end that is an interval is so long after its start."""
+    bounds: list[Expr] = []
+    for side in (node.this, node.expression):
+        if not isinstance(side, exp.Tuple) or len(side.expressions) != 2:
+            return unsupported(binder, node)
+        start, end = (binder.bind(cell) for cell in side.expressions)
+        bounds += [start, coerce.called("+", [start, end]) if end.type == INTERVAL else end]
+    kinds = {b.type.kind for b in bounds if b.type != coerce.UNKNOWN}
+    if Kind.DATE in kinds and Kind.TIMESTAMPTZ not in kinds:
+        target = DataType(Kind.TIMESTAMP)
+        bounds = [coerce.cast(b, target) if b.type != coerce.UNKNOWN else coerce.coerced(b, target) for b in bounds]
+    return coerce.called("overlaps", bounds)

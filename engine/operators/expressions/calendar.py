@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import fallback
+from engine.operators.expressions import fallback, interval_text
 from engine.operators.expressions.calendar_fields import (
     FIELDS,
     extract,
@@ -25,7 +25,7 @@ from engine.operators.expressions.calendar_fields import (
 )
 from engine.operators.expressions.casts import date_to_stamp
 from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry, refused
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
 Params = tuple[DataType, ...]
@@ -62,11 +62,11 @@ def _days_between(_params: Params, result: DataType) -> Kernel:
 def interval_parts(value: Values) -> tuple[tuple[Any, Any, Any], Any]:
     """((months, days, micros) as numpy or integers, messages) of intervals."""
     if isinstance(value, pa.Scalar):
-        return text.read_interval(value.as_py()), None
+        return interval_text.read(value.as_py()), None
     parts = []
     errors = None
     for i in range(3):
-        out, errors = fallback.map_values(lambda s, i=i: text.read_interval(s)[i], pa.int64(), [value])
+        out, errors = fallback.map_values(lambda s, i=i: interval_text.read(s)[i], pa.int64(), [value])
         parts.append(pc.fill_null(out, 0).to_numpy(zero_copy_only=False))
     return (parts[0], parts[1], parts[2]), errors
 
@@ -78,6 +78,12 @@ def _add_months(days: Any, months: Any) -> Any:
     of_month = days - month_start(own)
     last = month_start(target + 1) - month_start(target) - 1
     return month_start(target) + np.minimum(of_month, last)
+
+
+def _endless(sign: int, micros: Any) -> Any:
+    """1 where an interval leads to infinity, -1 to minus infinity, 0 elsewhere."""
+    up, down = interval_text.INFINITE[2], interval_text.MINUS_INFINITE[2]
+    return sign * (np.equal(micros, up).astype(np.int64) - np.equal(micros, down).astype(np.int64))
 
 
 def _shift_stamp(sign: int, stamp_at: int) -> Maker:
@@ -100,10 +106,14 @@ def _shift_stamp(sign: int, stamp_at: int) -> Maker:
             if np.any(months):
                 day = _add_months(day, sign * months)
             day = day + sign * days
-            extra, rest = np.divmod(rest + sign * micros, DAY)
+            with np.errstate(all="ignore"):
+                extra, rest = np.divmod(rest + sign * np.asarray(micros, np.int64), DAY)
             day = day + extra
             lost = there & ~infinite & ((day < text.MIN_DAY) | (day > text.STAMP_INFINITY // DAY - 1))
             out = np.where(infinite, raw, np.where(lost, 0, day) * DAY + rest)
+            endless = _endless(sign, micros)
+            lost = np.where(endless != 0, there & infinite & (np.sign(raw) != endless), lost)
+            out = np.where(endless == 0, out, np.where(endless > 0, text.STAMP_INFINITY, text.STAMP_MINUS_INFINITY))
             values_out, own = col.failing(col.build(out, result.arrow, ~there), (lost, STAMP_RANGE))
             return values_out, col.first_error(too_far, fault, own)
 
@@ -204,21 +214,11 @@ def _register() -> None:
         entry("+", (kind, interval), result, _shift_stamp(1, 0))
         entry("+", (interval, kind), result, _shift_stamp(1, 1))
         entry("-", (kind, interval), result, _shift_stamp(-1, 0))
-    for kinds in ((stamp, stamp), (zoned, zoned), (clock, clock), (clock, interval), (interval, interval)):
-        refused("-", *kinds)
-    for kinds in ((date, clock), (clock, date), (clock, interval), (interval, clock), (interval, interval)):
-        refused("+", *kinds)
     for kind in (date, stamp, zoned, clock):
         entry("extract", (Kind.TEXT, kind), Kind.NUMERIC, extract(False), fallback=True)
         entry("date_part", (Kind.TEXT, kind), Kind.DOUBLE, extract(True), fallback=True)
     entry("date_trunc", (Kind.TEXT, stamp), stamp, _date_trunc)
     entry("date_trunc", (Kind.TEXT, zoned), zoned, _date_trunc)
-    refused("date_trunc", Kind.TEXT, interval)
-    refused("date_part", Kind.TEXT, interval)
-    refused("extract", Kind.TEXT, interval)
-    refused("*", Kind.DOUBLE, interval)
-    refused("*", interval, Kind.DOUBLE)
-    refused("/", interval, Kind.DOUBLE)
     entry("make_date", (number, number, number), date, _made_date, fallback=True)
 
 

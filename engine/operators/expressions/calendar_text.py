@@ -19,6 +19,8 @@ DATE_INFINITY, DATE_MINUS_INFINITY = 2**31 - 1, -(2**31)
 STAMP_INFINITY, STAMP_MINUS_INFINITY = 2**63 - 1, -(2**63)
 PLAIN_DAYS = (int(np.datetime64("0001-01-01", "D").astype(int)), int(np.datetime64("10000-01-01", "D").astype(int)))
 PLAIN_MICROS = (PLAIN_DAYS[0] * DAY, PLAIN_DAYS[1] * DAY)
+STAMP_LIMIT = STAMP_INFINITY
+"""The first timestamp that the lane does not hold; Postgres's are a month longer."""
 MIN_DAY = int(np.datetime64("-4713-11-24", "D").astype(int))
 MAX_DAY = int(np.datetime64("5874898-01-01", "D").astype(int))
 
@@ -181,68 +183,3 @@ READERS = {
     Kind.TIMESTAMP: read_timestamp,
     Kind.TIMESTAMPTZ: read_timestamptz,
 }
-
-_UNITS: dict[str, tuple[int, int, int]] = {}
-for _names, _value in (
-    ("microsecond microseconds us usec usecs", (0, 0, 1)),
-    ("millisecond milliseconds ms msec msecs", (0, 0, 1_000)),
-    ("second seconds s sec secs", (0, 0, 1_000_000)),
-    ("minute minutes m min mins", (0, 0, 60_000_000)),
-    ("hour hours h hr hrs", (0, 0, 3_600_000_000)),
-    ("day days d", (0, 1, 0)),
-    ("week weeks w", (0, 7, 0)),
-    ("month months mon mons", (1, 0, 0)),
-    ("year years y yr yrs", (12, 0, 0)),
-    ("decade decades decs dec", (120, 0, 0)),
-    ("century centuries cent c", (1200, 0, 0)),
-):
-    for _name in _names.split():
-        _UNITS[_name] = _value
-_QUANTITY = re.compile(r"\s*([+-]?\d+)(?:\.(\d+))?\s*([a-z]+)", re.ASCII | re.IGNORECASE)
-_INTERVAL_CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
-_ISO = re.compile(
-    r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,6}))?S)?)?",
-    re.ASCII,
-)
-Interval = tuple[int, int, int]
-"""(months, days, microseconds)"""
-
-
-def read_interval(text: str) -> Interval:
-    """The parts of an interval's text: quantities with units, a clock part, `ago`, or ISO 8601. Raises RowError."""
-    body = text.strip(BLANKS)
-    iso = _ISO.fullmatch(body)
-    if iso and len(body) > 1:
-        years, months, weeks, days, hours, minutes = (int(iso[i] or 0) for i in range(1, 7))
-        micros = int(iso[8] or 0) * 1_000_000 + int((iso[9] or "").ljust(6, "0") or 0)
-        micros = (hours * 60 + minutes) * 60_000_000 + (-micros if iso[7] else micros)
-        return years * 12 + months, weeks * 7 + days, micros
-    if not re.search(r"\d", body):
-        raise invalid("interval", text)
-    ago = re.fullmatch(r"(.*)\bago", body, re.IGNORECASE | re.DOTALL)
-    rest, sign = (ago[1].rstrip(), -1) if ago else (body, 1)
-    total = [0, 0, 0]
-    while rest.strip():
-        rest, parts = _interval_part(rest, text)
-        total = [a + b for a, b in zip(total, parts, strict=True)]
-    return sign * total[0], sign * total[1], sign * total[2]
-
-
-def _interval_part(rest: str, text: str) -> tuple[str, Interval]:
-    clock = _INTERVAL_CLOCK.match(rest)
-    if clock:
-        seconds = int(clock[2]) * 3600 + int(clock[3]) * 60 + int(clock[4] or 0)
-        micros = seconds * 1_000_000 + int((clock[5] or "").ljust(6, "0"))
-        return rest[clock.end() :], (0, 0, -micros if clock[1] == "-" else micros)
-    match = _QUANTITY.match(rest)
-    unit = _UNITS.get(match[3].lower()) if match else None
-    if match is None or unit is None:
-        raise RowError(f'spelling of interval not supported: "{text}": write quantities with units')
-    count = int(match[1])
-    months, days, micros = (count * u for u in unit)
-    if match[2]:
-        if not unit[2]:
-            raise RowError(f'spelling of interval not supported: "{text}": fractions only of hours and smaller')
-        part = int(match[2]) * unit[2] // 10 ** len(match[2])
-        micros += -part if match[1].startswith("-") else part
-    return rest[match.end() :], (months, days, micros)

@@ -16,6 +16,7 @@ from engine.operators.expressions import (
     doubles,
     inputs,
     internal,
+    intervals,
     json_changes,
     json_order,
     jsonpaths,
@@ -30,6 +31,7 @@ from engine.operators.expressions import (
     sets,
     strings,
     trigonometry,
+    zones,
 )
 from engine.operators.expressions.coercion import casts
 from engine.operators.expressions.registry import Signature, by_function, every, named
@@ -46,6 +48,8 @@ FAMILIES = (
     binary,
     quoting,
     calendar,
+    intervals,
+    zones,
     arrays,
     sets,
     jsons,

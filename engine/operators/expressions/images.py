@@ -286,8 +286,6 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _length_reader(datatype)
     if kind in calendar.READERS:
         return calendar.READERS[kind]
-    if datatype.name == "interval":
-        return _read_interval
     if datatype.element is not None:
         return _array_reader(datatype.element)
     if kind in (Kind.JSON, Kind.JSONB):
@@ -311,11 +309,6 @@ def _array_reader(element: DataType) -> Callable[[str], str]:
         return array_text.bounds(text) + array_text.spell(image_of(values, element).to_pylist(), shape)
 
     return read
-
-
-def _read_interval(text: str) -> str:
-    calendar.read_interval(text)
-    return text
 
 
 def _numeric_reader(datatype: DataType) -> Callable[[str], str]:

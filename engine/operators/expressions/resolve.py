@@ -307,7 +307,7 @@ _ORDERED = (
 )
 
 
-_EXTREME = ("inet", "oid")
+_EXTREME = ("inet", "interval", "oid")
 """Types known by their text, enums apart, of which Postgres has a least and a greatest."""
 
 
