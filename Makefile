@@ -14,6 +14,7 @@ HOURS ?= 4
 RECORDS ?= 1000000
 QUERIES ?= 100000
 SEEDS ?= 10000
+PROCESSES ?= 2
 SF ?= 0.1
 SEED ?= 1
 VENV := .venv
@@ -64,8 +65,8 @@ $(VENV)/.kernels: $(VENV)/.ready $(wildcard engine/kernels/*.py)
 demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C), on WORKERS processes
 	$(PY) -m sidecar.demo --duration $(DURATION) --workers $(WORKERS) $(if $(WRONG_DIFF),--wrong-diff)
 
-test: setup jars kernels ## all tests, with real servers
-	$(PY) -m pytest
+test: setup jars kernels ## all tests, with real servers, by PROCESSES processes that have servers each
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal
 	$(MAKE) --no-print-directory test-kernels
 
 # Kernels that read at addresses (hashing, ordering, seek) are not seen by bounds checks; as plain Python they are run too.
@@ -75,7 +76,7 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 	wait $$plain; exit $$checked
 
 test-fast: setup kernels ## the tests that start no server
-	$(PY) -m pytest -m 'not servers'
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers'
 
 crash: setup jars kernels ## the bank under KILLS kills, cuts and stalls on real processes, from SEED
 	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED)
