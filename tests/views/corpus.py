@@ -234,9 +234,9 @@ REFUSED: tuple[Refused, ...] = (
             "for SELECT DISTINCT, ORDER BY expressions must appear in select list", "id"),
     Refused("ORDER BY of a UNION by an expression", "select id from orders union select id from customers order by id + 1",
             "ORDER BY of a UNION, INTERSECT or EXCEPT names one of its columns", "id + 1"),
-    Refused("NOT IN of rows that can be NULL",
-            "select id from orders where (id, status) not in (select order_id, method from payments)",
-            "a row is looked for among rows in which something can be NULL", "select order_id"),
+    Refused("NOT IN of rows of more than three columns that can be NULL on either side",
+            "select id from orders where (placed, total, discount, parts) not in (select placed, total, discount, parts from"
+            " orders)", "a row is looked for among rows in which much can be NULL", "select placed"),
     Refused("Rows compared with ANY or ALL by an order",
             "select id from orders where (id, id) > all (select id, id from payments)",
             "rows can only be compared with IN, = ANY and <> ALL", "select id, id"),
