@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from connectors.sink import ViewChanges
 from sidecar.runtime import Runtime
 
-ENTRY_BYTES = 512
-"""What an entry costs beside its rows."""
+ENTRY_BYTES = 3 << 10
+"""What an entry costs beside its rows, as measured: a record batch of few rows is mostly its own objects."""
 
 
 @dataclass

@@ -16,6 +16,7 @@ from types import FrameType
 
 from engine.operators.expressions.array_text import SHAPED
 from engine.operators.expressions.decimals import TOO_WIDE
+from engine.operators.expressions.inputs import UNREAD
 from engine.operators.expressions.jsonpath import SILENT
 from engine.operators.expressions.jsonpath_text import REFUSED, REGEX
 from sidecar.script.capture import Relation
@@ -256,7 +257,7 @@ class Asked:
 
 SEVERAL = "Postgres has several answers: they depend on the order in which it meets the rows"
 CONSTANTS = "Postgres computes constants before it looks at rows, and fails with one that no row asks for"
-LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX)
+LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX, UNREAD)
 """What our views say of values that the engine does not hold."""
 AGAIN = "after its tables' rows were deleted and inserted again"
 

@@ -97,6 +97,8 @@ select jsonb_path_exists('{"a":1}', '$.a ? (@ > 0)'), jsonb_path_match('{"a":1}'
 select jsonb_path_query('{"a": 2}', '($.a + 1) * -2 % 3'), jsonb_path_query('1', '$ / 0');
 select jsonb '{"a": [1,2]}' @? '$.a[last]', jsonb_path_query('[1,2,3]', '$[last - 1 to last]');
 select jsonb_contains('{"a":1}', '{}'), jsonb_exists('{"a":1}', 'a'), jsonb_concat('[1]','[2]');
+select pg_input_is_valid(v, 'int4range'), pg_input_is_valid(v, 'numeric(4,1)'), pg_input_is_valid(v, 'inet')
+from (values ('[1,2)'), ('[2,1]'), ('5.55'), ('55555'), ('10.0.0.1'), ('x')) t(v);
 select ('{"a":1}'::jsonb -> 'a')::int, max(x) from (values (1)) v(x);
 """
 

@@ -28,7 +28,7 @@ from sidecar.runtime import Runtime
 from sidecar.snapshot import Snapshot
 from tests.crash import counts
 from tests.sim.broker import Broker
-from tests.sim.database import Database, DatabaseSink
+from tests.sim.database import DatabaseSink
 from tests.sim.run import play_in
 from tests.sim.world import World
 
@@ -270,7 +270,10 @@ def _(patch: Patch) -> None:
 
 @guard("the row is locked while its end is looked up")
 def _(patch: Patch) -> None:
-    patch.setattr(Database, "settle", nothing)
+    def unlocked(self: DatabaseSink, *, force: bool) -> None:
+        self.database.holder = self
+
+    patch.setattr(DatabaseSink, "_lock", unlocked)
 
 
 @guard("an older generation is fenced from the database")

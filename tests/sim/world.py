@@ -11,7 +11,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -358,6 +358,8 @@ class World:
                     self.broker.settle(self.broker.producers[name], self.draw.choice([1, None]))
                 elif self.flying:
                     self.flying.pop(0)()
+                with suppress(Killed):
+                    self.database.settle(self.draw.random() < 0.5)
         if self.draw.random() < self.rates.crash:
             shop.crash()
 

@@ -14,6 +14,7 @@ from engine.operators.expressions import (
     calendar,
     comparison,
     doubles,
+    inputs,
     internal,
     intervals,
     json_changes,
@@ -57,6 +58,7 @@ FAMILIES = (
     jsonpaths,
     networks,
     ranges,
+    inputs,
     ordered,
     internal,
 )

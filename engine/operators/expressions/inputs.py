@@ -1,0 +1,35 @@
+"""pg_input_is_valid: whether a text is a value of a type.
+
+Always: a type, or a spelling of it, that the engine does not read is an error, never an answer. Registered in the catalogue
+at import.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from engine.operators.expressions import images
+from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.families import family_of
+from engine.operators.expressions.registry import entry
+from engine.operators.expressions.strings import per_value
+from engine.schema import DataType, Kind
+
+UNREAD = "is not read by the engine: it cannot say whether the input is valid"
+
+
+def _is_valid(text: str, name: str) -> bool:
+    kind = DataType.parse(name)
+    inner = kind if kind.element is None else kind.element
+    if inner.kind is Kind.OTHER and inner.name != "interval" and family_of(inner) is None:
+        raise RowError(f'type "{name}" {UNREAD}')
+    try:
+        images.reader(kind)(text)
+    except RowError as error:
+        if "not supported" in str(error):
+            raise RowError(f"{error}: it {UNREAD}") from None
+        return False
+    return True
+
+
+entry("pg_input_is_valid", (Kind.TEXT, Kind.TEXT), Kind.BOOLEAN, per_value(_is_valid, pa.bool_()), fallback=True)
