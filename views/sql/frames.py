@@ -14,8 +14,8 @@ from sqlglot import exp
 from engine.operators.expressions import interval_text
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Expr
-from engine.operators.expressions.resolve import INTERVAL
 from engine.operators.frames import Frame
 from engine.schema import BIGINT, DOUBLE, NUMERIC, DataType, Kind
 from views.scalar import ONE_ROW, columns, reaches_out

@@ -25,6 +25,7 @@ from engine.operators.expressions.coercion import (
     type_names,
 )
 from engine.operators.expressions.families import needs_key
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.polymorphic import agreed, is_polymorphic
 from engine.operators.expressions.registry import Param, Pseudo, Signature
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
@@ -169,10 +170,6 @@ def _is_type(param: Param, arg: DataType) -> bool:
 
 def _is_kind(param: Param, arg: DataType) -> bool:
     return param is arg.kind
-
-
-INTERVAL = DataType(Kind.OTHER, name="interval")
-"""What the calendar's + and - take: an OTHER whose literals are Postgres's or ISO 8601's spelling of an interval."""
 
 
 def _accepts(kind: Param, arg: DataType | None) -> bool:
