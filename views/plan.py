@@ -348,19 +348,17 @@ def expressions(plan: Plan) -> tuple[Expr, ...]:
 
 
 def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
-    """The node with `change` applied to each of its `expressions`."""
+    """The node with `change` applied to each of its `expressions`; itself when that gives the same objects."""
+    before = expressions(plan)
+    exprs = tuple(change(e) for e in before)
+    if all(a is b for a, b in zip(exprs, before, strict=True)):
+        return plan
     if isinstance(plan, Project):
-        return replace(plan, exprs=tuple(change(e) for e in plan.exprs))
+        return replace(plan, exprs=exprs)
     if isinstance(plan, Filter):
-        return replace(plan, predicate=change(plan.predicate))
-    if isinstance(plan, Join | LeftJoin) and plan.residual is not None:
-        return replace(plan, residual=change(plan.residual))
-    return plan
-
-
-def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
-    """`change` applied to every node, inputs first."""
-    return change(with_children(plan, [transform(p, change) for p in children(plan)]))
+        return replace(plan, predicate=exprs[0])
+    assert isinstance(plan, Join | LeftJoin), "no other node has expressions"
+    return replace(plan, residual=exprs[0])
 
 
 def walk(plan: Plan) -> Iterator[Plan]:

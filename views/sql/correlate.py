@@ -29,10 +29,10 @@ from views.plan import (
     expressions,
     identity,
     keyed,
-    transform,
     walk,
     with_expressions,
 )
+from views.rewrite import transform
 from views.scalar import (
     columns,
     conjunction,

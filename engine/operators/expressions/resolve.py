@@ -26,7 +26,7 @@ from engine.operators.expressions.coercion import (
 )
 from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.polymorphic import agreed, is_polymorphic
+from engine.operators.expressions.polymorphic import agreed
 from engine.operators.expressions.registry import Param, Pseudo, Signature
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
 
@@ -65,12 +65,12 @@ def resolve(name: str, args: Types) -> Resolution:
     if name in _SPECIAL_FORMS:
         return _of_common_type(name, args)
     candidates = [s for s in functions.overloads(name) if _takes(s, len(args))]
-    found = _of_arrays([s for s in candidates if is_polymorphic(s)], args)
+    found = _of_arrays([s for s in candidates if s.is_polymorphic], args)
     if found is not None:
         return found
     if any(a is not None and a.element for a in args) and name == "||":
         raise _no_such(name, args)
-    candidates = [s for s in candidates if not is_polymorphic(s)]
+    candidates = [s for s in candidates if not s.is_polymorphic]
     chosen = _choose(name, candidates, args) if candidates else None
     if chosen is None:
         raise _no_such(name, args)
