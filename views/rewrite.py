@@ -7,8 +7,10 @@ object it is, with its schema and digest. Called by the rules and the binder.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from views.plan import Plan, children, with_children
+from engine.operators.expressions.ir import Expr
+from views.plan import Filter, Join, LeftJoin, Plan, Project, children, expressions, with_children
 
 
 def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
@@ -27,5 +29,24 @@ def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
 
 def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
     """`change`, a pure function, applied to every node, inputs first."""
-    visit = once(lambda node: change(with_children(node, [visit(p) for p in children(node)])))
+
+    def changed(node: Plan) -> Plan:
+        found = change(with_children(node, [visit(p) for p in children(node)]))
+        return node if found == node else found
+
+    visit = once(changed)
     return visit(plan)
+
+
+def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
+    """The node with `change` applied to each of its `expressions`; itself when that gives the same objects."""
+    before = expressions(plan)
+    exprs = tuple(change(e) for e in before)
+    if all(a is b for a, b in zip(exprs, before, strict=True)):
+        return plan
+    if isinstance(plan, Project):
+        return replace(plan, exprs=exprs)
+    if isinstance(plan, Filter):
+        return replace(plan, predicate=exprs[0])
+    assert isinstance(plan, Join | LeftJoin), "no other node has expressions"
+    return replace(plan, residual=exprs[0])

@@ -30,9 +30,8 @@ from views.plan import (
     identity,
     keyed,
     walk,
-    with_expressions,
 )
-from views.rewrite import transform
+from views.rewrite import transform, with_expressions
 from views.scalar import (
     columns,
     conjunction,
