@@ -22,8 +22,7 @@ from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of, merged
 from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
-from engine.operators.join import Probes, look_up_earlier, without_nulls
-from engine.operators.join import joined as joined_rows
+from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
 from engine.schema import Schema
 
 Place = tuple[int, int]
@@ -73,7 +72,7 @@ class LookUpNode(Node):
         self._arranged = arranged
         self._key = key
         self._layout = layout_of(stream.schema, key)
-        self._joined, _ = joined_rows(self.schema.arrow, held[0], held[1], None)
+        self._joined = Joined.of(self.schema.arrow, held)
         self._strictly = strictly
         self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
 

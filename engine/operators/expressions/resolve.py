@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.operators.expressions import functions
 from engine.operators.expressions.coercion import (
@@ -59,7 +60,11 @@ def resolve(name: str, args: Types) -> Resolution:
     """The catalogue entry that `name` means for `args`. Raises NoSuchFunction with Postgres's message."""
     name = _SYNONYMS.get(name.lower(), name.lower())
     # A name is a text that was cut off: what takes texts takes it.
-    args = [TEXT if a is not None and a.name == "name" else a for a in args]
+    return _resolved(name, tuple(TEXT if a is not None and a.name == "name" else a for a in args))
+
+
+@lru_cache(maxsize=4096)
+def _resolved(name: str, args: tuple[DataType | None, ...]) -> Resolution:
     if name in ("and", "or"):
         return _junction(name, args)
     if name in _SPECIAL_FORMS:
