@@ -18,11 +18,12 @@ from connectors.changes import Messages, TableChanges
 from connectors.letters import Letter, Letters, LettersError
 from engine.errors import HeadraceError
 from engine.schema import Schema
-from sidecar.ingest import Intake, upserts
+from sidecar.ingest import Intake
 from sidecar.injected import injected
 from sidecar.pending import Slice
 from sidecar.runtime import Runtime
 from sidecar.transactions import Transaction
+from sidecar.upserts import upserts
 
 APPLIED, SUPERSEDED = "applied", "superseded"
 

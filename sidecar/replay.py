@@ -21,9 +21,10 @@ from engine.dataflow import Collection, Dataflow, Output
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.config import Settings, SourceConfig
-from sidecar.ingest import UndecodableError, upserts
+from sidecar.ingest import UndecodableError
 from sidecar.making import make_assembler, make_format
 from sidecar.transactions import Assembler, Transaction
+from sidecar.upserts import upserts
 from sidecar.wiring import tables_of, understand
 from views.compile import CompiledView
 from views.lineage import columns_named

@@ -25,11 +25,12 @@ from engine.errors import HeadraceError
 from engine.operators.expressions.images import from_text
 from engine.schema import Schema
 from sidecar import oracle
-from sidecar.ingest import Intake, upserts
+from sidecar.ingest import Intake
 from sidecar.injected import injected
 from sidecar.keeping import KeptDataflow
 from sidecar.runtime import Runtime
 from sidecar.transactions import Transaction
+from sidecar.upserts import upserts
 
 ATTEMPTS = 5
 _STRING = pa.large_string()

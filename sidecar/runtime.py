@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from typing import Protocol
 
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
@@ -19,13 +18,13 @@ from sidecar.budget import Memory, give_back
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
 from sidecar.desk import Desk
 from sidecar.emit import Group
-from sidecar.ingest import TableErrors, push, upserts
-from sidecar.metrics import Legs
 from sidecar.parts import Parts
 from sidecar.portions import ROWS, Pairs, as_published, in_steps
 from sidecar.reclock import Binding
 from sidecar.transactions import Transaction, Waiting
+from sidecar.upserts import TableErrors, push, upserts
 from sidecar.viewstate import ViewState
+from sidecar.walks import Walk, Walks
 
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
@@ -51,16 +50,6 @@ class Errand(Protocol):
         """Go on as far as it goes now: all that is bound is in; whether that was all. Never raises HeadraceError."""
 
 
-@dataclass
-class _Walk:
-    """When one run of epochs reached which point of its way (wall seconds)."""
-
-    kafka: float
-    polled: float
-    bound: float
-    stepped: float
-
-
 class Runtime:
     """The running sidecar. Single writer of everything but what sink threads own."""
 
@@ -79,7 +68,7 @@ class Runtime:
         self._writing: Future[Manifest] | None = None
         self._checkpointed = epoch
         self._last_checkpoint = parts.clock()
-        self._walks: dict[int, _Walk] = {}
+        self._walks = Walks()
         self._caught_up = False
         self._polled_at = 0.0
         self._watch: Callable[[], None] = lambda: None
@@ -179,7 +168,7 @@ class Runtime:
             self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()
-        self._walks[epoch] = _Walk(newest, self._polled_at, now, self.parts.wall())
+        self._walks.took(epoch, Walk(newest, self._polled_at, now, self.parts.wall()))
         self._emit(bound, pairs)
         self.parts.flow.advance_since(epoch)
 
@@ -292,19 +281,10 @@ class Runtime:
 
     def written(self, sink: str, frontier: Frontier, stamps: Mapping[int, EpochStamp], seconds: float) -> None:
         """A sink holds `frontier` now (called on its thread)."""
-        metrics, now = self.parts.metrics, self.parts.wall()
+        metrics = self.parts.metrics
         metrics.sink_seconds.labels(sink).observe(seconds)
         metrics.sink_epoch.labels(sink).set(frontier.epoch)
-        walks = sorted(self._walks.items())
-        legs = []
-        for epoch, stamp in stamps.items():
-            walk = next((w for e, w in walks if e >= epoch), None)
-            if walk is not None and stamp.commit_us > 0:
-                kafka = min(max(walk.kafka, stamp.commit_us / 1e6), walk.polled)
-                legs.append(
-                    Legs(kafka - stamp.commit_us / 1e6, walk.polled - kafka, walk.bound - walk.polled,
-                         walk.stepped - walk.bound, now - walk.stepped)
-                )  # fmt: skip
+        legs = self._walks.legs(stamps, self.parts.wall())
         metrics.walked(sink, legs)
         for state in self.parts.views:
             if sink in state.sinks and not state.stands:
@@ -326,10 +306,7 @@ class Runtime:
         if capture is not None and all(g.epoch >= capture.epoch for g in self.attached):
             self._pending_capture = None
             self._writing = parts.executor.submit(self._write, capture)
-        written = min((g.epoch for g in self.attached), default=self.epoch)
-        for epoch in [e for e in self._walks if e < written - 10_000 or len(self._walks) > 4096]:
-            if epoch <= written:
-                del self._walks[epoch]
+        self._walks.forget(min((g.epoch for g in self.attached), default=self.epoch))
 
     def _capture(self) -> Capture:
         fingerprints = self.parts.fingerprints

@@ -25,9 +25,9 @@ from engine.dataflow.nodes import Node
 from engine.errors import HeadraceError
 from engine.operators.delta import concat
 from engine.schema import Schema
-from sidecar.ingest import TableErrors, push
 from sidecar.keeping import KeptDataflow
 from sidecar.runtime import Runtime
+from sidecar.upserts import TableErrors, push
 from views.compile import CompiledView
 from views.render import render
 

@@ -21,8 +21,8 @@ from connectors.changes import Messages
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.tables import TableSpec
 from engine.schema import Column, DataType, Schema
-from sidecar.ingest import upserts
 from sidecar.reclock import Reclock, ReclockLog
+from sidecar.upserts import upserts
 from tests.bench import turns
 from tests.bench.report import publish, row
 

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ from sidecar.console.errors import EXIT_CODES
 from sidecar.failpoints import VARIABLE
 from tests.crash.bank import VIEWS, Writer
 from tests.crash.counts import write
-from tests.crash.scene import PATIENCE, Scene
+from tests.crash.scene import PATIENCE, Scene, tell
 from tests.crash.watch import BusWatch, WarehouseWatch
 
 STEPS = (
@@ -217,10 +216,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-fence-") as fresh:
         line, problems = run(asked.seconds, asked.folder or Path(fresh))
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    print(line)
-    sys.exit(1 if problems else 0)
+    tell(line, problems)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from connectors.formats.topics import table_topic
 from engine.errors import HeadraceError
 from engine.schema import Column, DataType, Schema
 from sidecar.assembler import TransactionAssembler
-from sidecar.ingest import UndecodableError, upserts
+from sidecar.ingest import UndecodableError
+from sidecar.upserts import upserts
 from tests.crash.counts import write
 from tests.crash.record import COLUMNS, FILE, KEYS
 

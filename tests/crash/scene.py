@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 
@@ -209,3 +211,11 @@ class Scene:
                 getattr(self, name).close()
         self.warehouse.stop()
         self.stack.stop()
+
+
+def tell(line: str, problems: Sequence[str]) -> NoReturn:
+    """Say how a play went, its problems first, and end with 1 where there are any."""
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(line)
+    sys.exit(1 if problems else 0)

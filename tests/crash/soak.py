@@ -23,7 +23,7 @@ from sidecar.devstack.processes import Child, spawn
 from tests.crash.bank import Writer
 from tests.crash.counts import write
 from tests.crash.run import Play
-from tests.crash.scene import Scene
+from tests.crash.scene import Scene, tell
 from tests.crash.watch import BusWatch, WarehouseWatch
 
 WARM_UP = 0.2
@@ -162,10 +162,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as fresh:
         folder = asked.folder or Path(fresh)
         line, problems = run(3600 * asked.hours, folder, seed=asked.seed, rate=asked.rate, every=asked.every)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    print(line)
-    sys.exit(1 if problems else 0)
+    tell(line, problems)
 
 
 if __name__ == "__main__":

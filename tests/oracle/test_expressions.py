@@ -23,6 +23,7 @@ OIDS = {
     Kind.REAL: 700,
     Kind.DOUBLE: 701, Kind.BPCHAR: 1042, Kind.VARCHAR: 1043, Kind.DATE: 1082, Kind.TIME: 1083, Kind.TIMESTAMP: 1114,
     Kind.TIMESTAMPTZ: 1184, Kind.NUMERIC: 1700, Kind.UUID: 2950, Kind.JSON: 114, Kind.JSONB: 3802,
+    Kind.OTHER: 1186,  # of these tables only intervals
 }  # fmt: skip
 Answer = list[tuple[str | None, str | None]]
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from connectors.changes import Decoded, Format, Messages, Undecodable
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
-from sidecar.ingest import Intake, UndecodableError, upserts
+from sidecar.ingest import Intake, UndecodableError
 from sidecar.pending import Slice
 from sidecar.transactions import Transaction
+from sidecar.upserts import upserts
 from tests.sidecar.streams import SCHEMA, changes
 
 

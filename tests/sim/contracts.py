@@ -78,8 +78,29 @@ def put_in_place(
     patch.setattr(features, "transaction_version", lambda _: 2)
 
 
-class DatabaseHarness:
+class Losing:
+    """A harness whose sink's next `end` of a write loses its answer, or is lost on its way."""
+
+    line: Quiet
+    end = ""
+
+    @contextmanager
+    def _losing(self, what: str) -> Iterator[None]:
+        self.line.losses[self.end] = what
+        yield
+        assert not self.line.losses, "the answer was to be lost"
+
+    def lose_answer(self, sink: Sink) -> Any:
+        return self._losing("answer")
+
+    def lose_request(self, sink: Sink) -> Any:
+        return self._losing("request")
+
+
+class DatabaseHarness(Losing):
     """Of tests.contracts.sink.SinkHarness, on the database in memory."""
+
+    end = "sql commit"
 
     def __init__(self) -> None:
         self.database, self.line = Database(), Quiet(Broker())
@@ -100,24 +121,13 @@ class DatabaseHarness:
     def marks(self) -> dict[str, tuple[str, int | None]]:
         return dict(self.database.store.errors)
 
-    @contextmanager
-    def _losing(self, what: str) -> Iterator[None]:
-        self.line.losses["sql commit"] = what
-        yield
-        assert not self.line.losses, "the answer was to be lost"
 
-    def lose_answer(self, sink: Sink) -> Any:
-        return self._losing("answer")
-
-    def lose_request(self, sink: Sink) -> Any:
-        return self._losing("request")
-
-
-class BrokerHarness:
+class BrokerHarness(Losing):
     """Of tests.contracts.sink.SinkHarness and tests.contracts.source.SourceHarness: our own Kafka sink and source, on the
     broker in memory."""
 
     prefix = "t."
+    end = "kafka end"
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.broker = Broker()
@@ -156,18 +166,6 @@ class BrokerHarness:
 
     def marks(self) -> dict[str, tuple[str, int | None]]:
         return {t.removeprefix("t."): (e["error"], e["epoch"]) for t, e in self.frontier()["errors"].items()}
-
-    @contextmanager
-    def _losing(self, what: str) -> Iterator[None]:
-        self.line.losses["kafka end"] = what
-        yield
-        assert not self.line.losses, "the answer was to be lost"
-
-    def lose_answer(self, sink: Sink) -> Any:
-        return self._losing("answer")
-
-    def lose_request(self, sink: Sink) -> Any:
-        return self._losing("request")
 
     # as a source's broker
 

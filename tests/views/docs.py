@@ -74,11 +74,12 @@ def page() -> str:
         f"Window functions: {names(WINDOWS)}, and the aggregates over ROWS, GROUPS and RANGE frames, with EXCLUDE too. Over"
         " frames that slide, sum and avg of numerics of no known scale and the variances of integers are refused.",
         functions(),
-        "Evaluated once per distinct value in Python, all others in columns: "
-        + names({f.split("(")[0] for f in fallback_users()})
-        + ".",
+        f"{IN_PYTHON} Evaluated in Python, once per distinct value; all others in columns.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+IN_PYTHON = "†"
 
 
 def names(words: frozenset[str] | set[str]) -> str:
@@ -96,13 +97,14 @@ def functions() -> str:
     """The catalogue of expressions: one line a name, with its parameters and results; then the casts."""
     found: dict[str, list[str]] = defaultdict(list)
     casts: dict[str, list[str]] = defaultdict(list)
+    slow = set(fallback_users())
     for kind, written, result in catalogue():
         if kind == "cast":
             source, target = written.split(" as ")
             casts[source].append(target if result == "implicit" else f"{target} ({result})")
         else:
             name, _, parameters = written.partition("(")
-            found[name].append(f"({parameters} → {result}")
+            found[name].append(f"({parameters} → {result}{IN_PYTHON * (written in slow)}")
     rows = [(f"`{name}`", "; ".join(some)) for name, some in sorted(found.items())]
     cast_rows = [(source, ", ".join(targets)) for source, targets in sorted(casts.items())]
     return table(("Name", "Parameters → result"), rows) + "\n\n" + table(("From", "Cast to"), cast_rows)

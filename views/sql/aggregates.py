@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.families import needs_key
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
-from engine.operators.expressions.resolve import INTERVAL
 from engine.operators.folded import folding
 from engine.operators.regressions import REGRESSIONS
 from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, Kind

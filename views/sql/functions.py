@@ -12,8 +12,8 @@ from sqlglot import exp
 from engine.operators.expressions.families import family_of
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
-from engine.operators.expressions.resolve import INTERVAL
 from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from engine.operators.expressions import interval_text
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Expr, Literal
-from engine.operators.expressions.resolve import INTERVAL
 from engine.schema import INTEGER, TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported

@@ -25,6 +25,7 @@ from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values
 from engine.schema import DataType, Kind
 
 INTERVAL = DataType(Kind.OTHER, name="interval")
+"""Postgres's interval: an OTHER, each value the text of an interval."""
 Params = tuple[DataType, ...]
 PHYSICAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int64(), Kind.TIMESTAMP: pa.int64(), Kind.TIMESTAMPTZ: pa.int64()}
 read = functools.lru_cache(maxsize=4096)(spans.read)
