@@ -17,7 +17,7 @@ from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Ex
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
 from views.keys import is_unique
 from views.plan import Distinct, Filter, Plan, Project, Reduce, Semijoin, Top, identity, keyed
-from views.scalar import children, conjunction, may_be_null, rebuild
+from views.scalar import children, columns, conjunction, may_be_null, moved, rebuild, rewrite, shifted
 from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
@@ -97,6 +97,38 @@ class Subqueries:
             plan, value = self._attached(plan, expr, done)
             found.append(value)
         return plan, found
+
+    def apart(self, left: Plan, right: Plan, condition: Expr) -> tuple[Plan, Plan, Expr]:
+        """Two sides of a join, the answers behind the columns of the side that each subquery reads, and the condition over
+        them. Raises ViewError for a subquery that reads both.
+        """
+        width = len(left.schema.columns)
+        done: dict[Expr, tuple[bool, Expr]] = {}
+        calls: dict[Expr, Expr] = {}
+        rewrite(condition, lambda e: calls.setdefault(e, e) if isinstance(e, Call) and e.function == PLACE else None)
+        for call in calls:
+            read = columns(call)
+            of_right = bool(read) and min(read) >= width
+            if of_right:
+                right, [value] = self.attached(right, [moved(call, {i: i - width for i in read})])
+            elif any(i >= width for i in read):
+                assert isinstance(call, Call)
+                hint = "let it read one of them, or join with it in FROM"
+                self.source.refuse(self.parts(call)[0].node, "a subquery that reads both sides of an outer join", hint)
+            else:
+                left, [value] = self.attached(left, [call])
+            done[call] = of_right, value
+        wide = len(left.schema.columns)
+
+        def placed(expr: Expr) -> Expr | None:
+            if expr in done:
+                of_right, value = done[expr]
+                return shifted(value, wide) if of_right else value
+            if isinstance(expr, ColumnRef):
+                return expr if expr.index < width else shifted(expr, wide - width)
+            return None
+
+        return left, right, rewrite(condition, placed)
 
     def _attached(self, plan: Plan, expr: Expr, done: dict[Expr, Expr]) -> tuple[Plan, Expr]:
         if expr in done:
