@@ -68,15 +68,17 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
             parsed[spec.name] = parse(spec, catalog.types)
         except ViewError as error:
             errors.append(error)
+    failed = {s.name for s in specs} - set(parsed)
+    names = {*parsed, *failed}
+    read = {name: tuple(r for r in _view_reads(query, names) if r != name) for name, (_, query) in parsed.items()}
     try:
-        order = _ordered(parsed)
+        order = _ordered(parsed, read)
     except ViewError as error:
         return (), (*errors, error)
     done: dict[str, CompiledView] = {}
-    failed = {s.name for s in specs} - set(parsed)
     for name in order:
         source, query = parsed[name]
-        reads = tuple(r for r in _view_reads(query, {*parsed, *failed}) if r != name)
+        reads = read[name]
         if failed & set(reads):
             failed.add(name)
             continue
@@ -170,19 +172,17 @@ def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ordered(parsed: dict[str, tuple[Source, exp.Expr]]) -> list[str]:
-    """Names so that each comes after those it reads, otherwise as declared. Raises ViewError for a cycle."""
+def _ordered(parsed: dict[str, tuple[Source, exp.Expr]], reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names so that each comes after those it `reads`, otherwise as declared. Raises ViewError for a cycle."""
     order: list[str] = []
     path: list[str] = []
 
     def visit(name: str) -> None:
-        if name in order:
+        if name in order or name not in parsed:
             return
         path.append(name)
         source, query = parsed[name]
-        for read in _view_reads(query, set(parsed)):
-            if read == name:
-                continue
+        for read in reads[name]:
             if read in path:
                 circle = " -> ".join([*path[path.index(read) :], read])
                 node = next(t for t in query.find_all(exp.Table) if name_of(t.this) == read)
