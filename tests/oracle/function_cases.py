@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.oracle import template_cases
+from tests.oracle import reading_cases, template_cases
 
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "i": ("integer", ["0", "1", "-1", "7", "12", "-5", "100", "2147483647", "-2147483648", "33", "20"]),
@@ -322,4 +322,5 @@ FAMILIES = {
     "regexes": tuple(_regexes()),
     "written numbers": tuple(template_cases.numbers()),
     "written dates": tuple(template_cases.dates()),
+    "read": tuple(reading_cases.readings()),
 }

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.operators.expressions import number_writing as numbers
+from engine.operators.expressions.date_reading import read_day, read_stamp
 from engine.operators.expressions.date_template import write_interval, write_stamp
 from engine.operators.expressions.intervals import INTERVAL, on_numbers
+from engine.operators.expressions.number_reading import read_number
 from engine.operators.expressions.numeric import through_text
 from engine.operators.expressions.registry import Kernel, Maker, entry
 from engine.operators.expressions.strings import STRING, per_value
@@ -38,6 +40,9 @@ def _register() -> None:
     entry("to_char", (INTERVAL, t), t, on_numbers(write_interval), fallback=True)
     of_clock = on_numbers(lambda clock, template: write_interval((0, 0, clock), template))
     entry("to_char", (Kind.TIME, t), t, of_clock, fallback=True)
+    entry("to_number", (t, t), Kind.NUMERIC, per_value(read_number, STRING), fallback=True)
+    entry("to_date", (t, t), Kind.DATE, on_numbers(read_day), fallback=True)
+    entry("to_timestamp", (t, t), Kind.TIMESTAMPTZ, on_numbers(read_stamp), fallback=True)
 
 
 _register()
