@@ -40,7 +40,8 @@ class Failure:
     @property
     def is_data(self) -> bool:
         """Whether it depends on the rows (a division by zero, two rows of a scalar subquery), not on the statement."""
-        return self.sqlstate[:2] in ("21", "22", "23")
+        # A variable that a jsonpath has and its row's `vars` has not is one, though it shares its code with a missing type.
+        return self.sqlstate[:2] in ("21", "22", "23") or self.message.startswith("could not find jsonpath variable")
 
 
 @dataclass(frozen=True)
