@@ -80,6 +80,7 @@ REFUSED = {
         ("select case when id > 100 then 1 / 0 else 0 end from shelf", "Postgres computes constants"),
 }  # fmt: skip
 ALIKE = {
+    "select + name from shelf": "operator does not exist: + text",
     "select 1 from shelf where id in ()": 'syntax error at or near ")"',
     **{
         f"select interval '{spelled}'": f'invalid input syntax for type interval: "{spelled}"'

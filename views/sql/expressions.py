@@ -10,7 +10,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Call, Case, Expr, Literal
-from engine.schema import BOOLEAN
+from engine.schema import BOOLEAN, Kind
 from views.sql import coerce
 from views.sql.arrays import quantified
 from views.sql.binder import Binder, binds, unsupported
@@ -41,9 +41,15 @@ def _column(binder: Binder, node: exp.Expr) -> Expr:
     return binder.column(node)
 
 
+_NUMBERS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.NUMERIC)
+
+
 @binds(exp.Paren, reads="this")
 def _paren(binder: Binder, node: exp.Expr) -> Expr:
-    return binder.bind(node.this)
+    value = binder.bind(node.this)
+    if node.meta.get("plus") and value.type != UNKNOWN and value.type.kind not in _NUMBERS:
+        binder.source.refuse(node, f"operator does not exist: + {value.type}")
+    return value
 
 
 @binds(exp.RawString, reads="this")
