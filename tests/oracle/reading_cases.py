@@ -159,6 +159,9 @@ _DATES = (
     ("2147483648", "FMDD"),
     ("Tues 5", "Dy DD"),
     ("12Dez", "DDMON"),
+    ("2024 0.125", "YYYY SS.FF2"),
+    ("1924 0.1251", "YYYY SS.FF3"),
+    ("1924 0.125", "YYYY SS.FF2"),
 )
 _PATTERNS = (
     "YYYY",
@@ -242,7 +245,7 @@ def readings() -> Iterator[str]:
         return "".join(chance.choices(parts, k=chance.randint(1, most)))
 
     numbers = [*_NUMBERS, *((drawn(_MARKS, 5), drawn(_DIGITS, 5)) for _ in range(80))]
-    dates = [*_DATES, *((drawn(_WORDS, 6), drawn(_PATTERNS, 5)) for _ in range(150))]
+    dates = [*_DATES, *_DATES, *((drawn(_WORDS, 6), drawn(_PATTERNS, 5)) for _ in range(150))]
     # left() makes the text a row's: a constant is read while the view is planned
     yield from (f"to_number({_quoted(text)} || left(r.x, 0), {_quoted(template)})" for text, template in numbers)
     for i, (text, template) in enumerate(dates):
