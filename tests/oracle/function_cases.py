@@ -104,6 +104,15 @@ def _zones() -> Iterator[str]:
             f"date_trunc('hour', r.tz, {zone})",
             f"date_trunc('day', r.tz, {zone})",
         )
+    yield from ("r.ts at local", "r.tz at local at time zone 'PST'", "extract(hour from r.tz at local)")
+    for named in (
+        "days => 10",
+        "hours => r.k, secs => 1.5",
+        "1, r.k, days => 3",
+        "days := r.k",
+        "weeks => 3, years => r.k",
+    ):
+        yield f"make_interval({named})"
 
 
 def _texts() -> Iterator[str]:
