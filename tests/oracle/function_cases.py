@@ -345,4 +345,5 @@ FAMILIES = {
     "written numbers": tuple(template_cases.numbers()),
     "written dates": tuple(template_cases.dates()),
     "read": tuple(reading_cases.readings()),
+    "spelled": tuple(reading_cases.spellings()),
 }
