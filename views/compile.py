@@ -78,7 +78,7 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
     failed = {s.name for s in specs} - set(parsed)
     reads = {n: tuple(r for r in _view_reads(q, {*parsed, *failed}) if r != n) for n, (_, q) in parsed.items()}
     try:
-        order = _ordered(parsed)
+        order = _ordered(parsed, reads)
     except ViewError as error:
         return CheckedViews((), (*errors, error), reads)
     done: dict[str, CompiledView] = {}
@@ -177,19 +177,17 @@ def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ordered(parsed: dict[str, tuple[Source, exp.Expr]]) -> list[str]:
-    """Names so that each comes after those it reads, otherwise as declared. Raises ViewError for a cycle."""
+def _ordered(parsed: dict[str, tuple[Source, exp.Expr]], reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names so that each comes after those it `reads`, otherwise as declared. Raises ViewError for a cycle."""
     order: list[str] = []
     path: list[str] = []
 
     def visit(name: str) -> None:
-        if name in order:
+        if name in order or name not in parsed:
             return
         path.append(name)
         source, query = parsed[name]
-        for read in _view_reads(query, set(parsed)):
-            if read == name:
-                continue
+        for read in reads[name]:
             if read in path:
                 circle = " -> ".join([*path[path.index(read) :], read])
                 node = next(t for t in query.find_all(exp.Table) if name_of(t.this) == read)

@@ -37,7 +37,8 @@ def run_validate(settings: Settings, against: str | None, *, explain: bool, as_j
     if compared is not None:
         body["against"] = {"database": compared.database, "version": compared.version, "prepared": compared.prepared,
                            "differences": [asdict(d) for d in compared.differences]}  # fmt: skip
-    show.emit(body, as_json=as_json, tables=[] if as_json else [_table(body["views"])])
+    valid = "" if compared is not None and compared.checked.errors else ", all valid"
+    show.emit(body, as_json=as_json, tables=[] if as_json else [_table(body["views"], valid)])
     if not as_json:
         _print(body["views"], compared)
     if not body["ok"]:
@@ -60,13 +61,13 @@ def _described(views: Sequence[CompiledView], *, explain: bool) -> list[dict[str
     ]  # fmt: skip
 
 
-def _table(views: Sequence[Mapping[str, Any]]) -> Table:
+def _table(views: Sequence[Mapping[str, Any]], valid: str) -> Table:
     rows = [
         (v["name"], ", ".join(v["key"] or ()) or "(multiset)", ", ".join(v["tables"]),
          ", ".join(f"{c['name']} {c['data_type']}" for c in v["columns"]))
         for v in views
     ]  # fmt: skip
-    return show.table(f"{len(views)} views, all valid", ("view", "key", "tables", "columns"), rows)
+    return show.table(f"{len(views)} views{valid}", ("view", "key", "tables", "columns"), rows)
 
 
 def _print(views: Sequence[Mapping[str, Any]], compared: Compared | None) -> None:

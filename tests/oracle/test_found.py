@@ -56,6 +56,9 @@ EQUAL = {
     "a_path_stops_at_the_first_item_that_is_there":
         "select id, doc @? '$[*].ceiling()', doc @? '-$', doc @? 'strict $[*].abs()' from wait",
     "a_path_misses_a_variable": "select id from wait where doc @? '$[*] ? (@ > $least)'",
+    "an_escape_of_eight_digits": r"select unistr('\U000000e9t\00e9\u00C9')",
+    "a_lone_surrogate": r"select unistr('\dc01')",
+    "nothing_to_delete_from": "select id, '[]'::jsonb #- '{k}', '{}'::jsonb #- '{k,0}' from wait",
     "a_covariance_of_one_pair": "select covar_samp(f, 1), covar_pop(f, 1), covar_samp(1, f) from probe group by id",
 }  # fmt: skip
 AROUND = "of a column of the query around is not supported"
@@ -65,6 +68,12 @@ REFUSED = {
     "a_subquery_makes_an_aggregate_that_of_the_query_around":
         ("select (select max((select min(i.parts) from shelf i where i.id = o.id))) from shelf o", f"max {AROUND}"),
     "an_unreadable_unicode_string": ("select U&'wrong: +0061' UESCAPE '+'", "invalid Unicode escape character"),
+    "a_word_that_depends_on_the_clock":
+        ("select id, pg_input_is_valid('today', 'date') from shelf", "the view is in error: spelling of date not supported"),
+    "an_abbreviation_of_a_zone":
+        ("select id, since at time zone 'MSK' from shelf", 'the view is in error: time zone "MSK" is not'),
+    "an_abbreviated_network_of_ipv6": ("select abbrev('2001:db8::/40'::cidr)", "the view is in error: abbrev of a network"),
+    "a_back_reference": (r"select name ~ '(.)\1' from shelf", "the view is in error: regular expression not supported"),
     "grouping_sets_by_equal_items":
         ("select id as a, id as b from shelf group by a, rollup(b)", "grouping sets by one of two equal items"),
     "a_constant_that_fails_before_any_row":

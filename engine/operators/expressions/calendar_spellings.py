@@ -60,4 +60,4 @@ def iso_spelling(body: str) -> str | None:
             hour = 99 if hour > 12 else hour % 12 + 12 * (found["half"].lower() == "pm")
         minute, second = found["minute"] or found["minutes"], found["second"] or found["seconds"] or "00"
         clock = f" {hour:02d}:{minute}:{second}{(found['zone'] or '').strip()}"
-    return f"{year:04d}-{month:02d}-{found['day']}{clock}{found['era'] or ''}"
+    return f"{year:04d}-{month:02d}-{int(found['day']):02d}{clock}{found['era'] or ''}"

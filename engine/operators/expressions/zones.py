@@ -26,6 +26,7 @@ from engine.schema import Kind
 Zone = str | int
 """A name of the time zone database, or an offset in microseconds."""
 
+NO_NAME = "is not supported: write a name, or an interval"
 HOURS = {
     "utc": 0, "gmt": 0, "z": 0, "zulu": 0, "ut": 0, "uct": 0, "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6,
     "pst": -8, "pdt": -7, "akst": -9, "akdt": -8, "hst": -10, "ast": -4, "adt": -3, "cet": 1, "cest": 2, "met": 1, "mest": 2,
@@ -53,8 +54,9 @@ def zone_of(name: str) -> Zone:
         if spelled and _is_known(spelled):
             return spelled
     if any(c.isdigit() for c in name):
-        raise RowError(f'time zone "{name}" is not supported: write a name, or an interval')
-    raise RowError(f'time zone "{name}" not recognized')
+        raise RowError(f'time zone "{name}" {NO_NAME}')
+    # Postgres has a long list of abbreviations, some of them with a history.
+    raise RowError(f'time zone "{name}" {NO_NAME if name.isalpha() and len(name) < 6 else "not recognized"}')
 
 
 def _is_known(name: str) -> bool:
