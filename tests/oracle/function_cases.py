@@ -94,6 +94,27 @@ def _intervals() -> Iterator[str]:
                 "extract(quarter from r.iv)", "extract(milliseconds from r.iv)")  # fmt: skip
 
 
+def _zones() -> Iterator[str]:
+    for zone in ("+02", "-02:30", "2", "UTC+3", "utc-3:15:20", "<+03>-3", "GMT+5", "Etc/GMT+5", "EST5EDT", "foo+167", "foo+168",
+                 "X+5:60", "+2:5", "", "+", "+02x"):  # fmt: skip
+        yield from (f"r.ts at time zone '{zone}'", f"r.tz at time zone '{zone}'")
+    for zone in ("'America/New_York'", "'Asia/Kolkata'", "'Australia/Lord_Howe'", "'+02'", "r.zo"):
+        yield from (
+            f"date_trunc(r.u, r.tz, {zone})",
+            f"date_trunc('hour', r.tz, {zone})",
+            f"date_trunc('day', r.tz, {zone})",
+        )
+    yield from ("r.ts at local", "r.tz at local at time zone 'PST'", "extract(hour from r.tz at local)")
+    for named in (
+        "days => 10",
+        "hours => r.k, secs => 1.5",
+        "1, r.k, days => 3",
+        "days := r.k",
+        "weeks => 3, years => r.k",
+    ):
+        yield f"make_interval({named})"
+
+
 def _texts() -> Iterator[str]:
     for name in (
         "quote_ident",
@@ -318,9 +339,11 @@ def _math() -> Iterator[str]:
 FAMILIES = {
     "math": tuple(_math()),
     "intervals": tuple(_intervals()),
+    "zones": tuple(_zones()),
     "texts": tuple(_texts()),
     "regexes": tuple(_regexes()),
     "written numbers": tuple(template_cases.numbers()),
     "written dates": tuple(template_cases.dates()),
     "read": tuple(reading_cases.readings()),
+    "spelled": tuple(reading_cases.spellings()),
 }

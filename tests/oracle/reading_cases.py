@@ -159,6 +159,49 @@ _DATES = (
     ("2147483648", "FMDD"),
     ("Tues 5", "Dy DD"),
     ("12Dez", "DDMON"),
+    ("2024 0.125", "YYYY SS.FF2"),
+    ("1924 0.1251", "YYYY SS.FF3"),
+    ("1924 0.125", "YYYY SS.FF2"),
+)
+_SPELLED = (
+    "January 8, 1999",
+    "January 8, 1999 04:05 PM",
+    "8-Jan-1999",
+    "Jan-8-1999",
+    "1999-Jan-08",
+    "08 Jan 1999",
+    "1/8/1999",
+    "1/18/1999",
+    "18/1/1999",
+    "1/8/99",
+    "1/8/69",
+    "1999/1/8",
+    "19990108",
+    "20011227 040506+08",
+    "20011227T040506",
+    "20011227 04:05:06.789-08",
+    "20011227 040506.5",
+    "epoch",
+    "EPOCH",
+    "January 8, 99 BC",
+    "January 8, 0099 BC",
+    "1/8/0044 BC",
+    "1999-01-08 04:05 AM",
+    "1999-01-08 12:05 AM",
+    "1999-01-08 12:05 pm",
+    "1999-01-08 13:05 PM",
+    "1999-01-08 00:05 PM",
+    "Jan 32, 1999",
+    "Feb 30 1999",
+    "13/13/1999",
+    "Sept 5, 2001",
+    "Sep. 5, 2001",
+    "jan 8 1999 10:11:12 UTC",
+    "19991301",
+    "1/0/1999",
+    "Jan 8, 1999 25:00",
+    "1999-01-08T04:05:06Z",
+    "20011227T040506Z",
 )
 _PATTERNS = (
     "YYYY",
@@ -242,7 +285,7 @@ def readings() -> Iterator[str]:
         return "".join(chance.choices(parts, k=chance.randint(1, most)))
 
     numbers = [*_NUMBERS, *((drawn(_MARKS, 5), drawn(_DIGITS, 5)) for _ in range(80))]
-    dates = [*_DATES, *((drawn(_WORDS, 6), drawn(_PATTERNS, 5)) for _ in range(150))]
+    dates = [*_DATES, *_DATES, *((drawn(_WORDS, 6), drawn(_PATTERNS, 5)) for _ in range(150))]
     # left() makes the text a row's: a constant is read while the view is planned
     yield from (f"to_number({_quoted(text)} || left(r.x, 0), {_quoted(template)})" for text, template in numbers)
     for i, (text, template) in enumerate(dates):
@@ -253,3 +296,10 @@ def readings() -> Iterator[str]:
     for template in ("S9999.99", "9999.99PR", "FM999999.99MI", "RN", "9,999.9S"):
         yield f"to_number(to_char(r.n, '{template}'), '{template}')"
     yield "to_number(r.q, '99')"
+
+
+def spellings() -> Iterator[str]:
+    """Casts of dates and timestamps spelled otherwise than ISO does."""
+    for text in _SPELLED:
+        yield from (f"({_quoted(text)} || left(r.x, 0))::{name}" for name in ("date", "timestamp", "timestamptz"))
+    yield from ("timestamp 'January 8, 1999 04:05 PM' + r.iv", "r.da - date '1/8/1999'", "r.tz > '20011227 040506+08'")

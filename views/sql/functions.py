@@ -20,7 +20,7 @@ from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
-from views.sql.intervals import is_interval, to_interval
+from views.sql.intervals import interval_arguments, is_interval, to_interval
 from views.sql.parse import name_of
 from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
@@ -104,6 +104,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
+    if name == "make_interval":
+        args = interval_arguments(binder, node)
     return coerce.called(name, [binder.bind(a) for a in args])
 
 

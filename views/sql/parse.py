@@ -127,6 +127,12 @@ class _Parser(PostgresParser):
         to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
         return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
 
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        """AT TIME ZONE, and AT LOCAL: the session's zone is UTC."""
+        if not self._match_text_seq("AT", "LOCAL"):
+            return super()._parse_at_time_zone(this)
+        return self._parse_at_time_zone(self.expression(exp.AtTimeZone(this=this, zone=exp.Literal.string("UTC"))))
+
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
         """IS, and IS [NOT] [NFC …] NORMALIZED."""
         found = re.match(

@@ -122,7 +122,7 @@ def _shift_stamp(sign: int, stamp_at: int) -> Maker:
     return make
 
 
-_UNIT_MICROS = {
+WITHIN_HOURS = {
     "microsecond": 1,
     "millisecond": 1_000,
     "second": 1_000_000,
@@ -131,9 +131,10 @@ _UNIT_MICROS = {
 }
 
 
-def _truncate(field: str, micros: Any) -> Any:
-    if field in _UNIT_MICROS:
-        return micros // _UNIT_MICROS[field] * _UNIT_MICROS[field]
+def truncate(field: str, micros: Any) -> Any:
+    """Timestamps cut to a field."""
+    if field in WITHIN_HOURS:
+        return micros // WITHIN_HOURS[field] * WITHIN_HOURS[field]
     days = micros // DAY
     if field == "day":
         return days * DAY
@@ -153,7 +154,7 @@ def _truncate(field: str, micros: Any) -> Any:
     return month_start((years - 1970) * 12) * DAY
 
 
-_TRUNCATED = (*_UNIT_MICROS, "day", "week", "month", "quarter", "year", "decade", "century", "millennium")
+TRUNCATED = (*WITHIN_HOURS, "day", "week", "month", "quarter", "year", "decade", "century", "millennium")
 
 
 def _date_trunc(params: Params, result: DataType) -> Kernel:
@@ -169,12 +170,12 @@ def _date_trunc(params: Params, result: DataType) -> Kernel:
             chosen = np.True_ if isinstance(field, pa.Scalar) else pc.fill_null(pc.equal(field, spelled), False)
             mask = np.broadcast_to(np.asarray(chosen), (rows,)) & there
             unit = FIELDS.get(spelled.lower())
-            if unit not in _TRUNCATED:
+            if unit not in TRUNCATED:
                 verb = "supported" if (unit or "").startswith("timezone") else "recognized"
                 message = f'unit "{spelled.lower()}" not {verb} for type {name}'
                 errors = col.first_error(errors, col.messages(mask, message, rows))
                 continue
-            out = np.where(mask & ~infinite, _truncate(unit, np.where(infinite, 0, raw)), out)
+            out = np.where(mask & ~infinite, truncate(unit, np.where(infinite, 0, raw)), out)
         out = np.where(infinite, raw, out)
         lost = there & ~infinite & (out // DAY < text.MIN_DAY)
         values, own = col.failing(col.build(out, result.arrow, ~there), (lost, STAMP_RANGE))

@@ -1,7 +1,8 @@
 """Dates, times and timestamps as Postgres writes and reads them (DateStyle ISO, session zone UTC).
 
 Always: a date is days and a timestamp microseconds since 1970-01-01, proleptic Gregorian, any year that fits; the
-extreme integers of a lane are -infinity and infinity. Only ISO spellings are read; others fail their row by name.
+extreme integers of a lane are -infinity and infinity. ISO's spellings are read and those that
+`calendar_spellings` knows; others fail their row by name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 
 import numpy as np
 
+from engine.operators.expressions.calendar_spellings import iso_spelling
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.numerals import BLANKS, invalid
 from engine.schema import Kind
@@ -125,7 +127,7 @@ def _zone_micros(match: re.Match[str], text: str) -> int:
 
 def _match(text: str, type_name: str) -> re.Match[str]:
     body = text.strip(BLANKS)
-    match = _STAMP.fullmatch(body)
+    match = _STAMP.fullmatch(body) or _STAMP.fullmatch(iso_spelling(body) or "")
     if match:
         return match
     if body.lower() in ("now", "today", "tomorrow", "yesterday"):

@@ -35,6 +35,7 @@ class ReadFields:
     month: int = 0
     millis: int = 0
     micros: int = 0
+    fraction_digits: int = 0
     year: int = 0
     year_digits: int = 0
     before_christ: int = 0

@@ -158,6 +158,7 @@ class _Reader:
             name, size = ("millis", 3) if key == "MS" else ("micros", 6)
             fields.put(name, value, piece.key)
             setattr(fields, name, getattr(fields, name) * 10 ** max(size - used, 0))
+            fields.fraction_digits = int(key[2]) if key[:2] == "FF" else fields.fraction_digits
         elif key == "IDDD":
             fields.put("of_year", value, piece.key)
         elif key == "ID":
@@ -211,7 +212,18 @@ def read_stamp(subject: str, template: str) -> int:
     days = day_of(*day)
     if days is None:
         raise RowError("timestamp out of range")
-    return stamp((days - JULIAN_1970) * DAY + clock - (offset or 0))
+    moment = stamp((days - JULIAN_1970) * DAY + clock - (offset or 0))
+    return _rounded(moment, 10 ** (6 - fields.fraction_digits)) if fields.fraction_digits else moment
+
+
+def _rounded(moment: int, size: int) -> int:
+    """A moment to a multiple of `size` microseconds; half goes away from the year 2000."""
+    since = moment - _EPOCH
+    whole = (abs(since) + size // 2) // size * size
+    return _EPOCH + (whole if since >= 0 else -whole)
+
+
+_EPOCH = text.day_number(2000, 1, 1) * DAY
 
 
 def read_day(subject: str, template: str) -> int:

@@ -7,12 +7,16 @@ moved yet, as Postgres does; infinite times stay. Registered in the catalogue at
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.operators.expressions import calendar_text as text
+from engine.operators.expressions.calendar import TRUNCATED, WITHIN_HOURS, truncate
+from engine.operators.expressions.calendar_fields import FIELDS
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.interval_text import DAY, Interval, image, is_finite
 from engine.operators.expressions.intervals import INTERVAL, is_endless, on_numbers, stamp, stamp_of
@@ -30,6 +34,11 @@ HOURS = {
 }  # fmt: skip
 """The abbreviations of zones that are known, and their hours east."""
 
+_POSIX = re.compile(
+    r"(?:<[^>]+>|[^\d,+<>-]*)([+-]?)(\d{1,2}|1[0-5]\d|16[0-7])(?::([0-5]?\d)(?::([0-5]?\d))?)?", re.ASCII
+)
+"""An offset as POSIX writes it, after any letters: west of Greenwich is positive."""
+
 
 @functools.lru_cache(maxsize=256)
 def zone_of(name: str) -> Zone:
@@ -37,11 +46,15 @@ def zone_of(name: str) -> Zone:
     hours = HOURS.get(name.lower())
     if hours is not None:
         return hours * 3_600_000_000
+    offset = _POSIX.fullmatch(name)
+    if offset:
+        seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60 + int(offset[4] or 0)
+        return (1 if offset[1] == "-" else -1) * seconds * 1_000_000
+    for spelled in (name, name.upper(), name.title(), name.title().replace("_Of_", "_of_")):
+        if spelled and _is_known(spelled):
+            return spelled
     if any(c.isdigit() for c in name):
         raise RowError(f'time zone "{name}" {NO_NAME}')
-    for spelled in (name, name.upper(), name.title(), name.title().replace("_Of_", "_of_")):
-        if _is_known(spelled):
-            return spelled
     # Postgres has a long list of abbreviations, some of them with a history.
     raise RowError(f'time zone "{name}" {NO_NAME if name.isalpha() and len(name) < 6 else "not recognized"}')
 
@@ -97,6 +110,20 @@ def _by_offset(sign: int) -> Callable[[Interval, int], int]:
     return moved
 
 
+def _date_trunc(field: str, micros: int, name: str) -> int:
+    unit = FIELDS.get(field.lower())
+    if unit not in TRUNCATED:
+        verb = "supported" if (unit or "").startswith("timezone") else "recognized"
+        raise RowError(f'unit "{field.lower()}" not {verb} for type timestamp with time zone')
+    if is_endless(micros):
+        return micros
+    zone = zone_of(name)
+    local = micros + offset_at(zone, micros)
+    cut = int(truncate(unit, np.int64(local)))
+    # Within an hour the clocks are not moved: only longer units look at the zone again.
+    return to_moment(cut, zone) if unit not in WITHIN_HOURS else stamp(micros - (local - cut))
+
+
 _KNOWN = text.day_number(2037, 1, 1) * DAY
 
 
@@ -105,6 +132,7 @@ def _register() -> None:
     for source, target, move, sign in ((s, z, to_moment, -1), (z, s, to_local, 1)):
         entry("timezone", (Kind.TEXT, source), target, on_numbers(_by_name(move)), fallback=True)
         entry("timezone", (INTERVAL, source), target, on_numbers(_by_offset(sign)), fallback=True)
+    entry("date_trunc", (Kind.TEXT, z, Kind.TEXT), z, on_numbers(_date_trunc), fallback=True)
     made = on_numbers(lambda *args: to_moment(stamp_of(*args[:-1]), zone_of(args[-1])))
     entry("make_timestamptz", (n, n, n, n, n, Kind.DOUBLE, Kind.TEXT), z, made, fallback=True)
 
