@@ -2,7 +2,7 @@
 
 A `DataType` is a Postgres type as users spell it; `arrow` is the lane that holds its values everywhere: at the doors, in
 batches, in expressions. Two images of one value (numeric scale, minus zero) are different rows and equal keys.
-Called by every package; imports nothing of ours but `errors`.
+Called by every package; imports nothing of ours but `errors` and `value`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from engine.errors import TypeNotSupported
+from engine.value import hashed_once, spelled_once
 
 
 class Kind(enum.Enum):
@@ -88,6 +89,8 @@ _SPELLING = re.compile(
 )
 
 
+@spelled_once
+@hashed_once
 @dataclass(frozen=True)
 class DataType:
     """One Postgres type.
@@ -203,6 +206,7 @@ TIMESTAMPTZ = DataType(Kind.TIMESTAMPTZ)
 UUID = DataType(Kind.UUID)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Column:
     """A named, typed column."""
@@ -212,6 +216,7 @@ class Column:
     nullable: bool = True
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Schema:
     """The columns of a collection and, where rows have an identity, its key.

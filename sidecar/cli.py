@@ -52,55 +52,16 @@ def validate(
     config: ConfigPath = DEFAULT,
     as_json: Json = False,
     explain: Annotated[bool, typer.Option(help="Show each view's plan.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(help="URL of a Postgres with the tables: each view is prepared there, and what it says compared."),
+    ] = None,
 ) -> None:
     """Check configuration and views without starting anything."""
     with reported(as_json=as_json):
-        from sidecar.wiring import tables_of, understand
-        from views.explain import explain as explain_view
+        from sidecar.console.validate import run_validate
 
-        understood = understand(load_for_replay(config))
-        if understood.unknown:
-            body: dict[str, Any] = {"ok": True, "views": [], "unknown_tables": list(understood.unknown)}
-            text = ", ".join(understood.unknown)
-            tables = [
-                show.table(
-                    "Columns known only from messages: views are checked when they arrive", ("tables",), [(text,)]
-                )
-            ]
-            show.emit(body, as_json=as_json, tables=tables)
-            return
-        views = understood.compile()
-        body = {
-            "ok": True,
-            "views": [
-                {
-                    "name": v.name,
-                    "key": None if v.key is None else [v.schema.columns[i].name for i in v.key],
-                    "columns": [
-                        {"name": c.name, "data_type": c.type.sql(), "nullable": c.nullable} for c in v.schema.columns
-                    ],
-                    "tables": list(tables_of(v)),
-                    "warnings": list(v.warnings),
-                    "plan": explain_view(v, views) if explain else None,
-                }
-                for v in views
-            ],
-        }
-        rows = [
-            (v["name"], ", ".join(v["key"] or ()) or "(multiset)", ", ".join(v["tables"]),
-             ", ".join(f"{c['name']} {c['data_type']}" for c in v["columns"]))
-            for v in body["views"]
-        ]  # fmt: skip
-        tables = [show.table(f"{len(views)} views, all valid", ("view", "key", "tables", "columns"), rows)]
-        show.emit(body, as_json=as_json, tables=tables)
-        if as_json:
-            return
-        for v in body["views"]:
-            for warning in v["warnings"]:
-                typer.echo(f"warning: view {v['name']}: {warning}")
-        if explain:
-            for v in body["views"]:
-                typer.echo(f"\n{v['name']}\n{v['plan']}")
+        run_validate(load_for_replay(config), against, explain=explain, as_json=as_json)
 
 
 @app.command("explain")

@@ -17,6 +17,7 @@ from psycopg import sql
 
 from engine.schema import Column, Kind
 from views.compile import CompiledView
+from views.sql.parse import body_of
 
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
 Row = tuple[str | None, ...]
@@ -141,18 +142,25 @@ def _sink_rows(db: psycopg.Connection, schema: str, view: CompiledView) -> Count
 
 def with_views(views: Sequence[CompiledView]) -> dict[str, str]:
     """Each view's SQL, with the views that it reads put in front as CTEs, so that Postgres can answer it alone."""
-    by_name = {v.name: v for v in views}
-    out: dict[str, str] = {}
-    for view in views:
-        needed: dict[str, str] = {}
+    texts = {v.name: v.spec.sql for v in views}
+    reads = {v.name: v.reads for v in views}
+    return {v.name: alone(v.name, texts, reads)[0] for v in views}
 
-        def gather(name: str, needed: dict[str, str] = needed) -> None:
-            for read in by_name[name].reads:
-                gather(read)
-                needed.setdefault(read, by_name[read].spec.sql)
 
-        gather(view.name)
-        ctes = ", ".join(f'"{n}" as ({text})' for n, text in needed.items())
-        body = view.spec.sql.strip().rstrip(";")
-        out[view.name] = f"with {ctes} select * from ({body}) as the_view" if needed else body  # noqa: S608 (the views' own)
-    return out
+def alone(name: str, texts: Mapping[str, str], reads: Mapping[str, Sequence[str]]) -> tuple[str, int]:
+    """One view's SQL with the views that it reads put in front as CTEs, and where in that its own SQL begins."""
+    needed: dict[str, str] = {}
+
+    def gather(at: str, path: tuple[str, ...]) -> None:
+        for read in reads[at]:
+            if read not in path:
+                gather(read, (*path, read))
+                needed.setdefault(read, body_of(texts[read]))
+
+    gather(name, (name,))
+    if not needed:
+        return body_of(texts[name]), 0
+    # The line break ends a comment that a text may end in.
+    ctes = ", ".join(f'"{n}" as ({text}\n)' for n, text in needed.items())
+    head = f"with {ctes} select * from ("  # noqa: S608 (the views' own)
+    return f"{head}{body_of(texts[name])}\n) as the_view", len(head)

@@ -47,20 +47,27 @@ class CompiledView:
     rules: tuple[str, ...] = field(default=(), compare=False)
 
 
+@dataclass(frozen=True)
+class CheckedViews:
+    """All that is to be said of some views: those that are right, each after those it reads, and every other one's first
+    mistake. Views that read a wrong one are in neither. `reads`: of each view that can be parsed, the views it names.
+    """
+
+    views: tuple[CompiledView, ...]
+    errors: tuple[ViewError, ...]
+    reads: Mapping[str, tuple[str, ...]]
+
+
 def compile_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[CompiledView, ...]:
     """The views in an order in which each comes after those it reads. Raises ViewError for the first mistake."""
-    compiled, errors = _compile(specs, catalog)
-    if errors:
-        raise errors[0]
-    return compiled
+    checked = check_views(specs, catalog)
+    if checked.errors:
+        raise checked.errors[0]
+    return checked.views
 
 
-def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[ViewError, ...]:
-    """Every view's first mistake; views that read a wrong one are not looked at. Empty when all is well."""
-    return _compile(specs, catalog)[1]
-
-
-def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[CompiledView, ...], tuple[ViewError, ...]]:
+def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
+    """The views compiled as far as they are right."""
     errors: list[ViewError] = []
     parsed: dict[str, tuple[Source, exp.Expr]] = {}
     for spec in specs:
@@ -68,27 +75,27 @@ def _compile(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[tuple[Compile
             parsed[spec.name] = parse(spec, catalog.types)
         except ViewError as error:
             errors.append(error)
-    try:
-        order = _ordered(parsed)
-    except ViewError as error:
-        return (), (*errors, error)
-    done: dict[str, CompiledView] = {}
     failed = {s.name for s in specs} - set(parsed)
+    reads = {n: tuple(r for r in _view_reads(q, {*parsed, *failed}) if r != n) for n, (_, q) in parsed.items()}
+    try:
+        order = _ordered(parsed, reads)
+    except ViewError as error:
+        return CheckedViews((), (*errors, error), reads)
+    done: dict[str, CompiledView] = {}
     for name in order:
         source, query = parsed[name]
-        reads = tuple(r for r in _view_reads(query, {*parsed, *failed}) if r != name)
-        if failed & set(reads):
+        if failed & set(reads[name]):
             failed.add(name)
             continue
         try:
-            done[name] = compile_view(source, query, Environment(catalog, done, name), reads)
+            done[name] = compile_view(source, query, Environment(catalog, done, name), reads[name])
         except ViewError as error:
             errors.append(error)
             failed.add(name)
         except RecursionError:
             errors.append(source.error("the SQL is nested too deeply", "split the view, or use IN for long lists"))
             failed.add(name)
-    return tuple(done.values()), tuple(errors)
+    return CheckedViews(tuple(done.values()), tuple(errors), reads)
 
 
 def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
@@ -170,19 +177,17 @@ def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _ordered(parsed: dict[str, tuple[Source, exp.Expr]]) -> list[str]:
-    """Names so that each comes after those it reads, otherwise as declared. Raises ViewError for a cycle."""
+def _ordered(parsed: dict[str, tuple[Source, exp.Expr]], reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names so that each comes after those it `reads`, otherwise as declared. Raises ViewError for a cycle."""
     order: list[str] = []
     path: list[str] = []
 
     def visit(name: str) -> None:
-        if name in order:
+        if name in order or name not in parsed:
             return
         path.append(name)
         source, query = parsed[name]
-        for read in _view_reads(query, set(parsed)):
-            if read == name:
-                continue
+        for read in reads[name]:
             if read in path:
                 circle = " -> ".join([*path[path.index(read) :], read])
                 node = next(t for t in query.find_all(exp.Table) if name_of(t.this) == read)

@@ -43,7 +43,7 @@ def optimize(plan: Plan, rules: tuple[Rule, ...] = RULES, fired: list[str] | Non
     names = plan.schema.names
     for rule in rules:
         before, plan = plan, rule(plan)
-        if fired is not None and plan.digest != before.digest:
+        if fired is not None and plan is not before and plan != before:
             fired.append(said_of(rule))
     if plan.schema.names == names:
         return plan

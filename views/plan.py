@@ -8,7 +8,7 @@ is for messages only). Made by the binder, rewritten by the rules, read by expla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Literal
@@ -68,12 +68,8 @@ class Project(_Node):
     @cached_property
     def schema(self) -> Schema:
         """Types and nullability of the expressions."""
-        return Schema(
-            tuple(
-                Column(n, e.type, may_be_null(e, self.input.schema.columns))
-                for n, e in zip(self.names, self.exprs, strict=True)
-            )
-        )
+        inputs = self.input.schema.columns
+        return Schema(tuple(_column(n, e, inputs) for n, e in zip(self.names, self.exprs, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -347,22 +343,6 @@ def expressions(plan: Plan) -> tuple[Expr, ...]:
     return (plan.residual,) if isinstance(plan, Join | LeftJoin) and plan.residual is not None else ()
 
 
-def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
-    """The node with `change` applied to each of its `expressions`."""
-    if isinstance(plan, Project):
-        return replace(plan, exprs=tuple(change(e) for e in plan.exprs))
-    if isinstance(plan, Filter):
-        return replace(plan, predicate=change(plan.predicate))
-    if isinstance(plan, Join | LeftJoin) and plan.residual is not None:
-        return replace(plan, residual=change(plan.residual))
-    return plan
-
-
-def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
-    """`change` applied to every node, inputs first."""
-    return change(with_children(plan, [transform(p, change) for p in children(plan)]))
-
-
 def walk(plan: Plan) -> Iterator[Plan]:
     """The node and everything below, outermost first."""
     yield plan
@@ -387,8 +367,20 @@ def keyed(plan: Plan, keys: Sequence[Expr]) -> tuple[Plan, tuple[int, ...]]:
     return Project(plan, (*own, *computed), (*names, *(f"key{k}" for k in range(len(computed))))), places
 
 
+def _column(name: str, expr: Expr, inputs: Sequence[Column]) -> Column:
+    """What an expression over rows of `inputs` is as a column; a column that stays as it is stays that object."""
+    if isinstance(expr, ColumnRef):
+        column = inputs[expr.index]
+        if column.name == name and column.type == expr.type:
+            return column
+    return Column(name, expr.type, may_be_null(expr, inputs))
+
+
 def _present(schema: Schema, positions: frozenset[int] | set[int]) -> Schema:
-    cols = tuple(replace(c, nullable=False) if i in positions else c for i, c in enumerate(schema.columns))
+    """The columns, of which those at `positions` are not NULL, without a key."""
+    cols = tuple(
+        replace(c, nullable=False) if c.nullable and i in positions else c for i, c in enumerate(schema.columns)
+    )
     return Schema(cols)
 
 

@@ -122,13 +122,18 @@ def moved(expr: Expr, to: Mapping[int, int]) -> Expr:
     """The expression over a row whose column i now stands at `to[i]`. Raises KeyError for a column without a place."""
 
     def change(e: Expr) -> Expr | None:
-        return ColumnRef(to[e.index], e.type) if isinstance(e, ColumnRef) else None
+        if not isinstance(e, ColumnRef):
+            return None
+        place = to[e.index]
+        return e if place == e.index else ColumnRef(place, e.type)
 
     return rewrite(expr, change)
 
 
 def shifted(expr: Expr, by: int) -> Expr:
     """The expression with every column position raised by `by`."""
+    if not by:
+        return expr
     return rewrite(expr, lambda e: ColumnRef(e.index + by, e.type) if isinstance(e, ColumnRef) else None)
 
 

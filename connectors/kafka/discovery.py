@@ -22,8 +22,9 @@ _SETTLING = {
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,
 }
-"""What a broker says of a topic made a moment ago, or while a leader moves."""
+"""What a broker says of a topic made a moment ago, or while a leader moves; the client's own: it knows no leader yet."""
 
 Partitions = Mapping[str, int]
 """topic → how many partitions it has."""

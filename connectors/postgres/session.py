@@ -31,40 +31,52 @@ _SESSION = (
 """Texts mean the same whatever the database's defaults, and a COMMIT that returned is on disk."""
 
 
-class Target:
-    """Where a sink writes. `place` names it without secrets."""
+class Address:
+    """A Postgres by its connection string. `place` names it without secrets. Raises ValueError for what is none."""
 
-    def __init__(self, sink: str, url: str) -> None:
-        self.sink = sink
+    def __init__(self, url: str) -> None:
         try:
-            self._params = conninfo.conninfo_to_dict(url)
+            self.params = conninfo.conninfo_to_dict(url)
         except psycopg.ProgrammingError:
             # the driver's message would show the URL, and with it the password
-            raise SinkError(
-                "the url is not a Postgres connection string",
-                hint="write it as postgresql://user:password@host:port/database",
-                sink=sink,
-            ) from None
-        for setting, value in _DEFAULTS.items():
-            self._params.setdefault(setting, value)
-        self._params["application_name"] = self.application = f"headrace {sink}"[:63]
+            raise ValueError("not a Postgres connection string") from None
+        behind = "@" in url.partition("://")[2] and "user" not in self.params
+        if behind or "@" in str(self.params.get("host", "")):
+            # part of a password with an @ or / in it would pass for the host, port or database, which are shown
+            raise ValueError("not a Postgres connection string: write @ as %40, / as %2F in user and password")
 
     @property
     def place(self) -> str:
         """host:port/database."""
-        host = self._params.get("host") or self._params.get("hostaddr") or "localhost"
-        return f"{host}:{self._params.get('port', 5432)}/{self._params.get('dbname', '')}"
-
-    def connect(self) -> Connection:
-        """A new session. Raises psycopg.OperationalError."""
-        conninfo_text = conninfo.make_conninfo("", **self._params)
-        connection: Connection = psycopg.connect(conninfo_text, autocommit=True, prepare_threshold=1 << 30)
-        connection.execute(_SESSION)
-        connection.autocommit = False
-        return connection
+        host = self.params.get("host") or self.params.get("hostaddr") or "localhost"
+        return f"{host}:{self.params.get('port', 5432)}/{self.params.get('dbname', '')}"
 
     def clean(self, error: psycopg.Error) -> str:
         """The error's text on one line, without the password."""
         text = " ".join(str(error).split())
-        secret = self._params.get("password")
+        secret = self.params.get("password")
         return text.replace(str(secret), "***") if secret else text
+
+
+class Target(Address):
+    """Where a sink writes."""
+
+    def __init__(self, sink: str, url: str) -> None:
+        self.sink = sink
+        try:
+            super().__init__(url)
+        except ValueError as error:
+            raise SinkError(
+                f"the url is {error}", hint="write it as postgresql://user:password@host:port/database", sink=sink
+            ) from None
+        for setting, value in _DEFAULTS.items():
+            self.params.setdefault(setting, value)
+        self.params["application_name"] = self.application = f"headrace {sink}"[:63]
+
+    def connect(self) -> Connection:
+        """A new session. Raises psycopg.OperationalError."""
+        conninfo_text = conninfo.make_conninfo("", **self.params)
+        connection: Connection = psycopg.connect(conninfo_text, autocommit=True, prepare_threshold=1 << 30)
+        connection.execute(_SESSION)
+        connection.autocommit = False
+        return connection

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of, merged
 from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
 from engine.operators.delta import QUIET, Delta
-from engine.operators.join import Probes, look_up_earlier, without_nulls
-from engine.operators.join import joined as joined_rows
+from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
 from engine.schema import Schema
 
 Place = tuple[int, int]
@@ -72,7 +72,7 @@ class LookUpNode(Node):
         self._arranged = arranged
         self._key = key
         self._layout = layout_of(stream.schema, key)
-        self._joined, _ = joined_rows(self.schema.arrow, held[0], held[1], None)
+        self._joined = Joined.of(self.schema.arrow, held)
         self._strictly = strictly
         self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
 
@@ -119,45 +119,72 @@ def delta_join(inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], c
         lanes = {inputs[i].schema.columns[c].type.arrow for i, c in some}
         if len(lanes) > 1 or len({i for i, _ in some}) < len(some):
             raise InvariantBroken("keys of two lanes never meet", columns=list(some), hint="cast one; filter one input")
-    sources = [_Source(c, i, {*columns, *(p for some in equal for p in some)}) for i, c in enumerate(inputs)]
+    read = {*columns, *(p for some in equal for p in some)}
+    sources = [_Source(c, i, read, equal) for i, c in enumerate(inputs)]
     paths = [_path(sources, equal, columns, first) for first in range(len(inputs))]
     return paths[0].concat(*paths[1:])
 
 
-class _Source:
-    """An input, and of it the columns that are read, which are what is arranged unless a table's own arrangement serves."""
+class _Step(NamedTuple):
+    """A look-up by columns `key` of an input in what holds its `columns`; `all_held`: the rows get all of these."""
 
-    def __init__(self, whole: Collection, place: int, read: AbstractSet[Place]) -> None:
+    key: tuple[int, ...]
+    arranged: ArrangeNode
+    columns: tuple[int, ...]
+    all_held: bool = False
+
+
+class _Source:
+    """An input, and of it the columns that are read, which are what is arranged unless a table's own arrangement serves.
+
+    `classes`: of each class of equal columns that it has one of, by its number, that column.
+    """
+
+    def __init__(
+        self, whole: Collection, place: int, read: AbstractSet[Place], equal: Sequence[Sequence[Place]]
+    ) -> None:
         self.whole = whole
+        self.classes = {k: c for k, some in enumerate(equal) for i, c in some if i == place}
         self.columns = tuple(c for c in range(len(whole.schema.columns)) if (place, c) in read)
         self._part = whole.pick(self.columns, Schema(tuple(whole.schema.columns[c] for c in self.columns)))
+        self._steps: dict[tuple[int, ...], list[_Step]] = {}
 
-    def index(self, key: tuple[int, ...]) -> tuple[tuple[int, ...], ArrangeNode, ArrangeNode] | None:
+    def steps(self, key: tuple[int, ...]) -> list[_Step]:
+        """How rows are found by `key`: in one step, or in two."""
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = self._index(key) or [self._arranged(key)]
+        return found
+
+    def _index(self, key: tuple[int, ...]) -> list[_Step]:
         """Where a table's rows are looked up by `key` in two steps: its primary key, an index of that by `key`, and itself.
 
-        None where one step does: the key is its own, or nothing else is read. What is kept is small, and the same for all
+        Nowhere if one step does: the key is its own, or nothing else is read. What is kept is small, and the same for all
         plans, whatever columns they read; both steps see the table at one time.
         """
         flow, node = self.whole.flow, self.whole.node
         table = node.inputs[0] if isinstance(node, FilterNode) else node
         if not isinstance(table, TableNode) or not table.is_keyed or table.key == key:
-            return None
+            return []
         columns = tuple(sorted({*key, *table.key}))
         if set(self.columns) <= set(columns):
-            return None
+            return []
         part = self.whole.pick(columns, Schema(tuple(self.whole.schema.columns[c] for c in columns)))
         at = tuple(columns.index(k) for k in key)
         index = flow.indexed(flow.by_key(part.node, at, exactly=True), at)
-        return columns, index, flow.indexed(flow.by_key(table, table.key, exactly=True), table.key)
+        whole = flow.indexed(flow.by_key(table, table.key, exactly=True), table.key)
+        return [_Step(key, index, columns, all_held=True), _Step(table.key, whole, self._all())]
 
-    def arranged(self, key: tuple[int, ...], held: Sequence[int]) -> tuple[ArrangeNode, tuple[int, ...]]:
-        """Where columns `key` are looked up, and where columns `held` stand there."""
+    def _arranged(self, key: tuple[int, ...]) -> _Step:
+        """Where rows are looked up by `key` in one step: the columns that are read, or all, where these stand so anyhow."""
         flow, node = self.whole.flow, self.whole.node
         if own_key(node) == key or len(self.columns) == len(self.whole.schema.columns):
-            return flow.indexed(flow.by_key(node, key, exactly=True), key), tuple(held)
+            return _Step(key, flow.indexed(flow.by_key(node, key, exactly=True), key), self._all())
         at = tuple(self.columns.index(k) for k in key)
-        part = flow.by_key(self._part.node, at, exactly=True)
-        return flow.indexed(part, at), tuple(self.columns.index(c) for c in held)
+        return _Step(key, flow.indexed(flow.by_key(self._part.node, at, exactly=True), at), self.columns)
+
+    def _all(self) -> tuple[int, ...]:
+        return tuple(range(len(self.whole.schema.columns)))
 
 
 def _path(
@@ -166,45 +193,29 @@ def _path(
     """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
     flow, begin = inputs[first].whole.flow, inputs[first].whole
     node: Node = begin.node if first == 0 else _changes(flow, begin.node)
-    places: list[Place] = [(first, c) for c in range(len(begin.schema.columns))]
+    places = {(first, c): c for c in range(len(begin.schema.columns))}
+    bound = set(inputs[first].classes)
     left = [i for i in range(len(inputs)) if i != first]
     while left:
-        keys = {i: _keys(places, equal, i) for i in left}
-        at = max(left, key=lambda i: (len(keys[i]), -i))
-        if not keys[at]:
+        at = max(left, key=lambda i: (len(inputs[i].classes.keys() & bound), -i))
+        keys = {column: k for k, column in inputs[at].classes.items() if k in bound}
+        if not keys:
             raise InvariantBroken("inputs of a delta join that nothing connects", input=at, hint="join them apart")
         left.remove(at)
-        wanted = {*columns, *(p for some in equal for p in some if any(i in left for i, _ in some))}
-        mine = tuple(k for k, p in enumerate(places) if p in wanted)
-        theirs = tuple(c for c in inputs[at].columns if (at, c) in wanted)
-        one, two = (tuple(pair[side] for pair in sorted(keys[at], key=lambda pair: pair[1])) for side in (0, 1))
-        indexed = inputs[at].index(two)
-        if indexed is not None:
-            columns_there, index, table = indexed
-            node = _looked_up(flow, node, one, index, (mine, tuple(range(len(columns_there)))), strictly=at > first)
-            places = [*(places[k] for k in mine), *((at, c) for c in columns_there)]
-            one = tuple(places.index((at, c)) for c in table.key)
-            mine = tuple(k for k, p in enumerate(places) if p in wanted)
-            theirs = tuple(c for c in theirs if (at, c) not in places)
-            arranged, held = table, theirs
-        else:
-            arranged, held = inputs[at].arranged(two, theirs)
-        node = _looked_up(flow, node, one, arranged, (mine, held), strictly=at > first)
-        places = [*(places[k] for k in mine), *((at, c) for c in theirs)]
+        bound |= inputs[at].classes.keys()
+        wanted = {*columns, *(p for k in set[int]().union(*(inputs[i].classes for i in left)) for p in equal[k])}
+        # What must equal a column stands for it, until the column is there.
+        known = {(at, column): next(places[p] for p in equal[k] if p in places) for column, k in keys.items()}
+        for step in inputs[at].steps(tuple(sorted(keys))):
+            mine = [p for p in places if p in wanted]
+            theirs = [c for c in step.columns if (at, c) not in places and (step.all_held or (at, c) in wanted)]
+            held = tuple(places[p] for p in mine), tuple(step.columns.index(c) for c in theirs)
+            key = tuple(known[at, c] for c in step.key)
+            node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first)
+            known = places = {p: k for k, p in enumerate([*mine, *((at, c) for c in theirs)])}
     schema = Schema(tuple(inputs[i].whole.schema.columns[c] for i, c in columns))
     whole = Collection(flow, node, node.schema)
-    return whole.pick([places.index(p) for p in columns], schema)
-
-
-def _keys(places: Sequence[Place], equal: Sequence[Sequence[Place]], at: int) -> list[tuple[int, int]]:
-    """(place in the rows so far, column of input `at`) of each equality between them."""
-    found = []
-    for some in equal:
-        bound = next((places.index(p) for p in some if p in places), None)
-        column = next((c for i, c in some if i == at), None)
-        if bound is not None and column is not None:
-            found.append((bound, column))
-    return found
+    return whole.pick([places[p] for p in columns], schema)
 
 
 def _changes(flow: Graph, source: Node) -> Node:

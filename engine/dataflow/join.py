@@ -18,7 +18,7 @@ from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
-from engine.operators.join import Probes, Span, join_round, join_trace, joined
+from engine.operators.join import Joined, Probes, Span, join_round, join_trace
 from engine.schema import Schema
 
 
@@ -74,7 +74,7 @@ class JoinNode(Node):
         width = len(left.schema.columns)
         self._left = _Side(left, tuple(c for c in columns if c < width))
         self._right = _Side(right, tuple(c - width for c in columns if c >= width))
-        self._from_left, self._from_right = joined(schema.arrow, self._left.held, self._right.held, residual)
+        self._from_left, self._from_right = (Joined.of(schema.arrow, self.held, residual, side) for side in (0, 1))
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
         self._later: dict[int, list[Delta]] = {}

@@ -54,18 +54,13 @@ class Joined(NamedTuple):
     assembly: Assembly
     residual: Expr | None
 
-
-def joined(
-    schema: pa.Schema, left: Sequence[int], right: Sequence[int], residual: Expr | None
-) -> tuple[Joined, Joined]:
-    """For probes of the left side and of the right: rows of `schema` hold columns `left` and `right` of the two."""
-    columns = [*left, *right]
-    sides = [0] * len(left) + [1] * len(right)
-    mirrored = [1 - side for side in sides]
-    return (
-        Joined(Assembly.of(schema, columns, sides), residual),
-        Joined(Assembly.of(schema, columns, mirrored), residual),
-    )
+    @classmethod
+    def of(
+        cls, schema: pa.Schema, held: tuple[Sequence[int], Sequence[int]], residual: Expr | None = None, probes: int = 0
+    ) -> Joined:
+        """For probes of the left side (0) or of the right (1): rows of `schema` hold columns `held` of the two."""
+        sides = [int(side != probes) for side in (0, 1) for _ in held[side]]
+        return cls(Assembly.of(schema, [*held[0], *held[1]], sides), residual)
 
 
 def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:

@@ -41,7 +41,7 @@ def _r2(s: Sums) -> float | None:
 _OF: dict[str, Callable[[Sums], Any]] = {
     "corr": _corr,
     "covar_pop": lambda s: float(s.xy / s.n),
-    "covar_samp": lambda s: float(s.xy / (s.n - 1)) if s.n > 1 else None,
+    "covar_samp": lambda s: float(s.xy / (s.n - 1)),
     "regr_avgx": lambda s: float(s.x / s.n),
     "regr_avgy": lambda s: float(s.y / s.n),
     "regr_intercept": lambda s: float((s.y - s.x * s.xy / s.xx) / s.n) if s.xx else None,
@@ -59,6 +59,8 @@ def regression(name: str) -> Callable[[list[Any], Mapping[str, Any]], float | No
 
     def fold(values: list[Any], _detail: Mapping[str, Any]) -> float | None:
         pairs = [json.loads(v) for v in values]
+        if name == "covar_samp" and len(pairs) < 2:
+            return None
         if not all(math.isfinite(v) for pair in pairs for v in pair):
             return (
                 math.nan if name not in ("regr_avgx", "regr_avgy") else _mean([p[name == "regr_avgx"] for p in pairs])

@@ -15,10 +15,14 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from engine.operators.expressions.array_text import SHAPED
+from engine.operators.expressions.calendar_text import UNSPELLED
 from engine.operators.expressions.decimals import TOO_WIDE
 from engine.operators.expressions.inputs import UNREAD
 from engine.operators.expressions.jsonpath import SILENT
 from engine.operators.expressions.jsonpath_text import REFUSED, REGEX
+from engine.operators.expressions.networks import LONG
+from engine.operators.expressions.regex_syntax import UNMATCHED
+from engine.operators.expressions.zones import NO_NAME
 from sidecar.script.capture import Relation
 from sidecar.script.compare import difference
 from sidecar.script.maintained import Maintained, Standing, Views
@@ -257,7 +261,7 @@ class Asked:
 
 SEVERAL = "Postgres has several answers: they depend on the order in which it meets the rows"
 CONSTANTS = "Postgres computes constants before it looks at rows, and fails with one that no row asks for"
-LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX, UNREAD)
+LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX, UNREAD, UNSPELLED, NO_NAME, LONG, UNMATCHED)
 """What our views say of values that the engine does not hold."""
 AGAIN = "after its tables' rows were deleted and inserted again"
 

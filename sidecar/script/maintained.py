@@ -204,14 +204,20 @@ class Maintained:
         self._flow.drop(standing.output)
 
     def churn(self, names: Iterable[str], chance: random.Random) -> None:
-        """Delete the rows of some tables and insert them again, a few at a time in a random order, a step each."""
+        """Delete the rows of some tables and insert them again, a few at a time in a random order, a step each.
+
+        Whatever ends it early, the tables have all their rows, so that `again` has them too.
+        """
         whole = {name: self.rows(name) for name in sorted(names)}
         for rows in whole.values():
             chance.shuffle(rows)
         cuts = {name: chance.randint(0, len(rows)) for name, rows in whole.items()}
-        self.transaction((n, rows[: cuts[n]], ()) for n, rows in whole.items())
-        self.step()
-        self.transaction((n, rows[cuts[n] :], rows[: cuts[n] // 2]) for n, rows in whole.items())
-        self.step()
-        self.transaction((n, (), rows[cuts[n] // 2 :]) for n, rows in whole.items())
-        self.step()
+        try:
+            self.transaction((n, rows[: cuts[n]], ()) for n, rows in whole.items())
+            self.step()
+            self.transaction((n, rows[cuts[n] :], rows[: cuts[n] // 2]) for n, rows in whole.items())
+            self.step()
+            self.transaction((n, (), rows[cuts[n] // 2 :]) for n, rows in whole.items())
+            self.step()
+        finally:
+            self._rows |= {name: Counter(rows) for name, rows in whole.items()}

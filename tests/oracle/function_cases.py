@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.oracle import reading_cases, template_cases
+
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "i": ("integer", ["0", "1", "-1", "7", "12", "-5", "100", "2147483647", "-2147483648", "33", "20"]),
     "k": ("integer", ["0", "1", "2", "3", "-1", "-2", "5", "-4", "10"]),
@@ -318,4 +320,7 @@ FAMILIES = {
     "intervals": tuple(_intervals()),
     "texts": tuple(_texts()),
     "regexes": tuple(_regexes()),
+    "written numbers": tuple(template_cases.numbers()),
+    "written dates": tuple(template_cases.dates()),
+    "read": tuple(reading_cases.readings()),
 }

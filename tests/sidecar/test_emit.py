@@ -222,7 +222,7 @@ class Loop:
 
     def step(self, epoch: int) -> None:
         self.runtime.epoch = epoch
-        self.runtime._emit([])
+        self.runtime._emit([], [])
 
 
 def test_a_view_in_error_leaves_and_comes_back_whole() -> None:

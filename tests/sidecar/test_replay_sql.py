@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from engine.schema import INTEGER, Column, Schema
 from sidecar.cli import app
 from sidecar.console.script import run_script
 from sidecar.devstack.postgres import EmbeddedPostgres
@@ -269,3 +270,21 @@ def test_the_command_prints_one_object_a_select(tmp_path: Path) -> None:
     assert [(t["line"], t["status"], t["rows"]) for t in told] == [(3, "equal", 1), (4, "refused", 1)]
     assert CliRunner().invoke(app, ["replay", str(script), str(tmp_path / "recording.jsonl")]).exit_code == 2
     assert CliRunner().invoke(app, ["replay", str(tmp_path / "none.sql")]).exit_code == 8
+
+
+def test_rows_that_go_and_come_are_all_there_when_a_step_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = maintained.Maintained()
+    ours.declare("public.crate", Schema((Column("id", INTEGER), Column("load", INTEGER)), (0,)))
+    rows = [(str(i), str(i * i)) for i in range(9)]
+    ours.transaction([("public.crate", (), rows)])
+    ours.step()
+    steps = iter([maintained.Maintained.step])
+
+    def break_off(self: maintained.Maintained) -> frozenset[str]:
+        return next(steps)(self)  # StopIteration at the second step
+
+    monkeypatch.setattr(maintained.Maintained, "step", break_off)
+    with pytest.raises(StopIteration):
+        ours.churn(["public.crate"], random.Random(4))
+    monkeypatch.undo()
+    assert sorted(ours.again().rows("public.crate")) == rows

@@ -140,6 +140,14 @@ RELATIONAL: tuple[Supported, ...] = (
         ("NOT IN (SELECT …) with NULLs", "not_in_nulls",
          "select id, id not in (select order_id from payments) as a, customer_id not in (select v.customer_id from visits"
          " v where v.page = o.status or v.page > '/b') as b from orders o"),
+        ("IN and NOT IN of rows with NULLs", "rows_in_nulls",
+         "select id, (region, vip) in (select region, not vip from customers) as a, (region, vip, name) not in (select"
+         " d.region, d.vip, 'Ab' from customers d where d.born = c.born) as b from customers c where (region, vip) not in"
+         " (select status, discount > 3 from orders)"),
+        ("Subqueries in the condition of an outer join", "outer_asks",
+         "select o.id, c.id as c, l.line_no as l from orders o left join customers c on c.id = o.customer_id and (exists"
+         " (select 1 from payments p where p.order_id = o.id) or c.vip in (select true from visits v where v.customer_id ="
+         " c.id)) right join order_lines l on l.order_id = o.id and l.qty = (select max(qty) from order_lines)"),
         ("Comparisons with ANY and ALL of a query", "quantified",
          "select id, discount <= any (select qty from order_lines) as x, discount > all (select qty from order_lines l"
          " where l.order_id = o.id) as y, parts = all (select qty from order_lines) as z, parts <> any (select product_id"

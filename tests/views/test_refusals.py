@@ -120,7 +120,7 @@ def test_every_mistake_is_found_once() -> None:
         ViewSpec("d", "select ("),
         ViewSpec("e", "select id from orders"),
     ]
-    assert sorted(str(e.where["view"]) for e in check_views(specs, catalog())) == ["a", "c", "d"]
+    assert sorted(str(e.where["view"]) for e in check_views(specs, catalog()).errors) == ["a", "c", "d"]
 
 
 @pytest.mark.parametrize(

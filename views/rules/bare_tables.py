@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.operators.expressions.ir import ColumnRef
-from views.plan import LeftJoin, Plan, Project, Scan, identity, transform
+from views.plan import LeftJoin, Plan, Project, Scan, identity
+from views.rewrite import transform
 from views.scalar import moved
 
 

@@ -5,8 +5,11 @@ The arrangements are then of the inputs alone, which other views share; what lie
 
 from __future__ import annotations
 
-from views.joins import chooses, flat
+from collections.abc import Callable
+
+from views.joins import Flat, chooses, flat
 from views.plan import DeltaJoin, Join, Plan, Project, children, identity, with_children
+from views.rewrite import once
 from views.scalar import columns, moved
 
 LEAST = 3
@@ -25,23 +28,29 @@ def delta_joins(plan: Plan) -> Plan:
     >>> delta_joins(three) == DeltaJoin(three)
     True
     """
+    visit = once(lambda node: _joined(node, visit))
+    return visit(plan)
+
+
+def _joined(plan: Plan, visit: Callable[[Plan], Plan]) -> Plan:
     if isinstance(plan, DeltaJoin):
         return plan
-    if isinstance(plan, Project) and isinstance(plan.input, Join) and _fits(plan.input):
+    if isinstance(plan, Project) and isinstance(plan.input, Join):
+        tree = _inside(plan.input, visit)
+        if tree is None:
+            return with_children(plan, [visit(plan.input)])
         if chooses(plan):
-            return DeltaJoin(Project(_inside(plan.input), plan.exprs, plan.names))
+            return DeltaJoin(Project(tree, plan.exprs, plan.names))
         held = sorted(set[int]().union(*(columns(e) for e in plan.exprs)))
-        chosen = Project(_inside(plan.input), *identity(plan.input.schema, held))
+        chosen = Project(tree, *identity(plan.input.schema, held))
         to = {column: place for place, column in enumerate(held)}
         return Project(DeltaJoin(chosen), tuple(moved(e, to) for e in plan.exprs), plan.names)
-    if isinstance(plan, Join) and _fits(plan):
-        return DeltaJoin(_inside(plan))
-    return with_children(plan, [delta_joins(p) for p in children(plan)])
+    tree = _inside(plan, visit) if isinstance(plan, Join) else None
+    return with_children(plan, [visit(p) for p in children(plan)]) if tree is None else DeltaJoin(tree)
 
 
-def _fits(plan: Join) -> bool:
+def _fits(tree: Flat) -> bool:
     """Whether it joins enough, by columns of one lane, no two of which are one input's."""
-    tree = flat(plan)
     if len(tree.leaves) < LEAST:
         return False
     for some in tree.equal:
@@ -51,11 +60,14 @@ def _fits(plan: Join) -> bool:
     return True
 
 
-def _inside(plan: Plan) -> Plan:
-    """The tree, its leaves under the rule."""
-    leaves = {id(leaf) for leaf in flat(plan).leaves}
+def _inside(plan: Join, visit: Callable[[Plan], Plan]) -> Plan | None:
+    """The tree, its leaves under the rule; None if it is no delta join's."""
+    tree = flat(plan)
+    if not _fits(tree):
+        return None
+    leaves = {id(leaf) for leaf in tree.leaves}
 
-    def visit(node: Plan) -> Plan:
-        return delta_joins(node) if id(node) in leaves else with_children(node, [visit(p) for p in children(node)])
+    def within(node: Plan) -> Plan:
+        return visit(node) if id(node) in leaves else with_children(node, [within(p) for p in children(node)])
 
-    return visit(plan)
+    return within(plan)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan, transform, with_expressions
+from views.plan import Filter, Join, LeftJoin, Plan
+from views.rewrite import transform, with_expressions
 from views.scalar import base_name, conjunction, conjuncts, fallible
 
 TRUE = Literal(True, BOOLEAN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from views.plan import Distinct, Plan, Union, transform
+from views.plan import Distinct, Plan, Union
+from views.rewrite import transform
 
 
 def flatten_unions(plan: Plan) -> Plan:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from engine.operators.expressions.ir import Call, ColumnRef, Expr
 from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan, transform
+from views.plan import Filter, Join, LeftJoin, Plan
+from views.rewrite import transform
 from views.scalar import conjunction, proved_present
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
-from views.plan import Plan, Project, Reduce, transform
+from views.plan import Plan, Project, Reduce
+from views.rewrite import transform
 from views.scalar import substituted, walk
 
 

@@ -7,22 +7,51 @@ key is keyed by that alone, so that its one arrangement is used by every view.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
 from views.keys import is_unique
 from views.plan import Filter, Join, Plan, Project, Scan, children, keyed, with_children
+from views.rewrite import once
 from views.rules.push_filters import filtered
 from views.scalar import columns, conjunction, conjuncts, equality, fallible, moved, shifted, substituted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class _Condition:
+    """A condition over the row of all leaves, with what is asked of it at every leaf."""
+
+    expr: Expr
+
+    @cached_property
+    def reads(self) -> frozenset[int]:
+        return columns(self.expr)
+
+    @cached_property
+    def may_fail(self) -> bool:
+        return fallible(self.expr)
+
+    @cached_property
+    def pairs(self) -> tuple[_Pair, ...]:
+        """The sides of an equality of columns, either way round."""
+        sides = equality(self.expr)
+        if sides is None or not all(map(columns, sides)):
+            return ()
+        return _Pair(*sides, self), _Pair(*sides[::-1], self)
+
+
+@dataclass(frozen=True, eq=False)
 class _Pair:
     """An equality between what is joined already (`left`) and a leaf (`right`)."""
 
     left: Expr
     right: Expr
-    condition: Expr
+    condition: _Condition
+
+    def connects(self, seen: frozenset[int], span: frozenset[int]) -> bool:
+        return columns(self.left) <= seen and columns(self.right) <= span
 
     def side(self, leaf_side: bool) -> Expr:
         return self.right if leaf_side else self.left
@@ -40,12 +69,16 @@ def order_joins(plan: Plan) -> Plan:
     >>> joined.input == Join(a, b, (0,), (0,))
     True
     """
-    if not isinstance(plan, Join) or plan.left_key:
-        return with_children(plan, [order_joins(p) for p in children(plan)])
-    cluster = _Cluster()
-    outputs = cluster.flatten(plan)
-    names = tuple(c.name for c in plan.schema.columns)
-    return cluster.build(outputs, names, plan.at)
+
+    def ordered(node: Plan) -> Plan:
+        if not isinstance(node, Join) or node.left_key:
+            return with_children(node, [visit(p) for p in children(node)])
+        cluster = _Cluster(visit)
+        outputs = cluster.flatten(node)
+        return cluster.build(outputs, node.schema.names, node.at)
+
+    visit = once(ordered)
+    return visit(plan)
 
 
 @dataclass
@@ -57,13 +90,13 @@ class _Leaf:
     at: int
     filters: list[Expr] = field(default_factory=list)
 
-    @property
+    @cached_property
     def span(self) -> frozenset[int]:
         return frozenset(range(self.start, self.start + len(self.plan.schema.columns)))
 
     def filtered(self) -> Plan:
-        """The leaf under its own filters, ordered inside."""
-        return order_joins(filtered(self.plan, self.filters))
+        """The leaf under its own filters."""
+        return filtered(self.plan, self.filters)
 
     def primary_key(self) -> tuple[int, ...]:
         """The positions, in the row of all leaves, of the primary key if the leaf is a bare table."""
@@ -72,12 +105,14 @@ class _Leaf:
 
 
 class _Cluster:
-    """A group of inner joins: leaves, and conditions over the row of all leaves' columns."""
+    """A group of inner joins: leaves, and conditions over the row of all leaves' columns. `ordered` orders a leaf inside."""
 
-    def __init__(self) -> None:
+    def __init__(self, ordered: Callable[[Plan], Plan]) -> None:
+        self.ordered = ordered
         self.leaves: list[_Leaf] = []
         self.width = 0
-        self.conditions: list[Expr] = []
+        self.said: dict[Expr, None] = {}
+        self.conditions: list[_Condition] = []
 
     # taking apart
 
@@ -85,14 +120,14 @@ class _Cluster:
         """Adds the leaves and conditions of `plan`; gives its columns over the row of all leaves."""
         if isinstance(plan, Join) and not plan.left_key:
             row = (*self.flatten(plan.left, at), *self.flatten(plan.right, plan.at))
-            self.conditions += [substituted(c, row) for c in conjuncts(plan.residual)]
+            self.said.update((substituted(c, row), None) for c in conjuncts(plan.residual))
             return row
         if isinstance(plan, Project) and all(isinstance(e, ColumnRef | Literal) for e in plan.exprs):
             row = self.flatten(plan.input, at)
             return tuple(substituted(e, row) for e in plan.exprs)
         if isinstance(plan, Filter) and not any(fallible(c) for c in conjuncts(plan.predicate)):
             row = self.flatten(plan.input, at)
-            self.conditions += [substituted(c, row) for c in conjuncts(plan.predicate)]
+            self.said.update((substituted(c, row), None) for c in conjuncts(plan.predicate))
             return row
         leaf = _Leaf(plan, self.width, plan.at if isinstance(plan, Scan) else at)
         self.leaves.append(leaf)
@@ -107,7 +142,7 @@ class _Cluster:
         first, rest = self.leaves[0], self.leaves[1:]
         seen = first.span
         place = {p: p - first.start for p in seen}
-        plan, alone = first.filtered(), True
+        plan, alone = self.ordered(first.filtered()), True
         while rest:
             leaf = self.best(seen, rest)
             rest.remove(leaf)
@@ -115,33 +150,31 @@ class _Cluster:
             pairs, late = self.by_own_key(first if alone else None, leaf, pairs)
             left_plan, left_key = keyed(plan, [moved(p.left, place) for p in pairs])
             leaf_place = {p: p - leaf.start for p in leaf.span}
-            leaf_plan, right_key = keyed(leaf.filtered(), [moved(p.right, leaf_place) for p in pairs])
+            leaf_plan, right_key = keyed(self.ordered(leaf.filtered()), [moved(p.right, leaf_place) for p in pairs])
             seen = seen | leaf.span
             width = len(left_plan.schema.columns)
             place = {**place, **{p: q + width for p, q in leaf_place.items()}}
-            ready = [*late, *(c for c in self.take(seen))]
-            residual = conjunction([moved(c, place) for c in ready])
+            ready = [*late, *self.take(seen)]
+            residual = conjunction([moved(c.expr, place) for c in ready])
             plan, alone = Join(left_plan, leaf_plan, left_key, right_key, residual, at=leaf.at or at), False
-        last = conjunction([moved(c, place) for c in self.conditions])
+        last = conjunction([moved(c.expr, place) for c in self.conditions])
         if last is not None:
             plan = Filter(plan, last)
         return Project(plan, tuple(moved(e, place) for e in outputs), names)
 
     def hand_out_filters(self) -> None:
         """Conditions on one leaf alone, which cannot fail, become its filters."""
-        kept: list[Expr] = []
-        for condition in self.conditions:
-            reads = columns(condition)
+        for condition in map(_Condition, self.said):
+            reads = condition.reads
             owner = next((leaf for leaf in self.leaves if reads and reads <= leaf.span), None)
-            if owner is None or fallible(condition):
-                kept.append(condition)
+            if owner is None or condition.may_fail:
+                self.conditions.append(condition)
             else:
-                owner.filters.append(shifted(condition, -owner.start))
-        self.conditions = kept
+                owner.filters.append(shifted(condition.expr, -owner.start))
 
-    def take(self, seen: frozenset[int]) -> list[Expr]:
+    def take(self, seen: frozenset[int]) -> list[_Condition]:
         """Removes and gives the conditions that cannot fail and whose columns are all there."""
-        ready = [c for c in self.conditions if columns(c) <= seen and not fallible(c)]
+        ready = [c for c in self.conditions if c.reads <= seen and not c.may_fail]
         self.conditions = [c for c in self.conditions if c not in ready]
         return ready
 
@@ -167,18 +200,11 @@ class _Cluster:
         return pairs
 
     def pairs(self, seen: frozenset[int], leaf: _Leaf, *, may_fail: bool) -> list[_Pair]:
-        found: list[_Pair] = []
-        for condition in self.conditions:
-            sides = equality(condition)
-            if sides is None or fallible(condition) != may_fail:
-                continue
-            for left, right in (sides, sides[::-1]):
-                if columns(left) and columns(right) and columns(left) <= seen and columns(right) <= leaf.span:
-                    found.append(_Pair(left, right, condition))
-                    break
-        return found
+        """Of each equality the way round, if any, that connects the leaf."""
+        ways = ([p for p in c.pairs if p.connects(seen, leaf.span)] for c in self.conditions if c.may_fail is may_fail)
+        return [some[0] for some in ways if some]
 
-    def by_own_key(self, first: _Leaf | None, leaf: _Leaf, pairs: list[_Pair]) -> tuple[list[_Pair], list[Expr]]:
+    def by_own_key(self, first: _Leaf | None, leaf: _Leaf, pairs: list[_Pair]) -> tuple[list[_Pair], list[_Condition]]:
         """Key pairs, and conditions left for the residual: a table joined by its whole primary key is keyed by it, in
         its order, and by nothing more."""
         for leaf_side, owner in ((True, leaf), (False, first)):

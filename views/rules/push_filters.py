@@ -25,8 +25,8 @@ from views.plan import (
     Top,
     Union,
     Windowed,
-    transform,
 )
+from views.rewrite import transform
 from views.scalar import columns, conjunction, conjuncts, fallible, substituted
 
 

@@ -29,10 +29,9 @@ from views.plan import (
     expressions,
     identity,
     keyed,
-    transform,
     walk,
-    with_expressions,
 )
+from views.rewrite import transform, with_expressions
 from views.scalar import (
     columns,
     conjunction,

@@ -15,9 +15,9 @@ from engine.operators.expressions import interval_text
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Expr
+from engine.operators.expressions.ir import Case, Expr, Literal
 from engine.operators.frames import Frame
-from engine.schema import BIGINT, DOUBLE, NUMERIC, DataType, Kind
+from engine.schema import BIGINT, DOUBLE, NUMERIC, TEXT, DataType, Kind
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import Binder
@@ -101,10 +101,23 @@ def _reach(
             ends.append(bound)
             continue
         offset = _offset(binder, node, bound, by.type, step)
-        found.append(coerce.called("-" if before != descending else "+", [order, offset]))
+        found.append(_moved(order, offset, before != descending, (len(ends) == 0) != descending))
         ends.append(-1 if before else 1)
     result = found[0].type
     return ends[0], ends[1], [coerce.coerced(order, result), *found]
+
+
+def _moved(order: Expr, offset: Expr, back: bool, least: bool) -> Expr:
+    """The order and the offset behind or before it. From the infinity at the far end an infinite offset reaches all values
+    that are numbers, or times; `least`: the bound is that below them.
+    """
+    moved = coerce.called("-" if back else "+", [order, offset])
+    image = evaluate(coerce.coerced(offset, TEXT), ONE_ROW).values[0].as_py()
+    if str(image).lower() != "infinity":
+        return moved
+    least_value, most = (coerce.coerced(Literal(f"{sign}infinity", UNKNOWN), moved.type) for sign in ("-", ""))
+    far = coerce.called("=", [coerce.coerced(order, moved.type), most if back else least_value])
+    return Case(((far, least_value if least else most),), moved, moved.type)
 
 
 def _stepped(binder: Binder, node: exp.Expr, by: Expr) -> tuple[Expr, DataType]:

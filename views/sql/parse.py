@@ -271,7 +271,9 @@ def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[
     except BadConstant as error:
         raise source.error(str(error), offset=error.token.start) from None
     try:
-        statements = [s for s in dialect.parser().parse(tokens, spec.sql) if s is not None]
+        # A comment after the last semicolon is a statement to sqlglot.
+        parsed = dialect.parser().parse(tokens, spec.sql)
+        statements = [s for s in parsed if s is not None and not isinstance(s, exp.Semicolon)]
     except ParseError as error:
         raise _syntax_error(source, error) from None
     except RecursionError:
@@ -285,6 +287,30 @@ def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[
         return source, statement
     first = tokens[0]
     raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)
+
+
+def body_of(text: str) -> str:
+    """A statement without the semicolons and comments after it; as it stands where it cannot be read.
+
+    >>> body_of("select ';'; -- the end")
+    "select ';'"
+    """
+    try:
+        tokens = _Dialect().tokenize(text)
+    except TokenError:
+        return text
+    return text[: max((t.end + 1 for t in tokens if t.token_type is not TokenType.SEMICOLON), default=0)]
+
+
+def column_starts(spec: ViewSpec) -> tuple[int | None, ...]:
+    """Where in the SQL each output column begins; empty where the columns do not stand there one by one.
+
+    >>> column_starts(ViewSpec("v", "select a, b + 1 as c from t")), column_starts(ViewSpec("v", "select * from t"))
+    ((7, 10), ())
+    """
+    query = parse(spec)[1]
+    selects = query.selects if isinstance(query, exp.Query) else []
+    return () if any(s.is_star for s in selects) else tuple(start_of(s) for s in selects)
 
 
 def start_of(node: exp.Expr) -> int | None:

@@ -233,15 +233,22 @@ class Select:
     def grouped(self, group: exp.Expr | None) -> Sets:
         """The grouping sets: ordinals and output names looked up in the SELECT list."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries)
+        used: list[Item] = []
 
         def bind(node: exp.Expr) -> Expr:
             inner = node.this if isinstance(node, exp.Paren) and not node.meta.get("plus") else node
             item = self.meant(inner)
+            used.extend([] if item is None else [item])
             expr = binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))
             comparable(self.source, node, Column("", expr.type), "GROUP BY")
             return expr
 
-        return grouping_sets(self.source, group, bind)
+        sets = grouping_sets(self.source, group, bind)
+        if len(sets) > 1 and any(i is not u and (i.node, i.star) == (u.node, u.star) for u in used for i in self.items):
+            # Each of the two columns would have NULLs of its own.
+            reason = "grouping sets by one of two equal items of the SELECT list are not supported"
+            self.source.refuse(group or self.query, reason, "name the columns apart in a subquery in FROM")
+        return sets
 
     def meant(self, node: exp.Expr) -> Item | None:
         """The SELECT item that an ordinal or an output name in GROUP BY means; an input column's name goes first."""

@@ -13,26 +13,25 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
 from views.keys import is_unique
-from views.plan import Distinct, Filter, Join, Plan, Project, Reduce, Semijoin, Top, identity, keyed
-from views.scalar import children, conjunction, equality, may_be_null, rebuild, shifted
+from views.plan import Distinct, Filter, Plan, Project, Reduce, Semijoin, Top, identity, keyed
+from views.scalar import children, columns, conjunction, may_be_null, moved, rebuild, rewrite, shifted
 from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
 from views.sql.correlate import Linked, link, parameters, reads_beyond
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
-from views.sql.outer import TRUE, outer_join
+from views.sql.members import beside, marked, quantified, sides
+from views.sql.outer import TRUE
 from views.sql.parse import Source
 from views.sql.refusals import SUBQUERY
 
 PLACE = "$subquery"
 """The function of a call that stands for a subquery's value: its number, then its operands, then what it reads."""
 
-FALSE = Literal(False, BOOLEAN)
-UNSURE = Literal(None, BOOLEAN)
 ONE_VALUE = "$one value(bigint,any)"
 """The engine's function that gives its second argument, and fails where the first is above one."""
 
@@ -99,6 +98,38 @@ class Subqueries:
             found.append(value)
         return plan, found
 
+    def apart(self, left: Plan, right: Plan, condition: Expr) -> tuple[Plan, Plan, Expr]:
+        """Two sides of a join, the answers behind the columns of the side that each subquery reads, and the condition over
+        them. Raises ViewError for a subquery that reads both.
+        """
+        width = len(left.schema.columns)
+        done: dict[Expr, tuple[bool, Expr]] = {}
+        calls: dict[Expr, Expr] = {}
+        rewrite(condition, lambda e: calls.setdefault(e, e) if isinstance(e, Call) and e.function == PLACE else None)
+        for call in calls:
+            read = columns(call)
+            of_right = bool(read) and min(read) >= width
+            if of_right:
+                right, [value] = self.attached(right, [moved(call, {i: i - width for i in read})])
+            elif any(i >= width for i in read):
+                assert isinstance(call, Call)
+                hint = "let it read one of them, or join with it in FROM"
+                self.source.refuse(self.parts(call)[0].node, "a subquery that reads both sides of an outer join", hint)
+            else:
+                left, [value] = self.attached(left, [call])
+            done[call] = of_right, value
+        wide = len(left.schema.columns)
+
+        def placed(expr: Expr) -> Expr | None:
+            if expr in done:
+                of_right, value = done[expr]
+                return shifted(value, wide) if of_right else value
+            if isinstance(expr, ColumnRef):
+                return expr if expr.index < width else shifted(expr, wide - width)
+            return None
+
+        return left, right, rewrite(condition, placed)
+
     def _attached(self, plan: Plan, expr: Expr, done: dict[Expr, Expr]) -> tuple[Plan, Expr]:
         if expr in done:
             return plan, done[expr]
@@ -124,7 +155,7 @@ class Subqueries:
         def refuse(reason: str) -> NoReturn:
             self.source.refuse(sub.node, reason, "compare column by column, with EXISTS")
 
-        return _quantified(plan, linked, operands, sub.word, every=sub.kind == "all", refuse=refuse)
+        return quantified(plan, linked, operands, sub.word, every=sub.kind == "all", refuse=refuse)
 
     def parts(self, call: Call) -> tuple[Subquery, tuple[Expr, ...], dict[int, Expr]]:
         """The subquery that a call stands for, its operands, and what it reads by position."""
@@ -178,7 +209,7 @@ class Subqueries:
         pairs = list(linked.pairs)
         for i, operand in enumerate(operands):
             column = ColumnRef(linked.first + i, inner[linked.first + i].type)
-            pairs.append(_sides(operand, column))
+            pairs.append(sides(operand, column))
             if negated and (may_be_null(operand, plan.schema.columns) or inner[linked.first + i].nullable):
                 return None
         left, left_key = keyed(plan, [a for a, _ in pairs])
@@ -189,13 +220,6 @@ class Subqueries:
 def holds_subquery(expr: Expr) -> bool:
     """Whether a subquery stands in the expression."""
     return (isinstance(expr, Call) and expr.function == PLACE) or any(map(holds_subquery, children(expr)))
-
-
-def _sides(left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    """Keys that are equal where `left = right`."""
-    sides = equality(coerce.called("=", [left, right]))
-    assert sides is not None
-    return sides
 
 
 def _rows_alone(plan: Plan) -> Plan:
@@ -215,21 +239,6 @@ def _without_limit(query: exp.Expr) -> exp.Expr:
     bare = query.copy()
     bare.set("limit", None)
     return bare
-
-
-def beside(plan: Plan, other: Plan, pairs: Sequence[tuple[Expr, Expr]]) -> tuple[Plan, int]:
-    """`plan` with the columns of `other` where `pairs` are equal, NULL elsewhere; and where these begin."""
-    width = len(plan.schema.columns)
-    if not pairs and _is_one_row(other):
-        return Join(plan, other), width
-    parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in pairs]
-    return outer_join(plan, other, conjunction(parts)), width
-
-
-def _is_one_row(plan: Plan) -> bool:
-    while isinstance(plan, Project):
-        plan = plan.input
-    return isinstance(plan, Reduce) and not plan.key
 
 
 def _scalar(plan: Plan, linked: Linked) -> tuple[Plan, Expr]:
@@ -270,88 +279,7 @@ def _exists(plan: Plan, linked: Linked) -> tuple[Plan, Expr]:
     if linked.empty is not None:
         # An aggregate without GROUP BY always has its one row.
         return plan, TRUE
-    if not linked.pairs:
-        counts = Reduce(linked.plan, (), (Aggregate("count", None, BIGINT),), ("rows",))
-        joined, start = beside(plan, counts, ())
-        return joined, coerce.called(">", [ColumnRef(start, BIGINT), Literal(0, BIGINT)])
-    joined, flag = _marked(plan, linked, list(linked.pairs))
-    return joined, flag
-
-
-def _marked(plan: Plan, linked: Linked, pairs: list[tuple[Expr, Expr]]) -> tuple[Plan, Expr]:
-    """The plan beside a mark of the rows that some row of the subquery is equal to in `pairs`, and the mark."""
-    names = tuple(f"key{i}" for i in range(len(pairs)))
-    keys = Distinct(Project(linked.plan, tuple(b for _, b in pairs), names))
-    marked = Project(keys, (*identity(keys.schema)[0], TRUE), (*names, "found"))
-    refs = [(a, ColumnRef(i, c.type)) for i, ((a, _), c) in enumerate(zip(pairs, keys.schema.columns, strict=True))]
-    joined, start = beside(plan, marked, refs)
-    return joined, Call("is not null(any)", (ColumnRef(start + len(pairs), BOOLEAN),), BOOLEAN)
-
-
-def _quantified(
-    plan: Plan,
-    linked: Linked,
-    operands: Sequence[Expr],
-    word: str,
-    *,
-    every: bool,
-    refuse: Callable[[str], NoReturn],
-) -> tuple[Plan, Expr]:
-    """`operands word ANY (or, `every`, ALL) (subquery)`, with NULL where that is unknown."""
-    inner = linked.plan.schema.columns
-    if linked.empty is not None:
-        refuse("a comparison with an aggregate of a correlated subquery")
-    refs = [ColumnRef(linked.first + i, inner[linked.first + i].type) for i in range(len(operands))]
-    member = (word, every) in (("=", False), ("<>", True))
-    if len(operands) > 1 and not member:
-        refuse("rows can only be compared with IN, = ANY and <> ALL")
-    nullable = [may_be_null(o, plan.schema.columns) for o in operands]
-    sure = not any(nullable) and not any(inner[r.index].nullable for r in refs)
-    if member and sure:
-        plan, found = _marked(plan, linked, [*linked.pairs, *map(_sides, operands, refs)])
-        return plan, coerce.called("not", [found]) if every else found
-    if len(operands) > 1:
-        refuse("a row is looked for among rows in which something can be NULL")
-    operand, ref = operands[0], refs[0]
-    if member:
-        plan, found = _marked(plan, linked, [*linked.pairs, _sides(operand, ref)])
-        plan, at = _totals(plan, linked, ref)
-        decided = found
-    else:
-        plan, at = _totals(plan, linked, ref)
-        least, most = (ColumnRef(at + 2 + i, ref.type) for i in range(2))
-        decided = _beyond(operand, word, least, most, every=every)
-    total, known = (Coalesce((ColumnRef(at + i, BIGINT), Literal(0, BIGINT)), BIGINT) for i in range(2))
-    empty = coerce.called("=", [total, Literal(0, BIGINT)])
-    missing = coerce.called("<", [known, total])
-    if nullable[0]:
-        missing = Call("or", (missing, coerce.called("is null", [operand])), BOOLEAN)
-    whens = ((empty, TRUE if every else FALSE), (decided, FALSE if every else TRUE), (missing, UNSURE))
-    return plan, Case(whens, TRUE if every else FALSE, BOOLEAN)
-
-
-def _totals(plan: Plan, linked: Linked, ref: ColumnRef) -> tuple[Plan, int]:
-    """Beside each row: how many rows the subquery has, how many that are not NULL, the least and the greatest."""
-    wide, key = keyed(linked.plan, [b for _, b in linked.pairs])
-    kinds = (("count", None, BIGINT), ("count", ref, BIGINT), ("min", ref, ref.type), ("max", ref, ref.type))
-    aggregates = tuple(Aggregate(*kind) for kind in kinds)
-    names = (*(f"key{i}" for i in range(len(key))), "rows", "known", "least", "greatest")
-    totals = Reduce(wide, key, aggregates, names)
-    pairs = [(a, ColumnRef(i, b.type)) for i, (a, b) in enumerate(linked.pairs)]
-    joined, start = beside(plan, totals, pairs)
-    return joined, start + len(key)
-
-
-def _beyond(operand: Expr, word: str, least: Expr, most: Expr, *, every: bool) -> Expr:
-    """What decides `operand word ANY` (that it is true of some) or ALL (that it is false of some)."""
-    if word in ("=", "<>"):
-        # Of some value it is true that it differs, or, for = ALL, false that it is equal.
-        differ = [coerce.called("<>", [operand, end]) for end in (least, most)]
-        return Call("or", tuple(differ), BOOLEAN)
-    below = word in ("<", "<=")
-    end = (least if below else most) if every else (most if below else least)
-    holds = coerce.called(word, [operand, end])
-    return coerce.called("not", [holds]) if every else holds
+    return marked(plan, linked, list(linked.pairs))
 
 
 def _query(binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr] = (), word: str = "") -> Expr:

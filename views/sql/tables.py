@@ -92,14 +92,25 @@ class Tables:
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         residual = None
         if on is not None:
-            queries = None if side else Subqueries(self.source, self.env, self.bind_query)
-            binder = Binder(self.source, both.within(self.env.outer), "the condition of an outer join", queries=queries)
+            queries = Subqueries(self.source, self.env, self.bind_query)
+            binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
             residual = binder.boolean(on, "JOIN/ON")
-            if queries is not None and holds_subquery(residual):
-                plan = self.joined(join, side, left, right, None)
-                own, spelled = identity(plan.schema)
-                return Project(queries.kept(plan, conjuncts(residual)), own, spelled), both
+            if holds_subquery(residual):
+                return self.joined_by(queries, join, side, (left, right), residual), _seen(names, right_names, side)
         return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
+
+    def joined_by(
+        self, queries: Subqueries, join: exp.Expr, side: str, sides: tuple[Plan, Plan], condition: Expr
+    ) -> Plan:
+        """The join by a condition that holds subqueries."""
+        if not side:
+            plan = self.joined(join, side, *sides, None)
+            return Project(queries.kept(plan, conjuncts(condition)), *identity(plan.schema))
+        left, right, condition = queries.apart(*sides, condition)
+        joined = self.joined(join, side, left, right, condition)
+        widths = [len(s.schema.columns) for s in sides]
+        places = [*range(widths[0]), *(len(left.schema.columns) + i for i in range(widths[1]))]
+        return Project(joined, *identity(joined.schema, places))
 
     def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope]:
         """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""

@@ -79,6 +79,7 @@ def stamp_image(micros: int, zone: str) -> str:
 _DATE = r"(?P<year>\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
 _TIME = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d+))?)?"
 _ZONE = r"(?P<zone>\s*(?:[zZ]|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?))?"
+UNSPELLED = "spelling of"
 _STAMP = re.compile(rf"{_DATE}(?:(?:[ \t]+|[tT]){_TIME}{_ZONE})?(?P<era>\s+(?:BC|AD))?", re.ASCII | re.IGNORECASE)
 _CLOCK = re.compile(rf"{_TIME}{_ZONE}", re.ASCII | re.IGNORECASE)
 _INFINITIES = {"infinity": 1, "+infinity": 1, "inf": 0, "-infinity": -1}
@@ -127,9 +128,11 @@ def _match(text: str, type_name: str) -> re.Match[str]:
     match = _STAMP.fullmatch(body)
     if match:
         return match
+    if body.lower() in ("now", "today", "tomorrow", "yesterday"):
+        raise RowError(f'{UNSPELLED} {type_name} not supported: "{text}": it depends on the time of the query')
     if not re.search(r"\d", body) or not re.fullmatch(r"[\w\s:./+,-]*", body):
         raise invalid(type_name, text)
-    raise RowError(f'spelling of {type_name} not supported: "{text}": write it as ISO 8601')
+    raise RowError(f'{UNSPELLED} {type_name} not supported: "{text}": write it as ISO 8601')
 
 
 def read_date(text: str) -> int:

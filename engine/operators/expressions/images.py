@@ -301,8 +301,13 @@ def reader(datatype: DataType) -> Callable[[str], object]:
 def _array_reader(element: DataType) -> Callable[[str], str]:
     """From an array's text to its image."""
 
+    known = family_of(element)
+
     def read(text: str) -> str:
         shape, found = array_text.read(text)
+        if known is not None:
+            spelled = [None if e is None else known.read(e) for e in found]
+            return array_text.bounds(text) + array_text.spell(spelled, shape)
         values, errors = read_text(pa.array(found, STRING), element)
         if errors is not None and errors.null_count < len(errors):
             raise RowError(errors.drop_null()[0].as_py())

@@ -46,19 +46,27 @@ _TOKEN = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _ISO = re.compile(
-    r"P(?=.)(?:(?P<Y>-?[\d.]+)Y)?(?:(?P<M>-?[\d.]+)M)?(?:(?P<W>-?[\d.]+)W)?(?:(?P<D>-?[\d.]+)D)?"
-    r"(?:T(?=.)(?:(?P<h>-?[\d.]+)H)?(?:(?P<m>-?[\d.]+)M)?(?:(?P<s>-?[\d.]+)S)?)?",
+    r"P(?=.)(?:(?P<Y>#)Y)?(?:(?P<M>#)M)?(?:(?P<W>#)W)?(?:(?P<D>#)D)?"
+    r"(?:T(?=.)(?:(?P<h>#)H)?(?:(?P<m>#)M)?(?:(?P<s>#)S)?)?".replace("#", r"-?(?:\d+\.?\d*|\.\d+)"),
     re.ASCII,
 )
+_SECONDS = {"second", "millisecond", "microsecond"}
+_COVERS = {"clock": {"hour", "minute"} | _SECONDS}
+"""What else may not be given beside; neither may milliseconds beside seconds that have a fraction."""
 _ISO_UNITS = {"Y": "year", "M": "month", "W": "week", "D": "day", "h": "hour", "m": "minute", "s": "second"}
 _ALTERNATIVE = re.compile(r"P(\d{4})-(\d{2})-(\d{2})(?:T(\d{2}):(\d{2}):(\d{2}(?:\.\d+)?))?", re.ASCII)
 
 
+def _fits(value: Interval) -> bool:
+    return all(least <= part <= most for least, part, most in zip(MINUS_INFINITE, value, INFINITE, strict=True))
+
+
 def checked(months: int, days: int, micros: int) -> Interval:
-    """The interval, if each part fits. Raises RowError."""
-    if abs(months) >= 2**31 or abs(days) >= 2**31 or abs(micros) >= 2**63:
+    """The interval, if each part fits and it is none of the infinities. Raises RowError."""
+    value = months, days, micros
+    if not _fits(value) or not is_finite(value):
         raise RowError(OUT_OF_RANGE)
-    return months, days, micros
+    return value
 
 
 def _rounded(value: float) -> int:
@@ -119,7 +127,7 @@ def read(text: str, fields: Sequence[str] = ()) -> Interval:
         raise RowError(f'interval field value out of range: "{text}"') from None
     if found is None:
         raise invalid("interval", text)
-    if abs(found[0]) >= 2**31 or abs(found[1]) >= 2**31 or abs(found[2]) >= 2**63:
+    if not _fits(found):
         raise RowError(f'interval field value out of range: "{text}"')
     return found
 
@@ -147,10 +155,13 @@ def _postgres(body: str, fields: Sequence[str]) -> Interval | None:
     number: str | None = None
     at, ago = 0, False
 
-    def take(unit: str, part: Interval) -> bool:
-        if unit in seen:
+    def take(unit: str, part: Interval, number: str = "") -> bool:
+        covered = _COVERS.get(unit, {unit})
+        if unit == "second" and float("0." + (re.sub("e.*", "", number.lower()).partition(".")[2] or "0")):
+            covered = _SECONDS
+        if seen & covered:
             return False
-        seen.add(unit)
+        seen.update(covered)
         parts.append(part)
         return True
 
@@ -166,7 +177,7 @@ def _postgres(body: str, fields: Sequence[str]) -> Interval | None:
                 ago = True
                 continue
             unit = _UNITS.get(word.lower())
-            if number is None or unit is None or not take(unit, _quantity(number, unit)):
+            if number is None or unit is None or not take(unit, _quantity(number, unit), number):
                 return None
             number = None
             continue
@@ -180,9 +191,10 @@ def _postgres(body: str, fields: Sequence[str]) -> Interval | None:
             years, months = match["years"].lstrip("+-").split("-")
             if int(months) > 11:
                 raise RowError("")
-            if not take("years", (sign * (int(years) * 12 + int(months)), 0, 0)):
+            if not take("month", (sign * (int(years) * 12 + int(months)), 0, 0)):
                 return None
-    if number is not None and not take("last", _quantity(number, fields[-1] if fields else "second")):
+    last = fields[-1] if fields else "second"
+    if number is not None and not take(last, _quantity(number, last), number):
         return None
     if not parts:
         return None

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.schema import DataType
+from engine.value import hashed_once
 
 Value = bool | int | float | str | bytes | None
 """A literal in Python: NUMERIC, DATE, TIME, TIMESTAMP(TZ), UUID, JSON and OTHER values are their Postgres image."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ColumnRef:
     """The input's column at `index`."""
@@ -23,6 +25,7 @@ class ColumnRef:
     type: DataType
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Literal:
     """A constant; `value` None is SQL's NULL."""
@@ -31,6 +34,7 @@ class Literal:
     type: DataType
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Call:
     """A function or operator of the catalogue by its resolved name; `args` already have its parameter types."""
@@ -40,6 +44,7 @@ class Call:
     type: DataType
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Cast:
     """`arg` converted as Postgres's CAST does. `implicit` is for messages only."""
@@ -49,6 +54,7 @@ class Cast:
     implicit: bool = False
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Case:
     """CASE WHEN condition THEN value … ELSE otherwise END; an error in a branch that is not taken does not count."""
@@ -58,6 +64,7 @@ class Case:
     type: DataType
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Coalesce:
     """The first argument that is not NULL; later ones are not evaluated for that row."""
@@ -69,6 +76,7 @@ class Coalesce:
 Expr = ColumnRef | Literal | Call | Cast | Case | Coalesce
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate of a reduce.

@@ -100,7 +100,9 @@ def _at(text: str, path: str, what: str, last: Step) -> str:
     if not isinstance(value, dict | list):
         raise RowError(f"cannot {what} in scalar")
     steps = _steps(path)
-    return dumps(_changed(value, steps, last)) if steps else text
+    # Nothing can be deleted from what is empty: Postgres does not look at the path.
+    idle = not steps or (last is _deleting and not value)
+    return text if idle else dumps(_changed(value, steps, last))
 
 
 def _set(text: str, path: str, new: str, create: bool = True) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from engine.operators.expressions import fallback, numerals
@@ -25,17 +25,25 @@ _ARITHMETIC = {
 _BOUNDS = {"integer": 1 << 31, "bigint": 1 << 63}
 
 
+class Unbound(RowError):
+    """A variable that was not given: neither silence nor a predicate covers it."""
+
+
 def query(text: str, path: str, variables: str = "{}", silent: bool = False) -> Items:
     """The items that a path gives. Raises RowError; in `silent` one that says that it is not silent."""
-    given = loads(variables)
-    if not isinstance(given, dict):
-        raise RowError('"vars" argument is not an object')
-    parsed = parse(path)
-    value = loads(text)
+    run, root = _Run.of(text, path, variables)
     try:
-        return _Run(parsed, value, given).items(parsed.root, value)
+        return run.items(root, run.root)
+    except Unbound:
+        raise
     except RowError as error:
         raise RowError(SILENT) if silent else error from None
+
+
+def exists(text: str, path: str, variables: str = "{}") -> bool:
+    """Whether a path gives anything. Raises RowError."""
+    run, root = _Run.of(text, path, variables)
+    return run.exists(root, run.root)
 
 
 class _Run:
@@ -48,6 +56,15 @@ class _Run:
         self.last: list[int] = []
         self.current: list[Any] = [root]
 
+    @classmethod
+    def of(cls, text: str, path: str, variables: str) -> tuple[_Run, Node]:
+        """(the evaluation of a path over a jsonb, the path's root)."""
+        given = loads(variables)
+        if not isinstance(given, dict):
+            raise RowError('"vars" argument is not an object')
+        parsed = parse(path)
+        return cls(parsed, loads(text), given), parsed.root
+
     def items(self, node: Node, value: Any) -> Items:
         """What a node gives of the current value."""
         kind, parts = node.kind, node.parts
@@ -59,7 +76,7 @@ class _Run:
             return [parts[0]]
         if kind == "variable":
             if parts[0] not in self.variables:
-                raise RowError(f'could not find jsonpath variable "{parts[0]}"')
+                raise Unbound(f'could not find jsonpath variable "{parts[0]}"')
             return [self.variables[parts[0]]]
         if kind == "last":
             if not self.last:
@@ -81,7 +98,18 @@ class _Run:
             return found
         return [e for item in found for e in (item if isinstance(item, list) else [item])]
 
-    def stepped(self, step: Node, item: Any, unwrap: bool) -> Items:
+    def exists(self, node: Node, value: Any) -> bool:
+        """Whether a node gives anything: in lax mode what follows the first item is not looked at."""
+        if self.lax and node.kind == "access":
+            return self._reaches(self.items(node.parts[0], value), node.parts[1])
+        if self.lax and node.kind == "sign":
+            return any(isinstance(i, Number) for i in self.unwrapped(node.parts[1], value))
+        return bool(self.items(node, value))
+
+    def _reaches(self, items: Iterable[Any], steps: Sequence[Node]) -> bool:
+        return any(not steps or self._reaches(self.stepped(steps[0], i, True), steps[1:]) for i in items)
+
+    def stepped(self, step: Node, item: Any, unwrap: bool) -> Iterable[Any]:
         """One step of an accessor from one item; `unwrap`: an array where none is asked for stands for its elements."""
         kind = step.kind
         if kind == "levels":
@@ -95,7 +123,7 @@ class _Run:
         if kind == "method" and step.parts[0] in ("type", "size"):
             return self.measured(step.parts[0], item)
         if unwrap and isinstance(item, list):
-            return [i for element in item for i in self.stepped(step, element, False)]
+            return (i for element in item for i in self.stepped(step, element, False))
         if kind == "key":
             if isinstance(item, dict):
                 if step.parts[0] in item:
@@ -203,7 +231,7 @@ class _Run:
             return self.truth(parts[0], value) is None
         try:
             if kind == "exists":
-                return bool(self.items(parts[0], value))
+                return self.exists(parts[0], value)
             if kind == "compare":
                 sign, one, other = parts
                 sides = self.unwrapped(one, value), self.unwrapped(other, value)
@@ -214,6 +242,8 @@ class _Run:
             if kind == "regex":
                 pattern = _pattern(parts[1], parts[2])
                 return self.any_of(self.unwrapped(parts[0], value), [None], lambda a, _: _matches(pattern, a))
+        except Unbound:
+            raise
         except RowError:
             return None
         found_items = self.items(node, value)

@@ -14,7 +14,7 @@ from engine.operators.expressions import jsonpath_text
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import Family, family
 from engine.operators.expressions.json_text import dumps
-from engine.operators.expressions.jsonpath import query
+from engine.operators.expressions.jsonpath import Unbound, exists, query
 from engine.operators.expressions.registry import entry
 from engine.operators.expressions.sets import each
 from engine.operators.expressions.strings import per_value
@@ -35,8 +35,8 @@ def _silenced(function: Callable[..., Any]) -> Callable[..., Any]:
     def asked(text: str, path: str, variables: str = "{}", silent: bool = False) -> Any:
         try:
             return function(text, path, variables)
-        except RowError:
-            if silent:
+        except RowError as error:
+            if silent and not isinstance(error, Unbound):
                 return None
             raise
 
@@ -45,7 +45,7 @@ def _silenced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_silenced
 def _exists(text: str, path: str, variables: str) -> bool:
-    return bool(query(text, path, variables))
+    return exists(text, path, variables)
 
 
 @_silenced

@@ -19,6 +19,7 @@ from engine.schema import DataType, Kind
 
 STRING = pa.large_string()
 INET, CIDR, MACADDR = (DataType(Kind.OTHER, name=n) for n in ("inet", "cidr", "macaddr"))
+LONG = "abbrev of a network of IPv6 is not supported"
 
 
 def _within(strict: bool) -> Callable[[str, str], bool]:
@@ -53,7 +54,7 @@ def _abbreviated(text: str) -> str:
     """A cidr without the octets that its mask leaves out."""
     found = address(text).network
     if found.version == 6:
-        return str(found)
+        raise RowError(LONG)
     octets = str(found.network_address).split(".")[: max((found.prefixlen + 7) // 8, 1)]
     return f"{'.'.join(octets)}/{found.prefixlen}"
 

@@ -18,11 +18,6 @@ _ARRAYS = (Pseudo.ARRAY, Pseudo.COMPATIBLE_ARRAY)
 _EXACT = (Pseudo.ARRAY, Pseudo.ELEMENT)
 
 
-def is_polymorphic(signature: Signature) -> bool:
-    """Whether some parameter takes any array."""
-    return any(isinstance(p, Pseudo) for p in signature.params)
-
-
 def bare(element: DataType) -> DataType:
     """The type without its modifiers."""
     return element if element.kind is Kind.OTHER else DataType(element.kind)

@@ -157,12 +157,13 @@ def _is_normal(text: str, form: str = "NFC") -> bool:
     return unicodedata.is_normalized(_form(form), text)
 
 
-_ESCAPE = re.compile(r"\\(?:(\\)|([0-9a-f]{4})|u([0-9a-f]{4})|\+([0-9a-f]{6})|U([0-9a-f]{8})|)", re.IGNORECASE)
+_HEX = "[0-9a-fA-F]"
 
 
 def unescaped(text: str, escape: str = "\\") -> str:
     """The text that Unicode escapes spell (`unistr`, and U&'…' with its escape character). Raises RowError."""
-    pattern = re.compile(_ESCAPE.pattern.replace("\\\\", re.escape(escape), 2), re.IGNORECASE)
+    mark = re.escape(escape)
+    pattern = re.compile(rf"{mark}(?:({mark})|({_HEX}{{4}})|u({_HEX}{{4}})|\+({_HEX}{{6}})|U({_HEX}{{8}})|)")
 
     def character(match: re.Match[str]) -> str:
         digits = match[2] or match[3] or match[4] or match[5]

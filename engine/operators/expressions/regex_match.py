@@ -15,6 +15,7 @@ from engine.operators.expressions.regex_syntax import (
     ENDLESS,
     LONGER,
     SHORTER,
+    UNMATCHED,
     Any,
     At,
     Group,
@@ -42,7 +43,7 @@ class Text:
         """Counts steps. Raises RowError when there are no more."""
         self.left -= steps
         if self.left < 0:
-            raise RowError(f"regular expression not supported: it takes more than {STEPS} steps on one value")
+            raise RowError(f"{UNMATCHED}: it takes more than {STEPS} steps on one value")
 
 
 class Automaton:

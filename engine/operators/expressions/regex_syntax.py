@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.patterns import lower, upper
 
+UNMATCHED = "regular expression not supported"
 ENDLESS = -1
 LONGER, SHORTER = 1, 2
 Test = Callable[[str], bool]
@@ -313,7 +314,7 @@ class Reader:
         if char.isdigit():
             if int(char) > self.captures:
                 raise invalid("invalid backreference number")
-            raise RowError("regular expression not supported: a back reference")
+            raise RowError(f"{UNMATCHED}: a back reference")
         raise invalid("invalid escape \\ sequence")
 
     def _bracket(self) -> Any | At:

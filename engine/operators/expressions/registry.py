@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -77,11 +78,16 @@ class Signature:
     alias: tuple[Kind, ...] | None = None
     columns: tuple[tuple[str, DataType | None], ...] = ()
 
-    @property
+    @cached_property
     def function(self) -> str:
         """The resolved name, as `Call.function` holds it."""
         kinds = ",".join("any" if k is None else str(k) if isinstance(k, DataType) else k.value for k in self.params)
         return f"{self.name}({kinds}{',...' if self.variadic else ''})"
+
+    @cached_property
+    def is_polymorphic(self) -> bool:
+        """Whether some parameter takes any array or element."""
+        return any(isinstance(p, Pseudo) for p in self.params)
 
 
 _BY_NAME: dict[str, list[Signature]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.operators.expressions import functions
 from engine.operators.expressions.coercion import (
@@ -26,7 +27,7 @@ from engine.operators.expressions.coercion import (
 )
 from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.polymorphic import agreed, is_polymorphic
+from engine.operators.expressions.polymorphic import agreed
 from engine.operators.expressions.registry import Param, Pseudo, Signature
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
 
@@ -59,18 +60,22 @@ def resolve(name: str, args: Types) -> Resolution:
     """The catalogue entry that `name` means for `args`. Raises NoSuchFunction with Postgres's message."""
     name = _SYNONYMS.get(name.lower(), name.lower())
     # A name is a text that was cut off: what takes texts takes it.
-    args = [TEXT if a is not None and a.name == "name" else a for a in args]
+    return _resolved(name, tuple(TEXT if a is not None and a.name == "name" else a for a in args))
+
+
+@lru_cache(maxsize=4096)
+def _resolved(name: str, args: tuple[DataType | None, ...]) -> Resolution:
     if name in ("and", "or"):
         return _junction(name, args)
     if name in _SPECIAL_FORMS:
         return _of_common_type(name, args)
     candidates = [s for s in functions.overloads(name) if _takes(s, len(args))]
-    found = _of_arrays([s for s in candidates if is_polymorphic(s)], args)
+    found = _of_arrays([s for s in candidates if s.is_polymorphic], args)
     if found is not None:
         return found
     if any(a is not None and a.element for a in args) and name == "||":
         raise _no_such(name, args)
-    candidates = [s for s in candidates if not is_polymorphic(s)]
+    candidates = [s for s in candidates if not s.is_polymorphic]
     chosen = _choose(name, candidates, args) if candidates else None
     if chosen is None:
         raise _no_such(name, args)

@@ -22,25 +22,28 @@ from engine.schema import Kind
 Zone = str | int
 """A name of the time zone database, or an offset in microseconds."""
 
-_HOURS = {
+NO_NAME = "is not supported: write a name, or an interval"
+HOURS = {
     "utc": 0, "gmt": 0, "z": 0, "zulu": 0, "ut": 0, "uct": 0, "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6,
     "pst": -8, "pdt": -7, "akst": -9, "akdt": -8, "hst": -10, "ast": -4, "adt": -3, "cet": 1, "cest": 2, "met": 1, "mest": 2,
     "eet": 2, "eest": 3, "wet": 0, "west": 1, "bst": 1, "jst": 9, "kst": 9, "sast": 2, "nzst": 12, "nzdt": 13,
 }  # fmt: skip
+"""The abbreviations of zones that are known, and their hours east."""
 
 
 @functools.lru_cache(maxsize=256)
 def zone_of(name: str) -> Zone:
     """The zone that a name or an abbreviation means. Raises RowError."""
-    hours = _HOURS.get(name.lower())
+    hours = HOURS.get(name.lower())
     if hours is not None:
         return hours * 3_600_000_000
     if any(c.isdigit() for c in name):
-        raise RowError(f'time zone "{name}" is not supported: write a name, or an interval')
+        raise RowError(f'time zone "{name}" {NO_NAME}')
     for spelled in (name, name.upper(), name.title(), name.title().replace("_Of_", "_of_")):
         if _is_known(spelled):
             return spelled
-    raise RowError(f'time zone "{name}" not recognized')
+    # Postgres has a long list of abbreviations, some of them with a history.
+    raise RowError(f'time zone "{name}" {NO_NAME if name.isalpha() and len(name) < 6 else "not recognized"}')
 
 
 def _is_known(name: str) -> bool:

@@ -32,7 +32,10 @@ class Broker:
 def test_a_leader_that_moves_is_waited_for() -> None:
     """Found by freezing sidecars: a start on a busy broker ended with "Leader epoch is older than broker epoch"."""
     broker: Any = Broker(
-        KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError._NOENT,
     )
     assert offsets(broker, [("t", 0)], end=True, timeout=5.0) == {("t", 0): 7}
 

@@ -1,0 +1,52 @@
+"""Rewriting plans: a change of one node carried through a whole plan.
+
+Always: a node that stands in several places is rewritten once, and stays one; a node of which nothing changes stays the
+object it is, with its schema and digest. Called by the rules and the binder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from engine.operators.expressions.ir import Expr
+from views.plan import Filter, Join, LeftJoin, Plan, Project, children, expressions, with_children
+
+
+def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
+    """`change`, a pure function, asked once of each node."""
+    done: dict[int, tuple[Plan, Plan]] = {}
+
+    def changed(plan: Plan) -> Plan:
+        found = done.get(id(plan))
+        if found is None:
+            # The node is held, so that no other takes its id.
+            found = done[id(plan)] = plan, change(plan)
+        return found[1]
+
+    return changed
+
+
+def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
+    """`change`, a pure function, applied to every node, inputs first."""
+
+    def changed(node: Plan) -> Plan:
+        found = change(with_children(node, [visit(p) for p in children(node)]))
+        return node if found == node else found
+
+    visit = once(changed)
+    return visit(plan)
+
+
+def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
+    """The node with `change` applied to each of its `expressions`; itself when that gives the same objects."""
+    before = expressions(plan)
+    exprs = tuple(change(e) for e in before)
+    if all(a is b for a, b in zip(exprs, before, strict=True)):
+        return plan
+    if isinstance(plan, Project):
+        return replace(plan, exprs=exprs)
+    if isinstance(plan, Filter):
+        return replace(plan, predicate=exprs[0])
+    assert isinstance(plan, Join | LeftJoin), "no other node has expressions"
+    return replace(plan, residual=exprs[0])
