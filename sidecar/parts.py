@@ -31,7 +31,7 @@ class Parts:
     intakes: Sequence[Intake]
     reclock: Reclock
     log_size: Callable[[], int]
-    forget: Callable[[int], None]
+    forget: Callable[[int, int], None]
     flow: Flow
     tables: Mapping[str, Schema]
     views: Sequence[ViewState]

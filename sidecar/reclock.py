@@ -9,7 +9,7 @@ of epochs: a checksum and JSON.
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -182,22 +182,26 @@ class ReclockLog:
             hint="free disk space; nothing was published beyond the last binding",
         )  # fmt: skip
 
-    def forget(self, before: int) -> None:
-        """Drop bindings whose epochs are all < `before`, by writing the file anew and renaming it.
+    def forget(self, before: int, keep: int) -> None:
+        """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs, by which its repetitions
+        are known however much another source has bound since. The file is written anew and renamed.
 
         Raises ReclockError when the disk refuses; the log then still stands.
         """
         self.settle()
         try:
-            self._rewrite(before)
+            self._rewrite(before, keep)
         except OSError as error:
             raise self._refused(error) from error
 
-    def _rewrite(self, before: int) -> None:
-        lines = self._disk.read(self._path).splitlines(keepends=True)
-        kept = [b for b in map(Binding.parse, lines) if b.first + len(b.stamps) > before]
+    def _rewrite(self, before: int, keep: int) -> None:
+        lines, kept, newer = self._disk.read(self._path).splitlines(keepends=True), [], Counter[str]()
+        for binding in map(Binding.parse, reversed(lines)):
+            if binding.epochs.stop > before or newer[binding.source] < keep:
+                kept.append(binding)
+            newer[binding.source] += len(binding.stamps)
         fresh = self._path.with_suffix(".new")
-        self._disk.write(fresh, (b.line() for b in kept))
+        self._disk.write(fresh, (b.line() for b in reversed(kept)))
         self._reached("reclock trimmed")
         self._disk.replace(fresh, self._path)
         self._disk.sync_folder(self._path.parent)

@@ -29,6 +29,7 @@ from sidecar.walks import Walk, Walks
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
 LOG_EPOCHS = 200_000
+"""Of each source, how many are left then."""
 WATCH_SECONDS = 0.25
 FUEL = 20_000
 """Updates that idle merging may handle in one go."""
@@ -334,7 +335,7 @@ class Runtime:
         self.parts.reclock.checkpointed(manifest.epoch)
         stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
         if self.parts.log_size() > LOG_BYTES and not stopped:
-            self.parts.forget(manifest.epoch - LOG_EPOCHS)
+            self.parts.forget(manifest.epoch, LOG_EPOCHS)
         self._observe()
 
     def _observe(self) -> None:

@@ -89,9 +89,24 @@ def test_trimming_keeps_what_is_still_needed(tmp_path: Path) -> None:
     reclock = Reclock(log)
     for i in range(10):
         reclock.bind("a", [transaction(i, i)], at(i))
-    log.forget(8)
+    log.forget(10, 2)
     reclock.bind("a", [transaction(10, 10)], at(10))
-    assert [b.first for b in ReclockLog(tmp_path / "log").bindings] == [8, 9, 10, 11]
+    assert [b.first for b in ReclockLog(tmp_path / "log").bindings] == [9, 10, 11]
+
+
+def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: Path) -> None:
+    """Its connector may repeat them after a restart, however much another source has sent since."""
+    log = ReclockLog(tmp_path / "log")
+    reclock = Reclock(log)
+    for i in range(3):
+        reclock.bind("quiet", [transaction(100 + i, 100 + i)], at(i))
+    for i in range(10):
+        reclock.bind("busy", [transaction(i, i)], at(i))
+    for _ in range(2):
+        log.forget(14, 2)
+    again = Reclock(ReclockLog(tmp_path / "log"), 14)
+    assert list(again.bound_transactions("quiet", 14)) == [(101, 101), (102, 102)]
+    assert list(again.bound_transactions("busy", 14)) == [(8, 8), (9, 9)]
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from connectors.kafka import source as kafka_source
 from connectors.kafka.sink import KafkaSink
 from connectors.memory import MemorySink
-from sidecar import emit, generation, pending, recovery, wiring
+from sidecar import emit, generation, pending, reclock, recovery, wiring
 from sidecar.assembler import TransactionAssembler
 from sidecar.generation import Generation
 from sidecar.reclock import Reclock, ReclockLog
@@ -163,16 +163,7 @@ def _(patch: Patch) -> None:
 
 @guard("who was overtaken while it fenced its sinks gives way")
 def _(patch: Patch) -> None:
-    last: dict[int, Generation | None] = {}
-    take = wiring.take_generation
-
-    def noted(state: Path, reached: Any, disk: Any) -> tuple[Generation, Generation | None]:
-        fresh, previous = take(state, reached, disk)
-        last[id(disk)] = previous
-        return fresh, previous
-
-    patch.setattr(wiring, "take_generation", noted)
-    patch.setattr(wiring, "predecessor", lambda fresh: last[id(fresh.disk)])
+    patch.setattr(generation, "check_newest", lambda fresh: generation.numbers(fresh.folder.parent.parent, fresh.disk))
 
 
 @guard("state is carried over after the sinks are fenced")
@@ -255,6 +246,11 @@ def _(patch: Patch) -> None:
 @guard("transactions that the log binds are known after a restart")
 def _(patch: Patch) -> None:
     patch.setattr(Reclock, "bound_transactions", lambda self, source, before: iter([(-1, -1)]))
+
+
+@guard("portions are bound together")
+def _(patch: Patch) -> None:
+    patch.setattr(reclock, "_one_kind", lambda stamps: [[stamp] for stamp in stamps])
 
 
 @guard("what a sink holds is left out")

@@ -31,11 +31,10 @@ class Judge:
         self.meaning: dict[int, tuple[int, ...]] = {}
         self.forgiven: set[str] = set()
         self.frontiers = 0
-        self._known: dict[tuple[int, ...], dict[str, Counter[Any]]] = {}
+        self._known: dict[tuple[int, ...], dict[str, Counter[Any] | None]] = {}
 
-    def expected(self, frontier: Frontier) -> dict[str, Counter[Any]]:
-        """The naive answers at the prefix of each source's commits that the frontier names."""
-        at = tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+    def expected(self, at: tuple[int, ...]) -> dict[str, Counter[Any] | None]:
+        """The naive answers at a prefix of each source's commits, by their last LSNs."""
         if at not in self._known:
             whole: State = {}
             for (name, shop), lsn in zip(self.shops.items(), at, strict=True):
@@ -49,13 +48,28 @@ class Judge:
         """A reader of `sink` sees this. Raises Wrong."""
         self.frontiers += 1
         self._advances(sink, frontier)
-        wanted = self.expected(frontier)
+        wanted = self.expected(self._at(frontier))
         for view, found in rows.items():
-            if found != wanted[view]:
-                less, more = wanted[view] - found, found - wanted[view]
-                raise Wrong(f"{sink}: {view} lacks {dict(less)} and has {dict(more)} too much at {frontier}")
-        if set(marked):
-            raise Wrong(f"{sink}: {sorted(marked)} are in error and nothing is wrong with their tables")
+            right = wanted[view]
+            if right is None:
+                self._check_stands(sink, view, found, self._at(frontier))
+            elif found != right:
+                raise Wrong(
+                    f"{sink}: {view} lacks {dict(right - found)} and has {dict(found - right)} too much at {frontier}"
+                )
+        failing = sorted(view for view, right in wanted.items() if right is None)
+        if sorted(marked) != failing:
+            raise Wrong(f"{sink}: {sorted(marked)} are marked and {failing} are in error at {frontier}")
+
+    def _at(self, frontier: Frontier) -> tuple[int, ...]:
+        return tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+
+    def _check_stands(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> None:
+        """A view in error keeps the rows that it had at some prefix before of its source, which is the first shop."""
+        (shop, *_), (last, *others) = self.shops.values(), at
+        before = (-1, *(lsn for lsn in shop.order if lsn <= last))
+        if not any(self.expected((lsn, *others))[view] == found for lsn in before):
+            raise Wrong(f"{sink}: {view} is in error at {at} and has rows that it never had: {dict(found)}")
 
     def _advances(self, sink: str, frontier: Frontier) -> None:
         before = self.published.get(sink)
@@ -65,7 +79,7 @@ class Judge:
                 raise Wrong(f"{sink}: a new incarnation, but it never went back: {before} {frontier}")
             if frontier.incarnation == before.incarnation:
                 self._compare(sink, before, frontier)
-        at = tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+        at = self._at(frontier)
         if self.meaning.setdefault(frontier.epoch, at) != at:
             raise Wrong(f"{sink}: epoch {frontier.epoch} is {at} and was {self.meaning[frontier.epoch]}")
 

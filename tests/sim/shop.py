@@ -30,6 +30,7 @@ views:
     sinks: [s, k]
     key: [v]
     sql: select c.v, count(*) as n from public.orders o join public.customers c on c.id = o.v where c.v is not null group by c.v
+  - {name: shares, key: [id], sinks: [s, k], sql: "select id, 12 / (id * v - 6) as share from public.orders"}
   - name: stocked
     sinks: [s, k]
     sql: select s.v, o.v as w from public.orders o join depot.stock s on s.id = o.v
@@ -238,8 +239,8 @@ class Shop:
             self._queue(at)
 
 
-def answers(state: State) -> dict[str, Counter[Any]]:
-    """What SQL answers over a state of the tables."""
+def answers(state: State) -> dict[str, Counter[Any] | None]:
+    """What SQL answers over a state of the tables, by view; None where it answers with an error."""
     customers, orders = dict(+state.get(CUSTOMERS, Counter())), +state.get(ORDERS, Counter())
     stock = +state.get(STOCK, Counter())
     cities: Counter[Any] = Counter()
@@ -253,5 +254,6 @@ def answers(state: State) -> dict[str, Counter[Any]]:
                 stocked[v, of] += times * n
     return {
         "customers": Counter(customers), "orders": orders, "visits": +state.get(VISITS, Counter()),
+        "shares": None if any(i * v == 6 for i, v in orders) else Counter((i, int(12 / (i * v - 6))) for i, v in orders),
         "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked,
     }  # fmt: skip

@@ -1,8 +1,8 @@
 """One simulated life of sidecars, from a seed: a scheduler on one thread lets sources, sidecars, their threads' work and faults
 happen in an order that the seed draws, and a judge looks at everything that is published.
 
-Always: the same seed plays the same life. Nothing here waits, sleeps, or touches a file. One class, longer
-than a file should be: every fault, actor and judge acts on the one world.
+Always: the same seed plays the same life. Nothing here waits, sleeps, or touches a file, but for what spills (see limits). One
+class, longer than a file should be: every fault, actor and judge acts on the one world.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from connectors.kafka.sink import KafkaSink
 from engine.errors import HeadraceError
 from engine.schema import Schema
-from sidecar import emit, runtime, wiring
+from sidecar import runtime, wiring
 from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, load
 from sidecar.failpoints import STEPS
 from sidecar.generation import open_generation
@@ -32,6 +32,7 @@ from tests.sim.clients import Clients
 from tests.sim.contracts import put_in_place
 from tests.sim.database import Database, DatabaseSink, become, copy_of
 from tests.sim.disk import Disk
+from tests.sim.limits import Limits
 from tests.sim.oracle import Judge, KafkaReader, Wrong
 from tests.sim.process import Killed, Process
 from tests.sim.shop import TABLES, VIEWS, Shop
@@ -130,7 +131,7 @@ class World:
 
     def __init__(self, seed: int, steps: int = 60) -> None:
         self.seed, self.steps, self.draw = seed, steps, random.Random(seed)
-        self.rates = Rates.drawn(self.draw)
+        self.rates, self.limits = Rates.drawn(self.draw), Limits.drawn(self.draw)
         self.broker, self.database, self.disk = Broker(), Database(), Disk()
         self.clock = 1000.0
         self.flying: list[Callable[[], None]] = []
@@ -459,10 +460,8 @@ class World:
             patch.setattr(wiring, "make_sink", self._sink)
             patch.setattr(wiring, "failpoints", lambda _: self.current[-1].door)
             patch.setattr(runtime.Runtime, "reconcile", self._reconcile)
-            patch.setattr(runtime, "LOG_BYTES", 3000)
-            patch.setattr(runtime, "LOG_EPOCHS", 40)
-            patch.setattr(emit, "MAX_BACKLOG_BYTES", self.draw.choice([64 << 20, 64 << 20, 400]))
-            yield
+            with self.limits.in_place(patch):
+                yield
 
     @property
     def _reconcile(self) -> Callable[..., None]:
