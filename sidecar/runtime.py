@@ -271,7 +271,12 @@ class Runtime:
         return None if changes is None else as_published(changes, state.view.schema, pairs)
 
     def _released(self) -> bool:
-        """Whether every source has passed what the sinks already hold; then nothing is held back any more."""
+        """Whether every source has passed what the sinks already hold; then nothing is held back any more.
+
+        While the log is followed, what was read may wait for its turn, and is in no view yet.
+        """
+        if self.parts.reclock.replaying is not None:
+            return False
         for source, wanted in self.hold.items():
             here = self._read.get(source, {})
             for topic, partitions in wanted.items():
