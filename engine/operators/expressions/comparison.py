@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,37 +58,38 @@ MIXED = tuple(
 )
 """Pairs of kinds with operators of their own in Postgres; what is not compared here is compared after a cast."""
 
-Compare = Callable[[Values, Values], Values]
+Compare = Callable[[Values, Values], Outcome]
 
 
 def _float(name: str) -> Compare:
     plain = pc.get_function(_ARROW[name])
 
-    def compare(left: Values, right: Values) -> Values:
+    def compare(left: Values, right: Values) -> Outcome:
         out = plain.call([left, right])
         a, b = pc.is_nan(left), pc.is_nan(right)
         if not pc.any(pc.or_(a, b)).as_py() if not isinstance(out, pa.Scalar) else False:
-            return out
+            return out, None
         # NaN is equal to itself and above everything else, so its order is that of the pair (is NaN).
         either = pc.or_(a, b)
         nan_order = pc.call_function(_ARROW[name], [pc.cast(a, pa.int8()), pc.cast(b, pa.int8())])
-        return pc.if_else(either, nan_order, out)
+        return pc.if_else(either, nan_order, out), None
 
     return compare
 
 
 def _trimmed(name: str) -> Compare:
     plain = pc.get_function(_ARROW[name])
-    return lambda left, right: plain.call([pc.ascii_rtrim(left, " "), pc.ascii_rtrim(right, " ")])
+    return lambda left, right: (plain.call([pc.ascii_rtrim(left, " "), pc.ascii_rtrim(right, " ")]), None)
 
 
 @functools.lru_cache(maxsize=1024)
 def comparer(name: str, left: DataType, right: DataType) -> Compare:
-    """The comparison `name` of two columns of comparable kinds: NULL where either is NULL."""
+    """The comparison `name` of two columns of comparable kinds: NULL where either is NULL, an error where one has no order."""
     if left.kind is not right.kind:
         return _mixed(name, left, right)
     if left.kind is Kind.NUMERIC:
-        return decimals.comparer(_ARROW[name], left, right)
+        numbers = decimals.comparer(_ARROW[name], left, right)
+        return lambda a, b: (numbers(a, b), None)
     if left.kind in (Kind.REAL, Kind.DOUBLE):
         return _float(name)
     if left.kind is Kind.BPCHAR:
@@ -98,12 +98,12 @@ def comparer(name: str, left: DataType, right: DataType) -> Compare:
     if family is not None and family.order is not None and not (family.exact and name in ("=", "<>")):
         return _by_key(name, family.order)
     plain = pc.get_function(_ARROW[name])
-    return lambda a, b: plain.call([a, b])
+    return lambda a, b: (plain.call([a, b]), None)
 
 
 def _by_key(name: str, key: Callable[[str], str]) -> Compare:
     test = fallback.COMPARE[_ARROW[name]]
-    return lambda a, b: fallback.map_values(lambda x, y: test(key(x), key(y)), pa.bool_(), [a, b])[0]
+    return lambda a, b: fallback.map_values(lambda x, y: test(key(x), key(y)), pa.bool_(), [a, b])
 
 
 def _mixed(name: str, left: DataType, right: DataType) -> Compare:
@@ -127,8 +127,7 @@ def _mixed(name: str, left: DataType, right: DataType) -> Compare:
 
 def _make(name: str) -> Maker:
     def make(params: tuple[DataType, ...], _result: DataType) -> Kernel:
-        compare = comparer(name, params[0], params[1])
-        return lambda left, right: (compare(left, right), None)
+        return comparer(name, params[0], params[1])
 
     return make
 
@@ -140,7 +139,8 @@ def _distinct(negated: bool) -> Maker:
         def kernel(left: Values, right: Values) -> Outcome:
             a, b = pc.is_null(left), pc.is_null(right)
             on_null = pc.equal(a, b) if negated else pc.not_equal(a, b)
-            return pc.coalesce(compare(left, right), on_null), None
+            found, errors = compare(left, right)
+            return pc.coalesce(found, on_null), errors
 
         return kernel
 
@@ -152,10 +152,11 @@ def _in(negated: bool) -> Maker:
         compares = [comparer("=", params[0], p) for p in params[1:]]
 
         def kernel(value: Values, *items: Values) -> Outcome:
-            found: Any = compares[0](value, items[0])
+            found, errors = compares[0](value, items[0])
             for item, compare in zip(items[1:], compares[1:], strict=True):
-                found = pc.or_kleene(found, compare(value, item))
-            return (pc.invert(found) if negated else found), None
+                equal, failed = compare(value, item)
+                found, errors = pc.or_kleene(found, equal), col.first_error(errors, failed)
+            return (pc.invert(found) if negated else found), errors
 
         return kernel
 
@@ -167,12 +168,13 @@ def _extreme(greatest: bool) -> Maker:
         keep = comparer(">=" if greatest else "<=", params[0], params[0])
 
         def kernel(first: Values, *rest: Values) -> Outcome:
-            best = first
+            best, errors = first, None
             for other in rest:
+                kept, failed = keep(best, other)
                 # Postgres keeps the earlier of equals, and passes over NULLs.
-                stays = pc.or_(pc.fill_null(keep(best, other), False), pc.is_null(other))
-                best = pc.if_else(stays, best, other)
-            return best, None
+                stays = pc.or_(pc.fill_null(kept, False), pc.is_null(other))
+                best, errors = pc.if_else(stays, best, other), col.first_error(errors, failed)
+            return best, errors
 
         return kernel
 
@@ -182,7 +184,12 @@ def _extreme(greatest: bool) -> Maker:
 def _nullif(params: tuple[DataType, ...], result: DataType) -> Kernel:
     compare = comparer("=", params[0], params[1])
     null = pa.scalar(None, result.arrow)
-    return lambda left, right: (pc.if_else(pc.fill_null(compare(left, right), False), null, left), None)
+
+    def kernel(left: Values, right: Values) -> Outcome:
+        equal, errors = compare(left, right)
+        return pc.if_else(pc.fill_null(equal, False), null, left), errors
+
+    return kernel
 
 
 def _is_null(negated: bool) -> Maker:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.expressions.resolve import resolve
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, DataType, Kind
@@ -156,3 +157,16 @@ def test_boolean_junctions_are_three_valued() -> None:
     a, b = ColumnRef(0, BOOLEAN), ColumnRef(1, BOOLEAN)
     assert answers(call("and", a, b), rows) == [True, False, None, False, False, False, None, False, None]
     assert answers(call("or", a, b), rows) == [True, True, True, True, False, None, True, None, None]
+
+
+@pytest.mark.parametrize("name", ["=", "<", "is distinct from", "in", "nullif", "greatest"])
+def test_a_value_that_has_no_order_is_an_error_of_its_row(name: str) -> None:
+    """Not a NULL, which would leave the row out where nobody sees it."""
+    spans = pa.RecordBatch.from_arrays(
+        [pa.array(["1 day", "no interval"], pa.large_string()), pa.array(["24:00:00"] * 2, pa.large_string())],
+        names=["a", "b"],
+    )
+    expr = call(name, ColumnRef(0, INTERVAL), ColumnRef(1, INTERVAL))
+    good, bad = answers(expr, spans)
+    assert good != bad
+    assert "no interval" in str(bad)
