@@ -103,6 +103,7 @@ class TransactionMark(NamedTuple):
     """BEGIN or END of a source transaction (Debezium's transaction topic). `lsn`: of the id's part after the colon.
 
     `counts`: of END, events by table ("schema.table"); logical messages and unsubscribed tables are still in it.
+    `sent_ms`: the record's own time in Kafka, ms since 1970 UTC, -1 where unknown: one clock for all that a source sends.
     """
 
     status: str
@@ -113,13 +114,15 @@ class TransactionMark(NamedTuple):
     topic: str
     partition: int
     offset: int
+    sent_ms: int = -1
 
 
 @dataclass(frozen=True)
 class SnapshotMark:
     """Progress of a snapshot, from Debezium's notifications. status: started, table, completed, aborted, skipped.
 
-    `table` and `rows`: of status "table", the table whose scan is complete and how many rows it had.
+    `table` and `rows`: of status "table", the table whose scan is complete and how many rows it had. `sent_ms`: as of a
+    TransactionMark.
     """
 
     status: str
@@ -129,6 +132,7 @@ class SnapshotMark:
     topic: str
     partition: int
     offset: int
+    sent_ms: int = -1
 
 
 @dataclass(frozen=True)

@@ -231,10 +231,11 @@ class MemoryStore:
 
     `errors`: of the views in error, the message and the epoch of their rows (None: never written). `history`: a copy of
     every view's content after each write, for checkers of whole transactions. `writes`: how many there were, by which a
-    sink finds out that the store went back.
+    sink finds out that the store went back. `run`: whose it is; a generation may be taken twice where the store goes back.
     """
 
     generation: int = 0
+    run: object = None
     writes: int = 0
     frontier: Frontier | None = None
     views: dict[str, SinkView] = field(default_factory=dict)
@@ -259,17 +260,20 @@ class MemorySink:
         self.warnings: tuple[str, ...] = ()
         self.writes = 0
         self._generation = -1
+        self._run: object = None
         self._stands_at = 0
         self._views: dict[str, SinkView] = {}
 
     def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`."""
         store = self.store
-        if held is not None and store.generation > held:
+        taken_over = self._run not in (None, store.run) and store.generation == held
+        if held is not None and (store.generation > held or taken_over):
             raise Fenced(
                 "another generation writes to this sink", sink=self.name, generation=held, now=store.generation
             )
         store.generation = max(store.generation, held or 0) + 1
+        self._run = store.run = object()
         self._generation, self._stands_at = store.generation, store.writes
         self._views = {view.name: view for view in views}
         for gone in set(store.views) - set(self._views):
@@ -316,13 +320,13 @@ class MemorySink:
             self._check_owner()  # what a real sink does after a lost answer: its frontier is there, so it is confirmed
 
     def _check_owner(self) -> None:
-        if self._generation >= self.store.generation and self._stands_at != self.store.writes:
-            raise SinkError("the frontier was changed by something else than this sink", sink=self.name)
-        if self._generation != self.store.generation:
+        if self._run is not self.store.run and self._generation <= self.store.generation:
             raise Fenced(
                 "another generation writes to this sink", sink=self.name, generation=self._generation,
                 now=self.store.generation,
             )  # fmt: skip
+        if self._run is not self.store.run or self._stands_at != self.store.writes:
+            raise SinkError("the frontier was changed by something else than this sink", sink=self.name)
 
     def _marked(
         self, errors: Mapping[str, str], changes: Mapping[str, ViewChanges]

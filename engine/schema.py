@@ -125,7 +125,7 @@ class DataType:
         mods = [int(m) for m in match["mods"].split(",")] if match["mods"] and _all_ints(match["mods"]) else []
         kind = _SYNONYMS.get(name, Kind.OTHER)
         if kind is Kind.OTHER:
-            return cls(Kind.OTHER, name=text.strip())
+            return cls(Kind.OTHER, name=_other(name, mods) or text.strip())
         if kind is Kind.NUMERIC:
             return cls(kind, precision=mods[0], scale=mods[1] if len(mods) > 1 else 0) if mods else cls(kind)
         if kind is Kind.BPCHAR:
@@ -148,6 +148,25 @@ class DataType:
         element = DataType.parse((self.name or "")[:-2])
         return replace(element, labels=self.labels) if element.kind is Kind.OTHER else element
 
+    @cached_property
+    def bare(self) -> DataType:
+        """The type without its modifiers.
+
+        >>> str(DataType.parse("bit varying(5)").bare), str(DataType.parse("numeric(5,2)").bare)
+        ('bit varying', 'numeric')
+        """
+        if self.kind is not Kind.OTHER:
+            return DataType(self.kind)
+        if self.element is not None or "(" not in (self.name or ""):
+            return self
+        return DataType(Kind.OTHER, name=(self.name or "").partition("(")[0].strip(), labels=self.labels)
+
+    @cached_property
+    def size(self) -> int | None:
+        """The number that a type that is known by its text has in parentheses: how many bits, how many at most."""
+        found = re.search(r"\((\d+)\)$", self.name or "") if self.kind is Kind.OTHER else None
+        return None if found is None else int(found[1])
+
     @property
     def fixed_scale(self) -> bool:
         """True for a numeric held in a decimal128 lane; false for one held as text."""
@@ -164,7 +183,8 @@ class DataType:
     def sql(self) -> str:
         """The type as DDL spells it."""
         if self.kind is Kind.OTHER:
-            return "text" if self.name is None else self.name
+            # Quoted, it is not one bit.
+            return "text" if self.name is None else '"bit"' if self == BIT else self.name
         if self.kind is Kind.NUMERIC and self.precision is not None:
             return f"numeric({self.precision},{self.scale or 0})"
         if self.kind in (Kind.VARCHAR, Kind.BPCHAR):
@@ -183,7 +203,26 @@ def array_of(element: DataType, *, bare: bool = True) -> DataType:
         element = DataType(element.kind)
         spelled = "bpchar" if element.kind is Kind.BPCHAR else element.sql()
         return DataType(Kind.OTHER, name=f"{spelled}[]")
+    element = element.bare if bare else element
     return DataType(Kind.OTHER, name=f"{element.sql()}[]", labels=element.labels)
+
+
+def _other(name: str, mods: Sequence[int]) -> str | None:
+    """What a type that is known by its text is called here; None for as it is written.
+
+    What a precision leaves out of a time or an interval, its values have left out.
+    """
+    if name.split(" ")[0] == "interval":
+        return "interval"
+    if name in ("timetz", "time with time zone"):
+        return "time with time zone"
+    if name == '"bit"':
+        return "bit"
+    if name == "bit":
+        return f"bit({mods[0] if mods else 1})"
+    if name in ("varbit", "bit varying"):
+        return f"bit varying({mods[0]})" if mods else "bit varying"
+    return None
 
 
 def _all_ints(mods: str) -> bool:
@@ -204,6 +243,9 @@ TIME = DataType(Kind.TIME)
 TIMESTAMP = DataType(Kind.TIMESTAMP)
 TIMESTAMPTZ = DataType(Kind.TIMESTAMPTZ)
 UUID = DataType(Kind.UUID)
+BIT = DataType(Kind.OTHER, name="bit")
+VARBIT = DataType(Kind.OTHER, name="bit varying")
+TIMETZ = DataType(Kind.OTHER, name="time with time zone")
 
 
 @hashed_once

@@ -2,28 +2,27 @@
 
 Always: what `complete` gives was never given before, is whole, and is the next prefix of the source's commit order;
 duplicates (Debezium repeats after a crash, Spark retries tasks) change nothing. What still waits is named by `waiting`
-and held back from the positions by `pending_positions`. The reclock is the only caller. One class,
-longer than a file should be: what came, what was given and what is owed are one state, which every part of it reads.
+and held back from the positions by `pending_positions`. The reclock is the only caller.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
-from engine.batch.updates import TRUNCATE
-from sidecar.pending import Pending, Slice, runs
+from sidecar.leaves import Leaves
+from sidecar.loose import Loose
+from sidecar.pending import Pending, Place, Slice, first_places
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
 
 MEMORY_OF_TRANSACTIONS = 1_000_000
 """How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
-
 
 _ANEW = "start with an empty state folder"
 
@@ -40,20 +39,18 @@ class TransactionAssembler:
     def __init__(self, tables: Mapping[str, str], *, in_order: bool = False) -> None:
         self._tables = dict(tables)
         self._in_order = in_order
-        self._leaves = Counter(table for name, table in tables.items() if name != table)
+        self._leaves = Leaves(tables)
         self._pending: dict[int, Pending] = {}
         self._ends: deque[TransactionMark] = deque()
         self._bound: dict[int, int] = {}
-        self._bound_lsn = -1
+        self._bound_lsn = self._begun_ms = self._read_ms = self._given_us = -1
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
-        self._begun_ms = -1
         self._again: Snapshot | None = None
         self._again_after: int | None = None
-        self._given_us = -1
-        self._loose: list[Slice] = []
-        self._saw_end = self._finished = False
+        self._loose = Loose(in_order=in_order)
+        self._saw_end = False
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for what cannot follow on what is here."""
@@ -86,11 +83,10 @@ class TransactionAssembler:
             marked = np.flatnonzero(changes.metadata)
             if len(marked):
                 self._accept_marked(changes.take(marked))
-            loose = changes.take(np.flatnonzero(~changes.metadata))
-            slices = [Slice(loose, a, b) for a, b in runs(loose.transactions)]
+            slices = Loose.of(changes.take(np.flatnonzero(~changes.metadata)))
             stop = self._stops.collecting(changes.table)
             if stop is None or stop.backlog is None:
-                self._loose += slices
+                self._loose.add(slices)
             else:
                 stop.backlog.add_loose(slices)
 
@@ -120,9 +116,8 @@ class TransactionAssembler:
 
     def _check_repetition(self, end: TransactionMark) -> None:
         """Raise ContinuityError for an END before the last bound that is none of those bound: the LSN went back."""
-        known = self._bound.get(end.transaction)
         oldest = next(iter(self._bound.values()), 0)
-        if known == end.lsn or end.lsn < oldest or end.lsn <= (self._snapshot_lsn or -1):
+        if self._bound.get(end.transaction) == end.lsn or end.lsn < oldest or end.lsn <= (self._snapshot_lsn or -1):
             return
         raise ContinuityError(
             "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
@@ -146,21 +141,16 @@ class TransactionAssembler:
             pending = self._pending.get(txid)
             if pending is None:
                 pending = self._pending[txid] = Pending()
-            found = pending.slices.get(table)
-            if found is None:
-                pending.slices[table] = [Slice(changes, start, stop)]
-            else:
-                found.append(Slice(changes, start, stop))
-            if not clean:
-                pending.clean = False
+            pending.slices.setdefault(table, []).append(Slice(changes, start, stop))
+            pending.clean &= clean
 
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
         events' own transaction ids say what belongs together."""
-        self._snapshot.ended = self._finished = True
+        self._snapshot.ended = self._loose.finished = True
         if not self._saw_end:
             for pending in self._pending.values():
-                self._loose.extend(s for slices in pending.slices.values() for s in slices)
+                self._loose.add(s for slices in pending.slices.values() for s in slices)
             self._pending.clear()
 
     def complete(self) -> list[Transaction]:
@@ -176,8 +166,7 @@ class TransactionAssembler:
         if self._stops.known:
             self._mend(out)
         if self._loose:
-            cuts = self._cut()
-            out += [replace(cut, errors=self._stops.take_errors()) for cut in cuts]
+            out += [replace(cut, errors=self._stops.take_errors()) for cut in self._loose.cut()]
         return out
 
     def _give_whole(self, out: list[Transaction]) -> None:
@@ -187,6 +176,7 @@ class TransactionAssembler:
             end = self._ends[0]
             if end.lsn <= self._bound_lsn:
                 self._check_repetition(end)
+            if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
             if self._again_after is not None:
@@ -201,6 +191,8 @@ class TransactionAssembler:
                 self._stop_before(end, pending)
             if not self._is_whole(end, pending):
                 break
+            if self._leaves and pending and self._stop_partly_emptied(pending):
+                continue
             self._ends.popleft()
             out.append(self._give(end, self._pending.pop(end.transaction, None)))
 
@@ -213,14 +205,12 @@ class TransactionAssembler:
         if again is None or not again.whole or self._bound_lsn < (self._again_after or -1):
             return False
         lsn, at = again.stamp()
-        bad = next(iter(self._stops.ailing), None)
-        if bad is not None or 0 <= lsn <= self._bound_lsn:
-            what = (
-                "the source's LSN went back: a later snapshot is not later"
-                if bad is None
-                else "a second snapshot began"
-            )
-            raise ContinuityError(what, table=bad, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
+        self._read_ms = again.sent_ms if lsn < 0 else -1
+        if bad := next(iter(self._stops.ailing), None):
+            raise ContinuityError("a second snapshot began", table=bad, hint=_ANEW)
+        if 0 <= lsn <= self._bound_lsn:
+            what = "the source's LSN went back: a later snapshot is not later"
+            raise ContinuityError(what, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
@@ -231,7 +221,8 @@ class TransactionAssembler:
 
     def _pass(self, end: TransactionMark) -> None:
         """A transaction given already, or committed before the snapshot that counts: a connector killed before it has kept
-        where it stood makes a second snapshot after it has sent transactions."""
+        where it stood makes a second snapshot after it has sent transactions. One that found no row has no LSN to compare
+        with: what was sent before it began (`_read_ms`) is in it."""
         self._pending.pop(end.transaction, None)
         self._bound.setdefault(end.transaction, end.lsn)
 
@@ -246,6 +237,7 @@ class TransactionAssembler:
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
+        self._read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
@@ -258,12 +250,9 @@ class TransactionAssembler:
         if self._stops.known:
             self._stops.passed(end.transaction, end.lsn, end.counts, pending)
         slices = pending.whole() if pending else ()
-        self._check_truncates(slices)
         self._remember(end.transaction, end.lsn)
-        at = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
-        self._given_us = at
-        errors = self._stops.take_errors()
-        return Transaction("transaction", end.transaction, end.lsn, at, slices, errors)
+        self._given_us = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
+        return Transaction("transaction", end.transaction, end.lsn, self._given_us, slices, self._stops.take_errors())
 
     def _stop_before(self, end: TransactionMark, pending: Pending | None) -> None:
         """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
@@ -273,6 +262,14 @@ class TransactionAssembler:
             here = [s for s in of_run if s.changes.partition == bad.partition]
             if table in missing or any(int(s.changes.offsets[s.stop - 1]) > bad.offset for s in here):
                 self._stop_all((table,))
+
+    def _stop_partly_emptied(self, pending: Pending) -> bool:
+        """Stop the tables of which a whole transaction empties some leaves and not all; whether there are any."""
+        found = list(self._leaves.partly_emptied(s for slices in pending.slices.values() for s in slices))
+        for table, record, text in found:
+            self._stops.met(table, record, text, None)
+            self._stop_all((table,))
+        return bool(found)
 
     def _stop_all(self, tables: Sequence[str]) -> None:
         for table in tables:
@@ -285,82 +282,32 @@ class TransactionAssembler:
             earliest(holds, pending.slices.pop(table, ()))
             pending.gaps.pop(table, None)
         earliest(holds, self._snapshot.withdraw(table))
-        earliest(holds, [s for s in self._loose if s.changes.table == table])
-        self._loose = [s for s in self._loose if s.changes.table != table]
+        earliest(holds, self._loose.withdraw(table))
         return holds
 
     def _mend(self, out: list[Transaction]) -> bool:
         """Give as one transaction what stopped tables missed; whether none of those read again waits for more."""
         at = max(self._bound_lsn, self._snapshot_lsn or -1)
+        for stop in self._stops.here():
+            for slices in stop.backlog.by_transaction() if stop.backlog else ():
+                for found in self._leaves.partly_emptied(slices):
+                    self._stops.met(*found, at)
         for stop in self._stops.failed():
             self._withdraw(stop.table)
         mended = None if at < self._stops.after else self._stops.mended()
         if not mended:
             return mended is not None
-        for stop in mended:
-            for slices in stop.backlog.by_transaction() if stop.backlog else ():
-                self._check_truncates(slices)
         whole = tuple(s for stop in mended if stop.backlog for s in stop.backlog.slices())
         self._given_us = max([self._given_us, *(int(s.changes.timestamps.max()) for s in whole)])
         out.append(Transaction("mended", -2, at, self._given_us, whole, self._stops.take_errors()))
         return True
 
-    def _check_truncates(self, slices: Sequence[Slice]) -> None:
-        """A leaf's TRUNCATE empties that leaf alone, and which rows are its own we do not know: all leaves or none."""
-        emptied: dict[str, list[Slice]] = {}
-        for s in slices if self._leaves else ():
-            if s.changes.table in self._leaves and (s.changes.kinds[s.start : s.stop] == TRUNCATE).any():
-                emptied.setdefault(s.changes.table, []).append(s)
-        for table, found in emptied.items():
-            topics = {s.changes.topic for s in found}
-            if len(topics) < self._leaves[table] and not any(t.endswith(f".{table}") for t in topics):
-                first = found[0].changes
-                raise ContinuityError(
-                    "one partition of a table was truncated", table=table, topic=first.topic, partition=first.partition,
-                    offset=int(first.offsets[found[0].start]),
-                    hint="delete the rows instead, or start with an empty state folder and a new snapshot",
-                )  # fmt: skip
-
-    def _cut(self) -> list[Transaction]:
-        """Rows without metadata: one transaction a poll, or, in order of emission, one a run of a txId."""
-        loose = sorted(self._loose, key=lambda s: int(s.changes.offsets[s.start])) if self._in_order else self._loose
-        groups: list[list[Slice]] = []
-        for s in loose:
-            txid = s.changes.transactions[s.start]
-            if groups and (not self._in_order or groups[-1][0].changes.transactions[groups[-1][0].start] == txid):
-                groups[-1].append(s)
-            else:
-                groups.append([s])
-        self._loose = groups.pop() if self._in_order and not self._finished else []
-        return [
-            Transaction(
-                "cut", int(g[-1].changes.transactions[g[-1].start]) if self._in_order else -1,
-                max(int(s.changes.lsns[s.start : s.stop].max()) for s in g),
-                max(int(s.changes.timestamps[s.start : s.stop].max()) for s in g), tuple(g),
-            )
-            for g in groups
-        ]  # fmt: skip
-
     def _is_whole(self, end: TransactionMark, pending: Pending | None) -> bool:
-        """Whether nothing is missing; mostly each table's one slice says so at once."""
-        if pending is None or not pending.clean or self._leaves:
-            return not self._missing(end, pending)
-        slices, tables = pending.slices, self._tables
-        for name, count in end.counts.items():
-            if name in tables:
-                found = slices.get(name)
-                if found is None or len(found) > 1 or found[0].stop - found[0].start != count:
-                    return not self._missing(end, pending)
-        return True
+        here = pending or Pending()
+        return here.is_surely_whole(end.counts, self._tables, bool(self._leaves)) or not self._missing(end, here)
 
     def _missing(self, end: TransactionMark, pending: Pending | None) -> dict[str, int]:
-        expected: dict[str, int] = {}
-        for name, count in end.counts.items():
-            table = self._tables.get(name)
-            if table is not None:
-                expected[table] = expected.get(table, 0) + count
-        missing = {t: n - (pending.distinct(t) if pending else 0) for t, n in expected.items()}
-        return {t: n for t, n in missing.items() if n > 0}
+        return (pending or Pending()).missing(end.counts, self._tables)
 
     def _remember(self, txid: int, lsn: int) -> None:
         self._bound.pop(txid, None)
@@ -372,42 +319,27 @@ class TransactionAssembler:
     def pending_positions(self) -> dict[tuple[str, int], int]:
         """(topic, partition) → the oldest offset of what is not given yet."""
         out: dict[tuple[str, int], int] = {}
-
-        def hold(topic: str, partition: int, offset: int) -> None:
-            key = (topic, partition)
-            out[key] = min(out.get(key, offset), offset)
-
-        for pending in self._pending.values():
-            for slices in pending.slices.values():
-                for s in slices:
-                    hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
-            for gaps in pending.gaps.values():
-                for place in gaps.values():
-                    hold(*place)
-        for table in self._stops.ailing:
-            for (topic, partition), offset in self._stops.bad_at[table].items():
-                hold(topic, partition, offset)
-        for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
-            for c in snapshot.rows():
-                hold(c.topic, c.partition, int(c.offsets[0]))
-            for mark in snapshot.marks:
-                hold(mark.topic, mark.partition, mark.offset)
-        for s in self._loose:
-            hold(s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start]))
-        for end in self._ends:
-            hold(end.topic, end.partition, end.offset)
+        for topic, partition, offset in self._places():
+            out[topic, partition] = min(out.get((topic, partition), offset), offset)
         return out
+
+    def _places(self) -> Iterator[Place]:
+        """Where what is not given yet begins, and perhaps where it goes on."""
+        for pending in self._pending.values():
+            yield from pending.places()
+        for table in self._stops.ailing:
+            yield from ((*place, offset) for place, offset in self._stops.bad_at[table].items())
+        for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
+            yield from snapshot.places()
+        yield from first_places(self._loose)
+        yield from ((end.topic, end.partition, end.offset) for end in self._ends)
 
     def waiting(self) -> Waiting | None:
         """What the oldest incomplete transaction waits for, or None."""
         if self._snapshot_lsn is None:
-            if not self._snapshot.whole:
-                since = self._snapshot.marks[0].timestamp_us if self._snapshot.marks else -1
-                return Waiting("snapshot", -1, self._snapshot.missing(), since)
-            return None
+            return None if self._snapshot.whole else _awaited("snapshot", self._snapshot)
         if self._again is not None:
-            since = self._again.marks[0].timestamp_us if self._again.marks else -1
-            return Waiting(RESNAPSHOT, -1, self._again.missing(), since)
+            return _awaited(RESNAPSHOT, self._again)
         if self._ends:
             end = self._ends[0]
             if self._stops.exactly and end.lsn > self._stops.after:
@@ -461,5 +393,8 @@ class TransactionAssembler:
             if txid >= 0:
                 self._remember(txid, lsn)
             else:
-                self._snapshot_lsn = max(self._snapshot_lsn, lsn)
-                self._bound_lsn = max(self._bound_lsn, lsn)
+                self._snapshot_lsn, self._bound_lsn = max(self._snapshot_lsn, lsn), max(self._bound_lsn, lsn)
+
+
+def _awaited(kind: str, snapshot: Snapshot) -> Waiting:
+    return Waiting(kind, -1, snapshot.missing(), snapshot.marks[0].timestamp_us if snapshot.marks else -1)

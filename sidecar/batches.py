@@ -7,6 +7,7 @@ file. Called by dataflows that are kept in checkpoints; the checkpoint's manifes
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ class BatchStore:
                 file.write(part)
 
         try:
-            return decode(nameless(self.folder / f"placing.{self._shard}", fill), batch.layout)
+            name = f"placing.{self._shard}.{threading.get_ident()}"  # dataflows beside one another share a store
+            return decode(nameless(self.folder / name, fill), batch.layout)
         except OSError:
             return batch
 

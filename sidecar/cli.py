@@ -8,24 +8,23 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import sidecar.environment
-from sidecar.config import load, load_for_replay
+from sidecar.config import load, load_partly
 from sidecar.console import show
-from sidecar.console.errors import fail, reported
+from sidecar.console.errors import reported
 from sidecar.groups import DEFAULT, ConfigPath, Json, deadletters, dev
 
 app = typer.Typer(name="headrace", help="Keeps SQL views of a live Postgres fresh, exact and ready to read.",
                   no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)  # fmt: skip
 app.add_typer(dev, name="dev")
 app.add_typer(deadletters, name="deadletters")
+
+"""So long `status` waits for an answer."""
 
 Url = Annotated[str | None, typer.Option("--url", help="The sidecar's HTTP address, if not on this machine's socket.")]
 Drop = Annotated[bool, typer.Option("--drop", help="Views that are gone from the folder lose their result tables.")]
@@ -61,7 +60,7 @@ def validate(
     with reported(as_json=as_json):
         from sidecar.console.validate import run_validate
 
-        run_validate(load_for_replay(config), against, explain=explain, as_json=as_json)
+        run_validate(load_partly(config), against, explain=explain, as_json=as_json)
 
 
 @app.command("explain")
@@ -76,7 +75,7 @@ def explain_one(
     with reported(as_json=as_json):
         from sidecar.console.explain import run_explain
 
-        run_explain(load_for_replay(config), view, svg, why=why, as_json=as_json)
+        run_explain(load_partly(config), view, svg, why=why, as_json=as_json)
 
 
 @app.command()
@@ -89,13 +88,17 @@ def run(
     ] = False,
 ) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C; then drain and leave with 0. SIGHUP does what `apply` does."""
+    from sidecar.hosts.leaving import Leaving
+
+    leaving = Leaving(as_json=as_json)
+    leaving.listen()
     with reported(as_json=as_json):
         # pyarrow imports pandas at its first scalar: over 30 MB that nothing here uses.
         sidecar.environment.forgo("pandas")
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever asks over HTTP may hang up
         from sidecar.hosts.local import serve
 
-        serve(load(config), as_folder=as_folder, as_json=as_json)
+        serve(load(config), leaving, as_folder=as_folder, as_json=as_json)
 
 
 @app.command()
@@ -109,7 +112,7 @@ def plan(
     with reported(as_json=as_json):
         from sidecar.console.views import run_plan
 
-        run_plan(load(config), url, drop=drop, as_json=as_json)
+        run_plan(load_partly(config), url, drop=drop, as_json=as_json)
 
 
 @app.command("apply")
@@ -124,7 +127,7 @@ def apply_views(
     with reported(as_json=as_json):
         from sidecar.console.views import run_apply
 
-        run_apply(load(config), url, drop=drop, cancel=cancel, as_json=as_json)
+        run_apply(load_partly(config), url, drop=drop, cancel=cancel, as_json=as_json)
 
 
 @app.command()
@@ -139,7 +142,7 @@ def query(
     with reported(as_json=as_json):
         from sidecar.console.views import run_query
 
-        run_query(load(config), url, sql, as_csv=as_csv, as_json=as_json)
+        run_query(load_partly(config), url, sql, as_csv=as_csv, as_json=as_json)
 
 
 @app.command()
@@ -156,37 +159,20 @@ def tail(
     with reported(as_json=as_json):
         from sidecar.console.views import run_tail
 
-        run_tail(load(config), url, view, start, as_json=as_json)
+        run_tail(load_partly(config), url, view, start, as_json=as_json)
 
 
 @app.command()
 def status(
     config: ConfigPath = DEFAULT,
     as_json: Json = False,
-    url: Annotated[str | None, typer.Option(help="The sidecar's HTTP address, if not the configuration's.")] = None,
+    url: Url = None,
 ) -> None:
     """What a running sidecar does: sources, views, arrangements, sinks."""
     with reported(as_json=as_json):
-        from sidecar.stopped import last
+        from sidecar.console.status import run_status
 
-        settings = None if url else load_for_replay(config)
-        ended = last(settings.state) if settings else None
-        show_status(url or (f"http://{settings.config.http}" if settings else ""), ended, as_json=as_json)
-
-
-def show_status(address: str, ended: Mapping[str, Any] | None, *, as_json: bool) -> None:
-    """Fetch and print /status; `ended`: why the last run stopped, shown where nobody answers."""
-    from sidecar.health import HttpError
-
-    try:
-        with urllib.request.urlopen(f"{address}/status", timeout=10) as answer:  # noqa: S310 (http, by config)
-            body = json.load(answer)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        why, hint, when = str(error), "is `headrace run` running?", None
-        if ended is not None:
-            why, hint, when = f"it stopped: {ended['text']}", ended["hint"] or hint, ended["at"]
-        fail(HttpError(f"no sidecar answers: {why}", http=address, stopped=when, hint=hint), as_json=as_json)
-    show.emit(body, as_json=as_json, tables=[] if as_json else show.status_tables(body))
+        run_status(None if url else load_partly(config), url, as_json=as_json)
 
 
 @app.command("test")
@@ -199,7 +185,7 @@ def run_tests_of_views(
     with reported(as_json=as_json):
         from sidecar.console.tests import run_unit_tests
 
-        run_unit_tests(load_for_replay(config), views or (), as_json=as_json)
+        run_unit_tests(load_partly(config), views or (), as_json=as_json)
 
 
 @app.command()
@@ -227,7 +213,7 @@ def replay(
         from sidecar.console.rows import print_replay
         from sidecar.replay import Replay
 
-        print_replay(Replay(load_for_replay(config), files), output, as_json=as_json)
+        print_replay(Replay(load_partly(config), files), output, as_json=as_json)
 
 
 @app.command()
@@ -264,7 +250,7 @@ def resync(
         from sidecar.requests import ask
 
         of = {"table": table, "from": from_}
-        found = ask(load_for_replay(config).state, "resync", of, timeout)
+        found = ask(load_partly(config).state, "resync", of, timeout)
         row = [found[k] for k in ("table", "rows", "added", "changed", "removed", "epoch")]
         columns = ("table", "rows in the source", "added", "changed", "removed", "epoch")
         show.emit(found, as_json=as_json, tables=[show.table(f"As of LSN {found['lsn']}", columns, [row])])

@@ -7,7 +7,7 @@ printed. The reference in docs/configuration.md and the JSON Schema are generate
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -170,7 +170,8 @@ class PostgresSinkConfig(StrictModel):
     @field_validator("url")
     @classmethod
     def _postgres(cls, url: SecretStr) -> SecretStr:
-        if urlsplit(url.get_secret_value()).scheme not in ("postgres", "postgresql"):
+        text = url.get_secret_value()
+        if not text.startswith("${") and urlsplit(text).scheme not in ("postgres", "postgresql"):
             raise ValueError("not a postgresql:// URL")
         return url
 
@@ -225,6 +226,17 @@ class EngineConfig(StrictModel):
     )
 
 
+class ShutdownConfig(StrictModel):
+    """What happens at SIGTERM and Ctrl-C."""
+
+    seconds: float = Field(
+        default=25.0,
+        gt=0,
+        description="a run that is told to stop is gone after so long, whatever hangs; what it could not write is left for "
+        "the next start. Give the service's manager longer than that before it kills",
+    )
+
+
 class TailConfig(StrictModel):
     """What `headrace tail --from` can go back to."""
 
@@ -251,6 +263,7 @@ class Config(StrictModel):
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
+    shutdown: ShutdownConfig = Field(default_factory=ShutdownConfig)
     tail: TailConfig = Field(default_factory=TailConfig)
 
     @field_validator("kafka")
@@ -281,11 +294,12 @@ class Config(StrictModel):
 
 
 class Settings:
-    """A configuration and the folder its relative paths start from."""
+    """A configuration and the folder its relative paths start from. `unfilled`: what of it is not known here, and why."""
 
-    def __init__(self, config: Config, path: Path) -> None:
+    def __init__(self, config: Config, path: Path, unfilled: Sequence[str] = ()) -> None:
         self.config = config
         self.path = path
+        self.unfilled = tuple(unfilled)
         self.folder = path.resolve().parent
 
     @property
@@ -318,6 +332,12 @@ def load_for_replay(path: Path, env: Mapping[str, str] | None = None) -> Setting
     """As `load`, for a run without servers: sinks may be missing."""
     document = read_yaml(path, interpolate=True, env=os.environ if env is None else env)
     return Settings(validate(document, Config), path)
+
+
+def load_partly(path: Path, env: Mapping[str, str] | None = None) -> Settings:
+    """As `load_for_replay`, for what connects to nothing that is named there: variables and files may be missing."""
+    document = read_yaml(path, interpolate=True, env=os.environ if env is None else env, partly=True)
+    return Settings(validate(document, Config), path, document.unfilled)
 
 
 def schema() -> dict[str, Any]:

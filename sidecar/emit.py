@@ -64,7 +64,7 @@ class Group:
         self._told: dict[str, str] = {}
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._closing = False
+        self._closing = self._leaving = self._shut = False
         self._writing = False
         self._views: Sequence[SinkView] | None = None
         self._generation = 0
@@ -158,12 +158,20 @@ class Group:
         return self.trouble is not None and self.trouble.lost
 
     def _room(self) -> bool:
-        """Wait for room; a sink that makes none in time is detached. Whether something may be offered."""
-        full = not self._changed.wait_for(
-            lambda: self._backlog.bytes < MAX_BACKLOG_BYTES or self._failure is not None or self.trouble is not None,
-            self._limit,
-        )
+        """Wait for room; a sink that makes none in time is detached. Whether something may be offered.
+
+        Who leaves waits no more: what finds no room then is not written by this run, nor is anything behind it.
+        """
+
+        def heard() -> bool:
+            waits = self._backlog.bytes >= MAX_BACKLOG_BYTES
+            return not waits or self._leaving or self._failure is not None or self.trouble is not None
+
+        full = not self._changed.wait_for(heard, self._limit)
         self._raise()
+        self._shut |= self._leaving and self._backlog.bytes >= MAX_BACKLOG_BYTES
+        if self._shut:
+            return False
         if full:
             slow = SinkAway(
                 "the sink is slower than its sources", sink=self.name, seconds=self._limit,
@@ -213,6 +221,12 @@ class Group:
             )
             self._raise()
             return done and self.trouble is None
+
+    def leave(self) -> None:
+        """The loop is to end: whoever waits for room waits no more. Called by any thread."""
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Stop the thread after the write in flight, then the sink."""

@@ -6,15 +6,33 @@ steps go on. Implemented by `sidecar.keeping` and `sidecar.workers.driver`; wiri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from engine.batch.updates import Updates, Upserts
+from engine.dataflow import Collection, Dataflow
+from engine.schema import Schema
 from sidecar.batches import Files
 
 Sides = tuple[Updates, Updates]
 """Updates of rows and of errors."""
+
+Build = Callable[[Dataflow], Mapping[str, Collection]]
+"""Makes the same plans in every shard, in the same order; what is to be put out, by name. Another process may be sent it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Other plans for a running dataflow: what `build` makes is put out, and nothing else any more.
+
+    `views`: the columns of each; `stay`: those that are as they were, whose outputs go on; `tables_gone`: no longer fed.
+    """
+
+    build: Build
+    views: Mapping[str, Schema]
+    stay: Set[str]
+    tables_gone: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -37,7 +55,9 @@ class WorkerFacts:
 
 
 class ViewOutput(Protocol):
-    """A view's output."""
+    """A view's output. `schema`: its columns."""
+
+    schema: Schema
 
     def take(self) -> Sides:
         """What was emitted since the last take: consolidated, by epoch, in the canonical order of rows."""
@@ -56,6 +76,22 @@ class Flow(Protocol):
     @property
     def outputs(self) -> Mapping[str, ViewOutput]:
         """By view."""
+
+    def build(self, build: Build, views: Mapping[str, Schema]) -> None:
+        """Put out what `build` makes, whose columns are these; to be called once, and nothing is computed yet."""
+
+    def hydrating(self) -> Iterator[tuple[int, int]]:
+        """Compute what is built and not there yet, part by part: before each, how many updates of how many are done.
+
+        What is left in the middle of it must not be used any more.
+        """
+
+    def beside(self) -> Callable[[], Flow]:
+        """A second dataflow over the same tables and arrangements, as of now, without outputs; made by what this gives, on
+        any thread. It copies nothing and disturbs nothing, and is closed by whoever has it."""
+
+    def change(self, change: Change, beside: Flow | None) -> None:
+        """Change the plans; `beside`, which stands at this very frontier, and at rest, has computed what they need."""
 
     def push(self, table: str, upserts: Upserts) -> None:
         """Changes of a table, of epochs that are not complete, in their order."""

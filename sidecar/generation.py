@@ -145,6 +145,9 @@ def carry_over(fresh: Generation, previous: Generation | None, reached: Reached 
     try:
         _carry_over(fresh, previous, reached)
     except OSError as error:
+        with suppress(OSError):  # each start that found no room would keep some more of it
+            for copied in (fresh.log, fresh.views, fresh.manifest):
+                fresh.disk.remove(copied)
         raise StateError(f"cannot carry the state over: {error.strerror}", folder=fresh.folder,
                          hint="free disk space, or make the state folder readable and writable") from error  # fmt: skip
 

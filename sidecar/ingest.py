@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from connectors.changes import Decoded, Format, Messages, Undecodable
+from connectors.changes import Decoded, Event, Format, Messages, TableChanges, Undecodable
 from connectors.letters import Letter, Letters
 from connectors.source import Positions, Source, SourceError
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.lost import Lost, unlike, without
+from sidecar.pending import Place
 from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
 from sidecar.stops import Stop
@@ -26,9 +27,6 @@ from sidecar.transactions import Assembler, Transaction
 from sidecar.unread import Unread
 
 REMEDY = "then start again, or name the record under `skip:` of the source to go on without it"
-
-Place = tuple[str, int, int]
-"""Topic, partition and offset of a record."""
 
 
 class UndecodableError(HeadraceError):
@@ -110,6 +108,8 @@ class Intake:
         self.counts.decode_seconds += self.clock() - started
         for bad in self._set_aside(decoded.undecodable, messages):
             self._meet(bad)
+        if self.skip:
+            decoded = replace(decoded, changes=[self._passed_over(c) for c in decoded.changes])
         decoded = self.as_declared(decoded)
         if self.spill is not None:
             decoded = replace(decoded, changes=[self.spill.take(c) for c in decoded.changes])
@@ -215,11 +215,26 @@ class Intake:
                 out[topic] = {p: min(o, h) for p, o in out[topic].items() if (h := held[p]) is not None}
         return out
 
+    def lags(self) -> dict[tuple[str, int], int]:
+        """Messages that are there and not read yet, by topic and partition, as far as the source knows."""
+        here, ends = self.source.positions(), self.source.high_watermarks()
+        return {(t, p): max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items()}
+
     def lag(self) -> int:
-        """Messages that are there and not read yet, as far as the source knows."""
-        here = self.source.positions()
-        ends = self.source.high_watermarks()
-        return sum(max(0, end - here.get(t, {}).get(p, 0)) for t, ps in ends.items() for p, end in ps.items())
+        """Messages that are there and not read yet."""
+        return sum(self.lags().values())
+
+    def _passed_over(self, changes: TableChanges) -> TableChanges:
+        """A run without its records that the user names under `skip:`, which can be read: a TRUNCATE of one partition."""
+        named = [offset for *place, offset in self.skip if place == [changes.topic, changes.partition]]
+        found = np.isin(changes.offsets, named)
+        for at in np.flatnonzero(found).tolist():
+            place = (changes.topic, changes.partition, int(changes.offsets[at]))
+            self.skipped.append(place)
+            order = int(changes.orders[at]) if changes.metadata[at] else -1
+            event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at]))
+            self.assembler.skip(Undecodable(changes.table, *place, "", event=event))
+        return changes.take(np.flatnonzero(~found)) if found.any() else changes
 
     def _meet(self, bad: Undecodable) -> None:
         """Stop the tables that a record may be of; raise where that is not enough."""

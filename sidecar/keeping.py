@@ -1,13 +1,13 @@
-"""A dataflow in this process, or one shard of it, with its place in checkpoints.
+"""A dataflow in this process, or one shard of it, with its place in checkpoints, and others that begin beside it.
 
 Always: what `hold` gives writes the state of one moment, whatever was stepped since; a checkpoint of as many shards is
-continued as it is, one of another count is dealt out anew by table, and all else is made from the tables. Called by
-wiring, and by workers, which are one shard each.
+continued as it is, one of another count is dealt out anew by table, and all else is made from the tables. What begins
+beside shares every immutable batch. Called by wiring, and by workers, which are one shard each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from engine.batch import Batch
@@ -17,17 +17,24 @@ from engine.batch.shards import shard_positions
 from engine.batch.updates import Updates
 from engine.dataflow import Dataflow, Output
 from engine.dataflow.exchange import ALONE, Shard
+from engine.dataflow.graph import reachable
+from engine.dataflow.nodes import Node
 from engine.operators.delta import concat, take
+from engine.schema import Schema
 from engine.trace.lookup import content
 from sidecar.batches import BatchStore, CheckpointError, Files, load_batches
-from sidecar.flow import ArrangementFacts, WorkerFacts
+from sidecar.flow import ArrangementFacts, Build, Change, Flow, WorkerFacts
+
+Held = Mapping[str, Sequence[Batch]]
+"""The batches of each arrangement."""
 
 
 class KeptDataflow(Dataflow):
-    """A dataflow whose batches go to `store`. Single writer: the loop that owns it."""
+    """A dataflow whose batches go to `store`. `outputs`: by view. Single writer: the loop that owns it."""
 
     def __init__(self, store: BatchStore, shard: Shard = ALONE) -> None:
         super().__init__(shard)
+        self.outputs: Mapping[str, Output] = {}
         self._store = store
         self.registry.place = store.placed
 
@@ -36,20 +43,50 @@ class KeptDataflow(Dataflow):
         """Of how many shards this is one."""
         return self.shard.count
 
-    @property
-    def outputs(self) -> Mapping[str, Output]:
-        """By view."""
-        return {output.name: output for output in self._outputs}
+    def build(self, build: Build, views: Mapping[str, Schema]) -> None:  # noqa: ARG002
+        """As `Flow.build`."""
+        self.outputs = {name: collection.output(name) for name, collection in build(self).items()}
+
+    def hydrating(self) -> Iterator[tuple[int, int]]:
+        """As `Flow.hydrating`: the updates are those that nodes are computed from."""
+        weights = {node: _rows_before(node) for node in self.unhydrated()}
+        done, of = 0, sum(weights.values())
+        for node in self.filling():
+            yield done, of
+            done += weights.get(node, 0)
+
+    def beside(self, shard: Shard = ALONE) -> Callable[[], KeptDataflow]:
+        """As `Flow.beside`; `shard`: how those that begin beside all shards meet."""
+        tables = {name: node.schema for name, node in self._tables.items()}
+        return partial(_begun, self._store, shard, tables, self.frontier, self.held())
+
+    def change(self, change: Change, beside: Flow | None) -> None:
+        """As `Flow.change`."""
+        assert beside is None or isinstance(beside, KeptDataflow), "it began beside this one"
+        self.changed(change, {} if beside is None else beside.held())
+
+    def changed(self, change: Change, held: Held) -> None:
+        """Change the plans, of which `held` is computed already."""
+        self.adopt(held)
+        made, before = change.build(self), self.outputs
+        self.outputs = {n: before[n] if n in change.stay else c.output(n) for n, c in made.items()}
+        self.hydrate()
+        self.forget_restored()
+        for name, output in before.items():
+            if self.outputs.get(name) is not output:
+                self.drop(output)
+        for table in change.tables_gone:
+            self.drop_table(table)
 
     def hold(self) -> Callable[[], Files]:
         """As `Flow.hold`."""
         return partial(self._store.write, self.held())
 
-    def held(self) -> Mapping[str, Sequence[Batch]]:
+    def held(self) -> Held:
         """The batches of each arrangement as of now."""
         return {name: arranged.spine.batches() for name, arranged in self.arrangements().items()}
 
-    def write(self, held: Mapping[str, Sequence[Batch]]) -> Files:
+    def write(self, held: Held) -> Files:
         """Write what was held; another thread may."""
         return self._store.write(held)
 
@@ -123,3 +160,16 @@ class KeptDataflow(Dataflow):
 
     def close(self) -> None:
         """Nothing is to be closed."""
+
+
+def _begun(store: BatchStore, shard: Shard, tables: Mapping[str, Schema], frontier: int, held: Held) -> KeptDataflow:
+    flow = KeptDataflow(store, shard)
+    for name in sorted(tables):
+        flow.table(name, tables[name])
+    flow.restore(frontier, held)
+    return flow
+
+
+def _rows_before(node: Node) -> int:
+    """Updates in the arrangements that stand already and that `node` is computed from."""
+    return sum(len(t.arranged) for n in reachable(node.inputs) for t in n.traces() if t.loaded)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sidecar.flow import WorkerFacts
+from sidecar.flow import ArrangementFacts, WorkerFacts
 
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 REMEMBERED = 10_000
@@ -91,12 +91,22 @@ class Metrics:
             with suppress(KeyError):
                 self.freshness.remove(view, sink)
 
-    def forget_arrangements(self, live: Set[str]) -> None:
-        """Of arrangements that are gone nothing is told any more."""
-        for gone in self._arrangements - live:
+    def observed(self, live: Mapping[str, ArrangementFacts], lags: Mapping[str, Mapping[tuple[str, int], int]]) -> None:
+        """What arrangements hold, and how many messages of each source's partitions are not read yet.
+
+        Of arrangements that are gone nothing is told any more.
+        """
+        for gone in self._arrangements - live.keys():
             for gauge in (self.rows, self.bytes, self.readers):
                 gauge.remove(gone)
         self._arrangements = set(live)
+        for name, facts in live.items():
+            self.rows.labels(name).set(facts.rows)
+            self.bytes.labels(name).set(facts.bytes)
+            self.readers.labels(name).set(facts.readers)
+        for source, of_source in lags.items():
+            for (topic, partition), lag in of_source.items():
+                self.lag.labels(source, topic, str(partition)).set(lag)
 
     def walked(self, sink: str, legs: Iterable[Legs]) -> None:
         """Remember the legs of epochs that became visible in `sink`."""

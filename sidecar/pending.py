@@ -7,13 +7,16 @@ assemblers call it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from connectors.changes import TableChanges
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 
 class Slice(NamedTuple):
@@ -42,7 +45,14 @@ class Pending:
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     clean: bool = True
-    gaps: dict[str, dict[int, tuple[str, int, int]]] = field(default_factory=dict)
+    gaps: dict[str, dict[int, Place]] = field(default_factory=dict)
+
+    def places(self) -> Iterator[Place]:
+        """Where it begins in each partition, and perhaps where it goes on."""
+        for slices in self.slices.values():
+            yield from first_places(slices)
+        for gaps in self.gaps.values():
+            yield from gaps.values()
 
     def distinct(self, table: str) -> int:
         """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
@@ -54,6 +64,21 @@ class Pending:
         orders = np.unique(np.concatenate([s.changes.orders[s.start : s.stop] for s in slices]))
         return len(orders) if not gaps else len(gaps.keys() | set(orders.tolist()))
 
+    def is_surely_whole(self, counts: Mapping[str, int], tables: Mapping[str, str], leaves: bool) -> bool:
+        """Whether each table's one slice says at once that nothing of these counts is missing, as it mostly does."""
+        if not self.clean or leaves:
+            return False
+        for name, count in counts.items():
+            found = self.slices.get(name, ()) if name in tables else None
+            if found is not None and (len(found) != 1 or found[0].stop - found[0].start != count):
+                return False
+        return True
+
+    def missing(self, counts: Mapping[str, int], tables: Mapping[str, str]) -> dict[str, int]:
+        """Table → events that are not here of these counts by name."""
+        expected = by_table(counts, tables)
+        return {t: n - here for t, n in expected.items() if (here := self.distinct(t)) < n}
+
     def whole(self) -> tuple[Slice, ...]:
         """All slices, repetitions taken out."""
         if self.clean:
@@ -61,6 +86,21 @@ class Pending:
             if len(first) == len(self.slices):
                 return tuple(first)
         return tuple(s for slices in self.slices.values() for s in first_copies(slices, {}))
+
+
+def by_table(counts: Mapping[str, int], tables: Mapping[str, str]) -> dict[str, int]:
+    """Counts by name, of the names that belong to a table, added up by table."""
+    out: dict[str, int] = {}
+    for name, count in counts.items():
+        table = tables.get(name)
+        if table is not None:
+            out[table] = out.get(table, 0) + count
+    return out
+
+
+def first_places(slices: Iterable[Slice]) -> Iterator[Place]:
+    """The first record of each."""
+    return ((s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start])) for s in slices)
 
 
 def first_copies(slices: Sequence[Slice], seen: dict[int, tuple[int, int]]) -> list[Slice]:

@@ -177,14 +177,16 @@ class ReclockLog:
         self._reached("reclock synced")
 
     def _refused(self, error: OSError) -> ReclockError:
+        gone = isinstance(error, FileNotFoundError)
+        remedy = "another run has begun and swept it, or it was removed" if gone else "free disk space"
         return ReclockError(
             f"cannot write the reclock log: {error.strerror}", file=self._path,
-            hint="free disk space; nothing was published beyond the last binding",
+            hint=f"{remedy}; nothing was published beyond the last binding",
         )  # fmt: skip
 
     def forget(self, before: int, keep: int) -> None:
-        """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs, by which its repetitions
-        are known however much another source has bound since. The file is written anew and renamed.
+        """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs of these, by which its
+        repetitions are known however much has been bound since. The file is written anew and renamed.
 
         Raises ReclockError when the disk refuses; the log then still stands.
         """
@@ -199,7 +201,7 @@ class ReclockLog:
         for binding in map(Binding.parse, reversed(lines)):
             if binding.epochs.stop > before or newer[binding.source] < keep:
                 kept.append(binding)
-            newer[binding.source] += len(binding.stamps)
+            newer[binding.source] += max(0, min(binding.epochs.stop, before) - binding.first)
         fresh = self._path.with_suffix(".new")
         self._disk.write(fresh, (b.line() for b in reversed(kept)))
         self._reached("reclock trimmed")
@@ -300,7 +302,9 @@ class Reclock:
             run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
             for stamp, found in zip(binding.stamps, held, strict=False):
-                same = (stamp.id, stamp.lsn) == (found.id, found.lsn) or stamp.kind == found.kind == "snapshot"
+                same = (stamp.id, stamp.lsn) == (found.id, found.lsn)
+                # a snapshot without rows has no LSN, which may be for want of tables that are read now, or were then
+                same |= stamp.kind == found.kind == "snapshot" and min(stamp.lsn, found.lsn) <= 0
                 if not same or (found.more and stamp is binding.stamps[-1]):
                     raise ReclockError(
                         "the source gives other transactions than the log has bound", source=binding.source,

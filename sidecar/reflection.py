@@ -28,13 +28,18 @@ class InitError(HeadraceError):
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `data_type` as format_type() prints it. `generated`: computed by Postgres from others."""
+    """A column; `data_type` as format_type() prints it, a domain's base. `generated`: computed by Postgres from others.
+
+    `composite`: of a row type. `dimensions`: of an array, as it was declared.
+    """
 
     name: str
     data_type: str
     nullable: bool
     generated: bool = False
     comment: str | None = None
+    composite: bool = False
+    dimensions: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,10 +108,17 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
 ORDER BY n.nspname, c.relname""")
 
 _COLUMNS = sa.text("""
-SELECT a.attrelid AS oid, a.attname, format_type(a.atttypid, a.atttypmod) AS data_type, NOT a.attnotnull AS nullable,
-       a.attgenerated <> '' AS generated, col_description(a.attrelid, a.attnum) AS comment
-FROM pg_attribute a WHERE a.attrelid = ANY(:oids) AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attrelid, a.attnum""")
+WITH RECURSIVE based(attrelid, attnum, type, modifier) AS (
+  SELECT attrelid, attnum, atttypid, atttypmod FROM pg_attribute
+  WHERE attrelid = ANY(:oids) AND attnum > 0 AND NOT attisdropped
+  UNION ALL
+  SELECT b.attrelid, b.attnum, t.typbasetype, t.typtypmod FROM based b JOIN pg_type t ON t.oid = b.type
+  WHERE t.typtype = 'd')
+SELECT a.attrelid AS oid, a.attname, format_type(b.type, b.modifier) AS data_type, NOT a.attnotnull AS nullable,
+       a.attgenerated <> '' AS generated, col_description(a.attrelid, a.attnum) AS comment,
+       t.typtype = 'c' AS composite, a.attndims AS dimensions
+FROM pg_attribute a JOIN based b USING (attrelid, attnum) JOIN pg_type t ON t.oid = b.type
+WHERE t.typtype <> 'd' ORDER BY a.attrelid, a.attnum""")
 
 _LEAVES = sa.text("""
 SELECT root.oid AS root, n.nspname, c.relname, c.relreplident, c.reltuples::bigint AS rows
@@ -190,7 +202,15 @@ def _tables(engine: Engine, connection: Connection, patterns: Sequence[str] | No
             Table(
                 name=".".join(at),
                 columns=tuple(
-                    Column(c["attname"], c["data_type"], c["nullable"], c["generated"], c["comment"])
+                    Column(
+                        c["attname"],
+                        c["data_type"],
+                        c["nullable"],
+                        c["generated"],
+                        c["comment"],
+                        c["composite"],
+                        c["dimensions"],
+                    )
                     for c in columns.get(r["oid"], [])
                 ),
                 key=keys.get(at) or identities.get(r["oid"]),

@@ -101,7 +101,9 @@ class Requests:
     def _read(self, name: str) -> Request | None:
         try:
             body = json.loads((self._folder / name).read_bytes())
-            return Request(name.removesuffix(ASKED), str(body["does"]), dict(body["of"]))
+            request = Request(name.removesuffix(ASKED), str(body["does"]), dict(body["of"]))
+            os.truncate(self._folder / name, 0)  # a URL in it has a password; that it is there says that somebody waits
+            return request
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -21,13 +22,13 @@ from psycopg import sql
 
 from connectors.image import copy_fields, lines, text_columns
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
+from engine.dataflow import Collection, Dataflow
 from engine.errors import HeadraceError
 from engine.operators.expressions.images import from_text
 from engine.schema import Schema
 from sidecar import oracle
 from sidecar.ingest import Intake
 from sidecar.injected import injected
-from sidecar.keeping import KeptDataflow
 from sidecar.runtime import Runtime
 from sidecar.transactions import Transaction
 from sidecar.upserts import upserts
@@ -207,6 +208,17 @@ class Report:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _OneTable:
+    """Puts a table out as it is."""
+
+    name: str
+    schema: Schema
+
+    def __call__(self, flow: Dataflow) -> Mapping[str, Collection]:
+        return {self.name: flow.table(self.name, self.schema)}
+
+
 @dataclass
 class Resync:
     """An errand of the runtime: one table. `told` is called once with what came of it. Single writer: the loop."""
@@ -244,9 +256,6 @@ class Resync:
         if self._done is not None:
             return True
         flow = runtime.parts.flow
-        if not isinstance(flow, KeptDataflow):
-            raise ResyncError("several workers keep the table: it cannot be compared", table=self.table, workers=flow.count,
-                              hint="set engine.workers to 1 for the time of it")  # fmt: skip
         if runtime.parts.reclock.replaying is not None or runtime.hold:
             return False
         if any(stop.table == self.table for stop in self.intake.assembler.stops):
@@ -260,7 +269,9 @@ class Resync:
         if at is None or not self._reading.done() or at.lsn < self._reading.result().lsn:
             return False
         read = self._reading.result()
-        rows, errors = flow.table(self.table, self.schema).snapshot(runtime.epoch)
+        with closing(flow.beside()()) as beside:
+            beside.build(_OneTable(self.table, self.schema), {self.table: Schema(self.schema.columns)})
+            rows, errors = beside.outputs[self.table].snapshot(runtime.epoch)
         found = self._compare(rows, read)
         if found is None:
             self._reading = None

@@ -29,8 +29,9 @@ from sidecar.walks import Walk, Walks
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
 LOG_EPOCHS = 200_000
-"""Of each source, how many are left then."""
+"""Of each source, how many of those before the checkpoint are left then."""
 WATCH_SECONDS = 0.25
+DRAIN_SECONDS = 30.0  # for the sinks and the last checkpoint, unless `stop` says otherwise
 FUEL = 20_000
 """Updates that idle merging may handle in one go."""
 
@@ -61,7 +62,7 @@ class Runtime:
         self.epoch = epoch
         self.started = parts.wall()
         self.transactions = 0
-        self.stopping = False
+        self._drain_by: float | None = None
         self.whole: dict[str, set[str]] = {}
         self.hold: dict[str, Positions] = {}
         self.errands: list[Errand] = []
@@ -82,14 +83,20 @@ class Runtime:
         """Call `watch` between two turns, every WATCH_SECONDS: what it reads stands still."""
         self._watch = watch
 
-    def run(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Turn until told to stop, then drain. Raises what a part raised."""
-        while not self.stopping and not until():
+    def stop(self, seconds: float) -> None:
+        """Ask the loop to end, and to drain within so many seconds. Called by any thread."""
+        self._drain_by = self.parts.clock() + seconds
+        for group in self.parts.groups:
+            group.leave()
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> Sequence[str]:
+        """Turn until told to stop, then drain; what `drain` had no time for. Raises what a part raised."""
+        while self._drain_by is None and not until():
             self.turn(0.005)
             if self.parts.clock() - self._watched >= WATCH_SECONDS:
                 self._watch()
                 self._watched = self.parts.clock()
-        self.drain()
+        return self.drain()
 
     def turn(self, timeout: float) -> bool:
         """One turn of the loop, waiting at most `timeout` seconds a source for messages; whether an epoch was bound."""
@@ -341,36 +348,33 @@ class Runtime:
         stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
         if self.parts.log_size() > LOG_BYTES and not stopped:
             self.parts.forget(manifest.epoch, LOG_EPOCHS)
-        self._observe()
+        self.parts.metrics.observed(self.parts.flow.facts(), {i.name: i.lags() for i in self.parts.intakes})
 
-    def _observe(self) -> None:
-        metrics, live = self.parts.metrics, self.parts.flow.facts()
-        metrics.forget_arrangements(live.keys())
-        for name, facts in live.items():
-            metrics.rows.labels(name).set(facts.rows)
-            metrics.bytes.labels(name).set(facts.bytes)
-            metrics.readers.labels(name).set(facts.readers)
-        for intake in self.parts.intakes:
-            here = intake.source.positions()
-            for topic, ends in intake.source.high_watermarks().items():
-                for partition, end in ends.items():
-                    lag = max(0, end - here.get(topic, {}).get(partition, 0))
-                    metrics.lag.labels(intake.name, topic, str(partition)).set(lag)
-
-    def drain(self, timeout: float = 30.0) -> None:
-        """Let every sink write what it was offered, then take a last checkpoint."""
+    def drain(self) -> Sequence[str]:
+        """Let every sink write what it was offered, then take a last checkpoint; what there was no time for, by name."""
         self.desk.close()
-        for group in self.parts.groups:
-            group.drain(timeout)
-        self._await_write(timeout)
-        self._pending_capture = None
-        self.checkpoint(force=True)
-        self._await_write(timeout)
+        self._drain_by = self._drain_by or self.parts.clock() + DRAIN_SECONDS
+        left = [g.name for g in self.parts.groups if not g.drain(self._seconds_left()) and g.attached]
+        written = self._await_write(self._seconds_left())
+        if written:
+            self._pending_capture = None
+            self.checkpoint(force=True)
+            written = self._await_write(self._seconds_left())
+        return left if written else [*left, "checkpoint"]
 
-    def _await_write(self, timeout: float) -> None:
+    def _seconds_left(self) -> float:
+        return max(0.0, (self._drain_by or 0.0) - self.parts.clock())
+
+    def _await_write(self, timeout: float) -> bool:
+        """Wait for the checkpoint that is being written; whether none is any more."""
         if self._writing is not None:
-            writing, self._writing = self._writing, None
-            self._finish(writing.result(timeout))
+            try:
+                manifest = self._writing.result(timeout)
+            except TimeoutError:
+                return False
+            self._writing = None
+            self._finish(manifest)
+        return True
 
     def _behind(self) -> bool:
         behind = any(g.epoch < self.epoch for g in self.attached) or self.waiting() is not None
@@ -393,4 +397,4 @@ class Runtime:
             told = [f"\nstopped {text}" for text in stopped] + [f"\ndetached {text}" for text in detached]
             return True, "".join(told)
         waiting = self.waiting()
-        return False, f"{waiting[0]} waits for {waiting[1]}" if waiting else "catching up"
+        return False, f"{waiting[0]}: {waiting[1]}" if waiting else "catching up"

@@ -8,14 +8,14 @@ its rows: those of one try are what the connector read between its STARTED and i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from connectors.changes import SnapshotMark, TableChanges, lanes
 from engine.batch.updates import TRUNCATE
-from sidecar.pending import runs
+from sidecar.pending import Place, by_table, runs
 
 _NEVER = 1 << 62
 """Later than any row was read, in ms."""
@@ -25,7 +25,7 @@ class Snapshot:
     """One initial snapshot. `tables`: by name as notifications spell it, each to the table it belongs to.
 
     `ended`: the source said that it is over. `floor`: the LSN of rows that were withdrawn, -1 for none. `begun_ms`: when the
-    last try began, by the connector's clock.
+    last try began, by the connector's clock; `sent_ms`: when its STARTED was sent, as Kafka has it.
     """
 
     def __init__(self, tables: Mapping[str, str]) -> None:
@@ -36,7 +36,7 @@ class Snapshot:
         self._gaps: dict[int, Counter[str]] = {}
         self.marks: list[SnapshotMark] = []
         self.ended = False
-        self.begun_ms = self._ended_ms = -1
+        self.begun_ms = self._ended_ms = self.sent_ms = -1
         self.floor = -1
 
     def add(self, changes: TableChanges) -> None:
@@ -56,7 +56,7 @@ class Snapshot:
         self.marks.append(mark)
         if mark.status == "started":
             self._counts.clear()
-            self.ended, self.begun_ms = False, mark.timestamp_us // 1000
+            self.ended, self.begun_ms, self.sent_ms = False, mark.timestamp_us // 1000, mark.sent_ms
         elif mark.status == "table" and mark.table is not None and mark.rows is not None:
             self._counts[mark.table] = mark.rows
         elif mark.status in ("completed", "skipped"):
@@ -65,6 +65,11 @@ class Snapshot:
     def gap(self, transaction: int, table: str) -> None:
         """A row that is passed over: it counts as read."""
         self._gaps.setdefault(transaction, Counter())[table] += 1
+
+    def places(self) -> Iterator[Place]:
+        """Where it begins in each partition, and perhaps where it goes on."""
+        yield from ((c.topic, c.partition, int(c.offsets[0])) for c in self.rows())
+        yield from ((mark.topic, mark.partition, mark.offset) for mark in self.marks)
 
     def rows(self) -> list[TableChanges]:
         """Everything that is held."""
@@ -107,11 +112,7 @@ class Snapshot:
 
     def missing(self) -> dict[str, int]:
         """Table → rows of the last try still to come."""
-        expected: dict[str, int] = {}
-        for name, count in self._counts.items():
-            table = self._tables.get(name)
-            if table is not None:
-                expected[table] = expected.get(table, 0) + count
+        expected = by_table(self._counts, self._tables)
         counted = self.counted()
         missing = {t: n - counted[t] for t, n in expected.items()}
         return {t: n for t, n in missing.items() if n > 0}

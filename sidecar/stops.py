@@ -235,6 +235,10 @@ class Stops:
                 for order, (_, partition, offset) in gaps.items():
                     stop.backlog.gap(transaction, order, (partition, offset))
 
+    def here(self) -> list[Stop]:
+        """The tables of which everything that they are owed was read again."""
+        return [s for s in self.known.values() if s.backlog is not None and s.reached and not s.missing]
+
     def failed(self) -> list[Stop]:
         """The tables in whose backlog a record cannot be decoded: they stand still as before, perhaps for that record.
 

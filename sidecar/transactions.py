@@ -53,6 +53,27 @@ class Waiting:
     missing: Mapping[str, int]
     since_us: int
 
+    @property
+    def name(self) -> str:
+        """What waits.
+
+        >>> Waiting("transaction", 7, {"public.t": 2}, 0).name, Waiting("snapshot", -1, {}, -1).name
+        ('transaction 7', 'snapshot')
+        """
+        return self.kind if self.id < 0 else f"{self.kind} {self.id}"
+
+    @property
+    def lacks(self) -> str:
+        """What is missing; nothing where that is not known yet.
+
+        >>> Waiting("transaction", 7, {"public.t": 2, "public.a": 1}, 0).lacks
+        '1 of public.a, 2 of public.t'
+        """
+        return ", ".join(f"{n} of {table}" for table, n in sorted(self.missing.items()))
+
+    def __str__(self) -> str:
+        return f"{self.name} lacks {self.lacks}" if self.missing else self.name
+
 
 @dataclass(frozen=True)
 class Mended:

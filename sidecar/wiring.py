@@ -10,14 +10,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from connectors.changes import Messages
 from connectors.durable import Reached, unwatched
 from connectors.sink import SinkState, SinkView
 from connectors.source import check_topic_ids
-from engine.dataflow import Collection, Dataflow, Output
 from engine.schema import Schema
 from sidecar.batches import BatchStore
 from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, read_manifest, table_facts
@@ -46,6 +45,7 @@ from sidecar.making import (
 )
 from sidecar.metrics import Metrics
 from sidecar.parts import Parts
+from sidecar.plans import Plans
 from sidecar.preflight import check_connectors
 from sidecar.reclock import Reclock, ReclockError, ReclockLog
 from sidecar.recovery import reconcile, recover_errors
@@ -61,7 +61,6 @@ from views.compile import CompiledView, compile_views
 from views.document import ConfigError
 from views.lineage import columns_named
 from views.plan import Scan, walk
-from views.render import render
 from views.strict import nearest
 
 LEARN_SECONDS = 60.0
@@ -135,42 +134,15 @@ def read_topic(
     return found
 
 
-@dataclass(frozen=True)
-class Plans:
-    """The views over their tables, to be built wherever a dataflow runs: in this process, or in each worker."""
-
-    views: tuple[CompiledView, ...]
-    tables: Mapping[str, Schema]
-
-    @classmethod
-    def of(cls, views: Sequence[CompiledView], tables: Mapping[str, Schema]) -> Plans:
-        """Without what leads back to files, which another process has not read."""
-        return cls(tuple(replace(v, spec=replace(v.spec, locate=None)) for v in views), tables)
-
-    def __call__(self, flow: Dataflow) -> Mapping[str, Output]:
-        """Build all; the outputs of those that go to a sink."""
-        for name in sorted(self.tables):
-            flow.table(name, self.tables[name])
-        rendered: dict[str, Collection] = {}
-        for view in self.views:
-            rendered[view.name] = render(view, flow, rendered)
-        return {v.name: rendered[v.name].output(v.name) for v in self.emitted}
-
-    @property
-    def emitted(self) -> list[CompiledView]:
-        """The views that go to a sink, and those that check others."""
-        return [v for v in self.views if v.spec.sinks or v.spec.check]
-
-
 def make_flow(settings: Settings, plans: Plans, generation: Generation, reached: Reached) -> Flow:
     """What runs the plans: one dataflow here, or as many workers as the configuration says."""
     workers = settings.config.engine.workers
     if workers == 1:
         flow = KeptDataflow(BatchStore(generation.batches, reached=reached, disk=generation.disk))
-        plans(flow)
+        flow.build(plans, plans.schemas)
         return flow
     task = Task(plans, generation.batches, partial(failpoints, dict(os.environ)))
-    return Workers(workers, task, plans.tables, {v.name: Schema(v.schema.columns) for v in plans.emitted})
+    return Workers.start(workers, task, plans.tables, plans.schemas)
 
 
 def tables_of(view: CompiledView) -> tuple[str, ...]:
@@ -291,7 +263,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]], machine: M
     closers.append(flow.close)
     metrics.workers = flow.workers
     named = columns_named(compiled)
-    views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.emitted]
+    views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.put_out]
     epoch = manifest.epoch if manifest else 0
     store = CheckpointStore(generation, program(), reached)
     if manifest is not None:

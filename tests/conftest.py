@@ -17,6 +17,7 @@ import pytest
 from sidecar.devstack.cache import cache_folder
 from sidecar.devstack.postgres import EmbeddedPostgres
 from sidecar.devstack.stack import Stack
+from tests.canary import Canary
 from tests.containers import ContainerStack, engine_answers, wait_for_compose
 
 # before numba is imported anywhere: the machine code that `make kernels` has cached
@@ -39,10 +40,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.servers)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
+    """The servers' passwords are in no error, log, checkpoint or answer of the whole session."""
+    made = Canary()
+    with made.looking():
+        yield made
+    made.look_at_files(tmp_path_factory.getbasetemp())
+    assert made.told == [], "a server's password was seen"
+
+
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def postgres(tmp_path_factory: pytest.TempPathFactory, canary: Canary) -> Iterator[EmbeddedPostgres]:
     """A Postgres 18 of this session alone, with wal_level=logical; `.url(dbname)` is the superuser's."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), settings=FAST) as server:
+        canary.watch(server.url())
         yield server
 
 
@@ -53,7 +65,9 @@ def docker_compose_file() -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack | ContainerStack]:
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, canary: Canary
+) -> Iterator[Stack | ContainerStack]:
     """Postgres, Kafka and Connect with Debezium: `.postgres.url()`, `.kafka.bootstrap`, `.connect.put(…)`.
 
     `.postgres_address` is the (host, port) a connector's configuration must name.
@@ -63,6 +77,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield wait_for_compose(services)
     else:
         with Stack(tmp_path_factory.mktemp("stack"), postgres=FAST) as embedded:
+            canary.watch(embedded.postgres.url())
             yield embedded
 
 

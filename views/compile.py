@@ -17,7 +17,7 @@ from engine.schema import Schema
 from views.catalog import Catalog
 from views.errors import ViewError
 from views.keys import is_unique, unique_sets
-from views.optimize import optimize
+from views.optimize import FINAL, optimize
 from views.plan import Join, LeftJoin, Plan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
@@ -112,6 +112,7 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     key, proved = _key(source, plan)
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
+    plan = optimize(plan, FINAL, fired)
     digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
     return CompiledView(
         source.spec.name,
@@ -159,7 +160,7 @@ def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, Compiled
     """
     source, query = parse(spec, catalog.types)
     try:
-        plan = optimize(bind_query(source, Environment(catalog, views), query))
+        plan = optimize(optimize(bind_query(source, Environment(catalog, views), query)), FINAL)
     except RecursionError:
         raise source.error("the SQL is nested too deeply", "split the query, or use IN for long lists") from None
     return CompiledView(spec.name, spec, plan, plan.schema, None, True, plan.digest)

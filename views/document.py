@@ -60,6 +60,7 @@ class Document:
     places: dict[Trail, Place] = field(default_factory=dict)
     keys: dict[Trail, Place] = field(default_factory=dict)
     filled: dict[Trail, str] = field(default_factory=dict)
+    unfilled: list[str] = field(default_factory=list)
 
     def place(self, trail: Trail) -> Place:
         """The place of the node at `trail`, or of the nearest node around it."""
@@ -98,11 +99,12 @@ class Document:
         return text if len(text) <= 80 else text[:77] + "..."
 
 
-def read_yaml(path: Path, *, interpolate: bool, env: Mapping[str, str]) -> Document:
+def read_yaml(path: Path, *, interpolate: bool, env: Mapping[str, str], partly: bool = False) -> Document:
     """Read one YAML file (YAML 1.2's plain scalars: no dates, no yes/no). An empty file is an empty mapping.
 
     With `interpolate`, `${env:NAME}` and `${file:path}` (relative to the file's folder, one trailing line break
-    dropped) are filled in inside any string; `$${` is a plain `${`. Raises ConfigError.
+    dropped) are filled in inside any string; `$${` is a plain `${`. With `partly`, what cannot be filled in stays as it
+    is written, and `unfilled` says why. Raises ConfigError.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -121,7 +123,7 @@ def read_yaml(path: Path, *, interpolate: bool, env: Mapping[str, str]) -> Docum
     if root is None:
         document.value, document.raw[()], document.places[()] = {}, {}, Place(1, 1, 0, 0)
         return document
-    reader = _Reader(document, dict(env) if interpolate else None)
+    reader = _Reader(document, dict(env) if interpolate else None, partly)
     document.value = reader.build(root, ())
     return document
 
@@ -163,9 +165,10 @@ for _tag, _pattern, _first in _SCALARS:
 class _Reader:
     """Turns composed nodes into values and writes places, raw texts and filled references into the document."""
 
-    def __init__(self, document: Document, env: dict[str, str] | None) -> None:
+    def __init__(self, document: Document, env: dict[str, str] | None, partly: bool) -> None:
         self.document = document
         self.env = env
+        self.partly = partly
         self.scalars = _Loader("")
         self.open: set[int] = set()
 
@@ -218,9 +221,17 @@ class _Reader:
         for match in _REFERENCE.finditer(text):
             parts.append(text[last : match.start()])
             last = match.end()
-            scheme, name = match["scheme"], match["name"]
-            parts.append("${" if scheme is None else self.reference(scheme, name, env, place, trail))
+            parts.append("${" if match["scheme"] is None else self.filled(match, env, place, trail))
         return "".join([*parts, text[last:]])
+
+    def filled(self, match: re.Match[str], env: dict[str, str], place: Place, trail: Trail) -> str:
+        try:
+            return self.reference(match["scheme"], match["name"], env, place, trail)
+        except ConfigError as error:
+            if not self.partly:
+                raise
+            self.document.unfilled.append(str(error))
+            return match[0]
 
     def reference(self, scheme: str, name: str, env: dict[str, str], place: Place, trail: Trail) -> str:
         if scheme == "env":

@@ -20,6 +20,7 @@ from views.rules.merge_projects import merge_projects
 from views.rules.order_joins import order_joins
 from views.rules.prune_columns import prune_columns
 from views.rules.push_filters import push_filters
+from views.rules.value_classes import value_classes
 
 Rule = Callable[[Plan], Plan]
 
@@ -36,6 +37,10 @@ RULES: tuple[Rule, ...] = (
     merge_projects,
     delta_joins,
 )
+
+
+FINAL: tuple[Rule, ...] = (value_classes, merge_projects)
+"""What makes an optimized plan one that runs, once its keys are known."""
 
 
 def optimize(plan: Plan, rules: tuple[Rule, ...] = RULES, fired: list[str] | None = None) -> Plan:

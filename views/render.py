@@ -40,7 +40,7 @@ from views.plan import (
     Windowed,
     identity,
 )
-from views.scalar import columns, moved, null_safe
+from views.scalar import columns, moved, null_safe, seen
 
 
 def render(view: CompiledView, flow: Dataflow, rendered: Mapping[str, Collection]) -> Collection:
@@ -185,7 +185,7 @@ def _unpaired(plan: Plan, side: Collection, pairs: Collection, offset: int) -> C
     """The rows of one side, whose columns stand at `offset` in the pairs, that are in none of these."""
     sets = unique_sets(plan)
     width = range(len(side.schema.columns))
-    refs = [ColumnRef(i, side.schema.columns[i].type) for i in (sorted(sets[0]) if sets else width)]
+    refs = seen([ColumnRef(i, side.schema.columns[i].type) for i in (sorted(sets[0]) if sets else width)])
     wide, places = _keyed(side, refs)
     schema = Schema(side.schema.columns)
     own = [ColumnRef(offset + i, c.type) for i, c in enumerate(schema.columns)]

@@ -13,8 +13,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.families import family_of
+from engine.operators.expressions.families import has_spellings
 from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
+from engine.operators.ranks import has_images
 from engine.schema import BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Column, DataType, Kind
 
 COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -24,13 +25,14 @@ _NEVER_FAIL = COMPARISONS | {
     "is distinct from", "is not distinct from", "and", "or", "not", "in", "not in", "nullif", "greatest", "least",
     "||", "concat", "like", "ilike", "lower", "upper", "length", "char_length", "character_length", "btrim", "ltrim",
     "rtrim", "trim",
-    "starts_with", "reverse", "octet_length",
+    "starts_with", "reverse", "octet_length", "$key", "$behind key", "$of key",
 }  # fmt: skip
 
 _NULL_ONLY_FROM_NULL = COMPARISONS | {
     "+", "-", "*", "/", "%", "||", "and", "or", "not", "in", "not in", "greatest", "least", "abs", "round", "ceil",
     "ceiling", "floor", "trunc", "mod", "lower", "upper", "length", "char_length", "like", "ilike", "btrim", "ltrim",
     "rtrim", "trim", "substring", "replace", "left", "right", "strpos", "position", "date_trunc", "sign",
+    "$key", "$behind key", "$of key",
 }  # fmt: skip
 
 _NEVER_NULL = frozenset(
@@ -169,9 +171,8 @@ def equality(expr: Expr) -> tuple[Expr, Expr] | None:
     if not (isinstance(expr, Call) and base_name(expr) == "=" and len(expr.args) == 2):
         return None
     one, two = expr.args
-    family = family_of(one.type)
-    if family is not None and not family.exact:
-        return Call("$key(any)", (one,), TEXT), Call("$key(any)", (two,), TEXT)
+    if has_spellings(one.type):
+        return valued(one), valued(two)
     if one.type.arrow == two.type.arrow:
         return one, two
     for kind in _COMMON:
@@ -179,6 +180,17 @@ def equality(expr: Expr) -> tuple[Expr, Expr] | None:
             return _as(one, kind), _as(two, kind)
     # Integers meet whatever their widths are.
     return one, two
+
+
+def valued(expr: Expr) -> Expr:
+    """A text that is equal for equal values of `expr`, whose type is known by its text."""
+    return Call("$key(any)", (expr,), TEXT) if has_spellings(expr.type) else Cast(expr, TEXT)
+
+
+def seen(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The expressions, and the texts of those whose equal values may look different: what is equal in all looks alike."""
+    several = (e for e in exprs if has_images(e.type) or has_spellings(e.type))
+    return (*exprs, *(Cast(e, TEXT) for e in several))
 
 
 def _as(expr: Expr, kind: DataType) -> Expr:
@@ -202,11 +214,14 @@ def null_safe(expr: Expr, *, nullable: bool) -> tuple[Expr, ...]:
     """
     kind = expr.type.kind
     # What Postgres cannot compare is told apart by its text.
-    key = expr if kind in _ANY_VALUE else Cast(expr, TEXT)
+    key = expr if kind in _ANY_VALUE else valued(expr)
     if not nullable:
         return (key,)
     missing = Call("is null(any)", (expr,), BOOLEAN)
-    return (Coalesce((key, Literal(_ANY_VALUE.get(kind, ""), key.type)), key.type), missing)
+    any_value = _ANY_VALUE.get(kind, "")
+    if kind is Kind.NUMERIC:  # in the scale of its lane
+        any_value = f"{0:.{max(key.type.scale or 0, 0)}f}"
+    return (Coalesce((key, Literal(any_value, key.type)), key.type), missing)
 
 
 OUTER = "$outer"

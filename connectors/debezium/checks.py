@@ -56,6 +56,10 @@ RULES: tuple[Rule, ...] = (
     Rule("skip.messages.without.change", "false", ("false",), "skipped events still count in a transaction's end"),
     Rule("tombstones.on.delete", "true", ("true",), "other readers of the topics cannot compact them", False),
     Rule("event.processing.failure.handling.mode", "fail", ("fail",), "an event that cannot be read would be lost"),
+    Rule(
+        "event.converting.failure.handling.mode", "warn", ("fail",),
+        "a value that cannot be converted would be NULL in every view",
+    ),
     Rule("errors.tolerance", "none", ("none",), "a record that cannot be converted would be lost"),
     Rule("slot.drop.on.stop", "false", ("false",), "what is committed while the connector is stopped would be lost"),
     Rule("field.name.adjustment.mode", "none", ("none",), "columns would come under other names"),

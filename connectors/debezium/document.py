@@ -43,8 +43,22 @@ Each was seen on Debezium 3.6.3 with Postgres 18; the checks refuse each.
 - **A heartbeat alone moves nothing.** Its record carries no LSN, and with an action query on a table outside the
   publication neither the slot nor the frontier moves. The heartbeat table must be captured.
 - **TRUNCATE is dropped by default** (`skipped.operations=t`).
+- **A value that cannot be converted becomes NULL**, and Connect's log alone says so: an array of numerics with a NaN in
+  it, for one. `event.converting.failure.handling.mode=fail` stops the connector instead, with the column in its state.
 - **Timestamps of three digits or fewer come in milliseconds** under `time.precision.mode=adaptive`, the others in
   microseconds; without schemas the reader must be told (`time_precision_mode` in headrace.yaml).
+
+## What no setting mends
+
+Debezium sends other values than the table holds, and nothing in the record tells. Leave such columns out, or keep their
+values in a column of text; `headrace audit` finds the rows.
+
+- **Dates before the year 1**: `4713-01-01 BC` comes as `4713-01-01`. Timestamps come as they are.
+- **Arrays of more than one dimension**: of numbers they come as NULLs; of texts as Java's names of objects, which are
+  refused like any record that cannot be decoded. `headrace init` warns where a column is declared with dimensions.
+- **A partition that is dropped or detached** takes its rows along without an event: they stay in the views until `headrace
+  resync` of the table.
+- **`time with time zone`** comes in UTC: `12:00:00+02` is `10:00:00+00`, which Postgres tells apart.
 
 ## The heartbeat table
 

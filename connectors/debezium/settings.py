@@ -118,6 +118,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("field.name.adjustment.mode", "none", "columns keep their names"),
     Setting("schema.name.adjustment.mode", "none", "JSON needs no adjusted names; Avro would"),
     Setting("event.processing.failure.handling.mode", "fail", "an event that cannot be read stops the connector"),
+    Setting(
+        "event.converting.failure.handling.mode",
+        "fail",
+        "a value that cannot be converted stops the connector: Debezium's default writes NULL in its place and warns in "
+        "its log alone",
+    ),
     Setting("errors.tolerance", "none", "a record that cannot be converted stops the connector: no silent loss"),
     Setting("slot.drop.on.stop", "false", "a dropped slot loses what is committed meanwhile"),
     Setting(

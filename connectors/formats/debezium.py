@@ -117,10 +117,12 @@ def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
     """Marks of a topic that holds no rows; a tombstone leaves nothing, a message that is none is undecodable."""
     found: list[Mark] = []
     undecodable: list[Undecodable] = []
-    for offset, value in zip(messages.offsets.tolist(), messages.values, strict=True):
+    for offset, sent, value in zip(
+        messages.offsets.tolist(), messages.timestamps.tolist(), messages.values, strict=True
+    ):
         if value is None:
             continue
-        place = marks.Place(messages.topic, messages.partition, offset)
+        place = marks.Place(messages.topic, messages.partition, offset, sent)
         try:
             payload = shapes.payload(value)
             mark = None if payload is None else reader(payload, place)
@@ -129,7 +131,7 @@ def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
             if isinstance(error, orjson.JSONDecodeError):
                 reason = "not JSON"
             hint = "nothing but the connector may write to this topic"
-            undecodable.append(Undecodable(None, *place, reason, hint))
+            undecodable.append(Undecodable(None, messages.topic, messages.partition, offset, reason, hint))
             continue
         if mark is not None:
             found.append(mark)

@@ -13,11 +13,12 @@ from connectors.formats.tables import CannotDecode
 
 
 class Place(NamedTuple):
-    """Where a message stood."""
+    """Where a message stood, and when it was sent, as Kafka has it (ms since 1970 UTC, -1 where unknown)."""
 
     topic: str
     partition: int
     offset: int
+    sent_ms: int
 
 
 def _micros(payload: Mapping[str, Any], ms: str = "ts_ms") -> int:
@@ -50,7 +51,7 @@ def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[
     kind = payload["type"]
     stamp = _micros(payload, "timestamp")
     if kind in _STATUSES:
-        return SnapshotMark(_STATUSES[kind], None, None, stamp, place.topic, place.partition, place.offset)
+        return SnapshotMark(_STATUSES[kind], None, None, stamp, *place)
     if kind != "TABLE_SCAN_COMPLETED":
         return None
     data = payload.get("additional_data") or {}
@@ -59,9 +60,7 @@ def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[
     rows = data.get("total_rows_scanned")
     if rows is None and data.get("status") == "EMPTY":
         rows = 0
-    return SnapshotMark(
-        status, table, None if rows is None else int(rows), stamp, place.topic, place.partition, place.offset
-    )
+    return SnapshotMark(status, table, None if rows is None else int(rows), stamp, *place)
 
 
 def heartbeat(payload: Mapping[str, Any], place: Place) -> Heartbeat:

@@ -96,6 +96,12 @@ def image_of(kind: DataType, wire: Wire) -> Mapped:
     return _IMAGES[form]
 
 
+_JAVA_ARRAY: Final = re.compile(r"\[+(L[\w.$]+;|[BCDFIJSZ])@[0-9a-f]{1,8}")
+"""What Java calls an array that nobody turned into text."""
+
+_ARRAY_HINT: Final = "leave the column out of the table, or keep its values in a column of text in the source"
+
+
 def _array_image(kind: DataType, wire: Wire) -> Mapped:
     element = element_type(kind)
     if element is None or wire.element is None:
@@ -105,6 +111,8 @@ def _array_image(kind: DataType, wire: Wire) -> Mapped:
     def nested(value: Any) -> Any:
         if value is None:
             return None
+        if isinstance(value, str) and _JAVA_ARRAY.fullmatch(value):
+            raise CannotDecode("Debezium does not send arrays of more than one dimension", _ARRAY_HINT)
         return [nested(v) for v in value] if isinstance(value, list) else one(value)
 
     def image(value: Any) -> str:

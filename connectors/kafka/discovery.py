@@ -94,8 +94,13 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict
     return ids
 
 
+_LOOK_SECONDS = 5.0
+"""How long a broker has for each of the three questions of a look."""
+
+
 class Watcher(threading.Thread):
-    """Asks every `every` seconds. `others`: the topics seen last that are not wanted."""
+    """Asks every `every` seconds. `others`: the topics seen last that are not wanted. `silent_for`: seconds in which it asked
+    and no broker answered; while the process was frozen nobody asked."""
 
     def __init__(
         self,
@@ -113,12 +118,7 @@ class Watcher(threading.Thread):
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._found = Findings()
-        self._answered = time.monotonic()
-
-    @property
-    def silent_for(self) -> float:
-        """Seconds since a broker last answered."""
-        return time.monotonic() - self._answered
+        self.silent_for = 0.0
 
     def take(self) -> Findings | None:
         """What was found since the last call."""
@@ -130,18 +130,20 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         """Look until stopped; a broker that does not answer is asked again."""
+        begun = time.monotonic()
         while not self._over.wait(self._every):
             try:
                 self._look()
-                self._answered = time.monotonic()
+                self.silent_for = 0.0
             except KafkaException:
-                continue
+                self.silent_for += min(time.monotonic() - begun, self._every + 3 * _LOOK_SECONDS)
+            begun = time.monotonic()
 
     def _look(self) -> None:
-        there, self.others = topics_there(self._admin, self._wants, timeout=5.0)
-        ids = topic_ids(self._admin, there, timeout=5.0)
+        there, self.others = topics_there(self._admin, self._wants, timeout=_LOOK_SECONDS)
+        ids = topic_ids(self._admin, there, timeout=_LOOK_SECONDS)
         fresh = [(t, p) for t, n in there.items() for p in range(self._known.get(t, 0), n)]
-        begin = offsets(self._admin, fresh, end=False, timeout=5.0)
+        begin = offsets(self._admin, fresh, end=False, timeout=_LOOK_SECONDS)
         with self._lock:
             self._found.begin.update(begin)
             self._found.ids.update({t: ids[t] for t, _ in fresh if t in ids})

@@ -72,6 +72,7 @@ class KafkaSink:
         owned = {**transaction.OWNED, "transactional.id": f"headrace-{sidecar}-{name}"}
         self._config = {"client.id": f"headrace-{sidecar}-{name}", **config}
         self._settings = merged(self._config, owned, transaction.DEFAULTS, self._error)
+        self._transaction_seconds = float(self._settings["transaction.timeout.ms"]) / 1000
         self._prefix, self._partitions, self._replication = topic_prefix, partitions, replication
         self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
         self._reached = reached
@@ -267,7 +268,7 @@ class KafkaSink:
         pause = _FIRST_PAUSE
         while True:
             producer = self._producer or self._settled()
-            self._producer = producer
+            self._producer, begun = producer, self._now()
             if self._standing.writes == after.writes:
                 return
             ended = after
@@ -283,7 +284,10 @@ class KafkaSink:
                 self._standing = ended
                 return
             except Fenced as failure:
-                raise Fenced(failure.what, hint=failure.hint, sink=self.name) from failure
+                if self._now() - begun < self._transaction_seconds:
+                    raise Fenced(failure.what, hint=failure.hint, sink=self.name) from failure
+                reason: Exception = failure  # frozen so long that the broker itself ended it: whose the sink is is read
+                self._drop()
             except TooLarge as failure:
                 raise self._error(
                     "a row is larger than a message may be",
@@ -291,7 +295,7 @@ class KafkaSink:
                     topic=failure.topic, bytes=failure.bytes, epoch=after.frontier.epoch if after.frontier else None,
                 ) from failure  # fmt: skip
             except Aborted as failure:
-                reason: Exception = failure
+                reason = failure
             except Ambiguous as failure:
                 reason = failure
                 self._drop()

@@ -33,9 +33,11 @@ CREATE TABLE IF NOT EXISTS {frontier} (
     writes bigint NOT NULL DEFAULT 0,
     program text NOT NULL DEFAULT '',
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    incarnation bigint NOT NULL DEFAULT 1
+    incarnation bigint NOT NULL DEFAULT 1,
+    run uuid
 ) WITH (fillfactor = 50);
-ALTER TABLE {frontier} ADD COLUMN IF NOT EXISTS incarnation bigint NOT NULL DEFAULT 1;
+ALTER TABLE {frontier} ADD COLUMN IF NOT EXISTS incarnation bigint NOT NULL DEFAULT 1,
+    ADD COLUMN IF NOT EXISTS run uuid;
 CREATE TABLE IF NOT EXISTS {view} (
     name text PRIMARY KEY,
     sink text NOT NULL,

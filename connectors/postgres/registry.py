@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import psycopg
@@ -24,12 +24,24 @@ from connectors.sink import Fenced, Frontier, SinkError, SinkView, SourceFrontie
 from engine.schema import Kind
 
 
+class Mine(NamedTuple):
+    """Where a run of a sidecar left a sink's frontier row: after so many writes, by the claim `run` of a generation.
+
+    A generation tells who is later, and may be taken twice where the database goes back to a backup; a `run` never is,
+    so that it is what fences.
+    """
+
+    sink: str
+    generation: int
+    run: str
+    writes: int
+
+
 @dataclass(frozen=True)
 class Claim:
-    """What `claim` found: our generation, writes done so far, the frontier, views to be filled, tables to be remade."""
+    """What `claim` found: where we stand, the frontier, views to be filled, tables to be remade."""
 
-    generation: int
-    writes: int
+    mine: Mine
     frontier: Frontier | None
     tables: Mapping[str, Table]
     missing: frozenset[str]
@@ -38,30 +50,33 @@ class Claim:
 
 
 def claim(
-    connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str, held: int | None = None
-) -> Claim:
+    connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str,
+    held: int | None = None, run: str | None = None,
+) -> Claim:  # fmt: skip
     """Make what is missing, take the next generation, and say where the sink stands, in the caller's transaction.
 
-    `held`: see `Sink.open`.
+    `held`, with the `run` that held it where that is known: see `Sink.open`.
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"headrace {names.schema}",))
     _make_schema(connection, names)
     connection.execute(names.fill("INSERT INTO {frontier} (sink) VALUES (%s) ON CONFLICT DO NOTHING"), (sink,))
     before = connection.execute(
-        names.fill("SELECT generation FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
+        names.fill("SELECT generation, run::text FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
     ).fetchone()
-    if held is not None and before is not None and before[0] > held:
+    taken_over = before is not None and before[0] == held and run not in (None, before[1])
+    if held is not None and before is not None and (before[0] > held or taken_over):
         raise Fenced("another generation writes to this sink", sink=sink, generation=held, now=before[0])
     row = connection.execute(
         names.fill(
-            "UPDATE {frontier} SET generation = greatest(generation, %s) + 1, program = %s WHERE sink = %s "
-            "RETURNING generation, writes, epoch, sources, incarnation"
+            "UPDATE {frontier} SET generation = greatest(generation, %s) + 1, run = gen_random_uuid(), program = %s "
+            "WHERE sink = %s RETURNING generation, run::text, writes, epoch, sources, incarnation"
         ),
         (held or 0, program, sink),
     ).fetchone()
     if row is None:
         raise SinkError("the frontier row was taken away", hint="restart", sink=sink)
-    frontier = None if row[2] is None else Frontier(row[2], _sources(row[3]), row[4])
+    generation, run, writes, epoch, sources, incarnation = row
+    frontier = None if epoch is None else Frontier(epoch, _sources(sources), incarnation)
     tables = {view.name: _table(connection, view) for view in views}
     missing, remake = _settle_tables(connection, sink, names, tables)
     for name in tables.keys() - remake:
@@ -69,7 +84,8 @@ def claim(
     marked = connection.execute(
         names.fill("SELECT name, error FROM {view} WHERE sink = %s AND error IS NOT NULL"), (sink,)
     ).fetchall()
-    return Claim(row[0], row[1], frontier, tables, frozenset(missing), frozenset(remake), dict(marked))
+    mine = Mine(sink, generation, run, writes)
+    return Claim(mine, frontier, tables, frozenset(missing), frozenset(remake), dict(marked))
 
 
 def _make_schema(connection: Connection, names: Names) -> None:
@@ -80,7 +96,7 @@ def _make_schema(connection: Connection, names: Names) -> None:
     ours = connection.execute(
         "SELECT to_regprocedure(%s) IS NOT NULL AND EXISTS "
         "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'grants') AND EXISTS "
-        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'incarnation')",
+        "(SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'run')",
         (_wait_signature(connection, names), *(names.of(n).as_string(connection) for n in ("view", "frontier"))),
     ).fetchone()
     if ours is None or not ours[0]:
@@ -198,10 +214,9 @@ def filled(connection: Connection, names: Names, table: Table, epoch: int) -> No
     )
 
 
-def advance(names: Names, mine: tuple[str, int, int], frontier: Frontier) -> Step:
+def advance(names: Names, mine: Mine, frontier: Frontier) -> Step:
     """The update that moves the frontier and holds its row: the fence is its condition, so it must touch one row."""
-    sink, generation, writes = mine
-    at = (b"%d" % frontier.epoch, _encode(frontier), sink.encode(), b"%d" % generation, b"%d" % writes)
+    at = (b"%d" % frontier.epoch, _encode(frontier), mine.sink.encode(), mine.run.encode(), b"%d" % mine.writes)
     return Step(_advance(names), (*at, b"%d" % frontier.incarnation))
 
 
@@ -210,7 +225,7 @@ def _advance(names: Names) -> bytes:
     return names.fill(
         "UPDATE {frontier} SET epoch = $1, sources = $2::jsonb, writes = writes + 1, incarnation = $6, "
         "updated_at = clock_timestamp() "
-        "WHERE sink = $3 AND generation = $4 AND writes = $5"
+        "WHERE sink = $3 AND run = $4 AND writes = $5"
     ).as_bytes(None)
 
 
@@ -230,23 +245,23 @@ def _mark(names: Names) -> bytes:
     ).as_bytes(None)
 
 
-def written(connection: Connection, names: Names, mine: tuple[str, int, int]) -> bool:
-    """Whether the write after `mine` (sink, generation, writes) went through, read under the row's lock.
+def written(connection: Connection, names: Names, mine: Mine) -> bool:
+    """Whether the write after `mine` went through, read under the row's lock.
 
     A COMMIT that is still under way holds that lock, so the answer is final. Raises Fenced, or SinkError where the row
     is at neither place.
     """
-    sink, generation, writes = mine
+    sink, generation, run, writes = mine
     try:
         row = connection.execute(
-            names.fill("SELECT generation, writes FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
+            names.fill("SELECT generation, writes, run::text FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
         ).fetchone()
     finally:
         if connection.info.transaction_status != psycopg.pq.TransactionStatus.UNKNOWN:
             connection.rollback()
-    if row is not None and row[0] > generation:
+    if row is not None and row[0] >= generation and row[2] != run:
         raise Fenced("another generation writes to this sink", sink=sink, generation=generation, now=row[0])
-    if row is None or row[0] < generation or row[1] not in (writes, writes + 1):
+    if row is None or row[2] != run or row[1] not in (writes, writes + 1):
         raise SinkError(
             "the frontier row was changed by something else than this sink: it went back, or is gone",
             hint="was the database restored? the views are compared and mended by themselves", sink=sink,

@@ -69,16 +69,17 @@ class PostgresSink:
             ddl.check_name(self.name, view)
         self.close()
         claim = self._claimed(views, held)
-        self._claim, self._writes, self._remake = claim, claim.writes, set(claim.remake)
+        self._claim, self._writes, self._remake = claim, claim.mine.writes, set(claim.remake)
         self._epoch = None if claim.frontier is None else claim.frontier.epoch
         self._errors = dict(claim.errors)
-        return SinkState(claim.generation, claim.frontier, claim.missing, claim.errors)
+        return SinkState(claim.mine.generation, claim.frontier, claim.missing, claim.errors)
 
     def _claimed(self, views: Sequence[SinkView], held: int | None) -> registry.Claim:
         """Claim the sink; a predecessor that hangs inside a transaction holds the row and is ended, then once more.
 
         Who comes back (`held`) ends nobody: it may be a successor that holds the row.
         """
+        run = None if self._claim is None else self._claim.mine.run
         for again in (False, True):
             try:
                 connection, _ = self._connect()
@@ -88,7 +89,7 @@ class PostgresSink:
                         "WHERE application_name = %s AND usename = current_user AND pid <> pg_backend_pid()",
                         (self._target.application,),
                     )
-                claim = registry.claim(connection, self.name, self._names, views, self._program, held)
+                claim = registry.claim(connection, self.name, self._names, views, self._program, held, run)
                 self._reached("postgres claim")
                 connection.commit()
                 self._reached("postgres claimed")
@@ -197,9 +198,9 @@ class PostgresSink:
         return work
 
     @property
-    def _mine(self) -> tuple[str, int, int]:
+    def _mine(self) -> registry.Mine:
         assert self._claim is not None
-        return self.name, self._claim.generation, self._writes
+        return self._claim.mine._replace(writes=self._writes)
 
     def _attempt(self, work: Sequence[Net | Few], frontier: Frontier, marks: Sequence[Step]) -> None:
         """One transaction, or the finding that an earlier attempt went through after all.

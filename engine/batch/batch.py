@@ -10,6 +10,8 @@ Made by `seal`, by mergers and by the codec; read by spines and operators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,8 +22,8 @@ from engine.batch.layout import Ids, Lane, Layout, constant_lane, shortened, str
 from engine.batch.payload import Loose, conformed, take_rows, taken, unpinned
 from engine.batch.updates import Int64s, Updates
 from engine.errors import HeadraceError, InvariantBroken
+from engine.kernels import bulk, entries, few
 from engine.kernels import consolidate as kernels
-from engine.kernels import entries, few
 from engine.kernels.hashing import ROW_IMAGE
 from engine.kernels.reduce import all_within
 from engine.kernels.times import EPOCHS
@@ -34,9 +36,6 @@ Window = tuple[int, int, int]
 
 _LARGE = 1024
 """From so many entries on, lanes that can be left out are, and the payload is put in order."""
-
-_FEW_TIES = 8
-"""Fingerprints are kept if more than one of so many entries has a row whose key and order the row before has."""
 
 _FEW = 256
 """Below so many updates one call that does all costs less than sharing what readers of one delta have in common."""
@@ -148,6 +147,9 @@ class Batch:
     @property
     def keys(self) -> Keys:
         """The key identity of each update, ascending."""
+        if self._ids is None and self._block is not None:
+            words = self._block.view(np.uint64)
+            return Keys(words[0, : self._size], words[1, : self._size])
         return Keys(self.ids[0], self.ids[1])
 
     @classmethod
@@ -162,10 +164,13 @@ class Batch:
             return cls._of_few(layout, updates, description, window)
         if size and not _within(updates.times, window):
             raise _outside(description)
-        ids = layout.ids(updates)
-        facts = (updates.times, updates.diffs, np.arange(size))
+        times, diffs = updates.times, updates.diffs
         if size >= _LARGE:
-            facts = (elided(facts[0]), elided(facts[1]), facts[2])
+            times, diffs = elided(times), elided(diffs)
+            made = cls._by_keys(layout, updates, (times, diffs), description)
+            if made is not None:
+                return made
+        ids, facts = layout.ids(updates), (times, diffs, np.arange(size))
         sealed_ids, sealed, distinct = seal_lanes(ids, facts)
         return cls.of(layout, description, sealed_ids, sealed, _payload(layout, updates), distinct)
 
@@ -189,6 +194,32 @@ class Batch:
         made = cls(layout, description, None, None, payload, distinct)
         made._block, made._addresses, made._size = block, located, size
         return made
+
+    @classmethod
+    def _by_keys(
+        cls, layout: Layout, updates: Updates, facts: tuple[Int64s, Int64s], description: Description
+    ) -> Batch | None:
+        """`seal` with fingerprints made only of rows that share key and order; None where these are not few."""
+        keys = layout.sorting(updates)
+        payload = _payload(layout, updates)
+        rows, steps = np.zeros(entries.COLUMNS, np.int64), layout.image_plan.steps
+        rows[entries.STRUCT], rows[entries.PLAN] = payload.address, steps.ctypes.data
+        rows[entries.STEPS], rows[entries.IMAGE] = len(steps), ROW_IMAGE
+        room, out = _room(keys, len(updates)), tuple(np.empty(len(updates), np.int64) for _ in range(3))
+        size, distinct, ties, flat, lost = bulk.seal_keys(keys, facts, rows, room, out)
+        if lost:
+            raise DiffOverflow
+        if size < 0 or not few_ties(ties, size):
+            return None
+        h, c, o = _given_back(keys, room, size)
+        times, diffs = (stretched(lane[:1].copy(), size) if flat else shortened(lane, size) for lane in out[:2])
+        places, none = shortened(out[2], size), h[:0].copy()
+        if size != distinct or not size:
+            return cls.of(layout, description, (h, c, o, none, none), (times, diffs, places), payload, distinct)
+        if layout.narrow or _is_wasteful(distinct, payload):
+            payload, places = taken(payload, places), places[:0].copy()
+        facts_of = elided(times), elided(diffs), places
+        return cls(layout, description, (h, elided(c), elided(o), none, none), facts_of, payload, distinct)
 
     @classmethod
     def empty(cls, layout: Layout, description: Description) -> Batch:
@@ -305,18 +336,26 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
     count = len(facts[0])
     if count < kernels.FEW:
         return blocked(*kernels.seal_few(ids, facts))
-    # Room is numpy's: it asks the system for huge pages, which makes touching fresh memory ten times cheaper.
-    room = tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in ids)
+    room = _room(ids, count)
     times, diffs, places = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     size, distinct, overflow = kernels.seal(ids, facts, room, (times, diffs, places))
     if overflow:
         raise DiffOverflow
-    h, c, o, high, low = (
-        stretched(out, size) if lane.strides[0] == 0 else shortened(out, size)
-        for lane, out in zip(ids, room, strict=True)
-    )
+    h, c, o, high, low = _given_back(ids, room, size)
     facts = shortened(times, size), shortened(diffs, size), shortened(places, size)
     return (h, c, o, high, low), facts, int(distinct)
+
+
+def _room(lanes: Sequence[UInt64s], count: int) -> tuple[UInt64s, ...]:
+    """Room for as many entries of each lane, of a flat one for one."""
+    # It is numpy's, which asks the system for huge pages: that makes touching fresh memory ten times cheaper.
+    return tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in lanes)
+
+
+def _given_back(lanes: Sequence[UInt64s], room: Sequence[UInt64s], size: int) -> tuple[UInt64s, ...]:
+    """What of `_room` holds `size` entries."""
+    pairs = zip(lanes, room, strict=True)
+    return tuple(stretched(out, size) if lane.strides[0] == 0 else shortened(out, size) for lane, out in pairs)
 
 
 def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids, Facts, int]:
@@ -338,7 +377,7 @@ def elided(lane: Lane) -> Lane:
 
 def few_ties(ties: int, size: int) -> bool:
     """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
-    return ties * _FEW_TIES <= size
+    return ties * bulk.FEW_TIES <= size
 
 
 def left_out(lane: Lane, really: bool) -> Lane:

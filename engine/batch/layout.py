@@ -147,12 +147,17 @@ class Layout:
 
         Raises as `check_rows` does.
         """
+        hashes, checks, order = self.sorting(updates)
+        high, low, _ = lanes_of(updates, self.image_plan)
+        return hashes, checks, order, high, low
+
+    def sorting(self, updates: Updates) -> tuple[UInt64s, UInt64s, UInt64s]:
+        """As `ids`, without the fingerprint: hash, check and order."""
         self.check_rows(updates.struct)
         size = len(updates)
         hashes, checks, zero = lanes_of(updates, self._key_plan, self.hash_mask)
-        high, low, _ = lanes_of(updates, self.image_plan)
         order = order_lane(updates.rows, self.order, self.order_types) if self.order else constant_lane(0, size)
-        return hashes, constant_lane(0, size) if zero else checks, order, high, low
+        return hashes, constant_lane(0, size) if zero else checks, order
 
 
 @lru_cache(maxsize=4096)

@@ -45,7 +45,7 @@ class Merger:
         self._structs = np.array([earlier.struct.address, later.struct.address])
         self._state = merge_state(earlier.payload.num_rows, self._description.since, until, kept)
         self._total = len(earlier) + len(later)
-        self._scratch = np.zeros((kernels.LANES, min(self._total, _PIECE) + 2), np.int64)
+        self._scratch = np.empty((kernels.LANES, min(self._total, _PIECE) + 2), np.int64)
         self._lanes = Lanes(earlier, later)
         self._rows = Growing(earlier.layout, (earlier.payload, later.payload))
         self._state[kernels.PRINTS] = self._lanes.fingerprints

@@ -24,6 +24,12 @@ _FEW = 8
 _MANY = 256
 """From so many rows on each column is assembled in memory of its own, so that keeping one does not keep the others."""
 
+_LARGE = 1 << 16
+"""From so many rows on it matters where the memory of a column comes from."""
+
+_WORDS = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
+"""What stands for values of so many bytes."""
+
 _PINNED_BYTES = 1 << 16
 """Less than this is not worth a copy."""
 
@@ -59,7 +65,19 @@ def take_rows(rows: pa.RecordBatch, positions: Int64s) -> pa.RecordBatch:
         return rows.slice(int(positions[0]), 1)
     if size <= _FEW:
         return pa.concat_batches([rows.slice(p, 1) for p in positions.tolist()])
+    if size >= _LARGE:
+        columns = [_flat_taken(column, positions) for column in rows.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
     return rows.take(indices(positions))
+
+
+def _flat_taken(column: pa.Array, positions: Int64s) -> pa.Array:
+    """The values at `positions`; numbers without nulls in numpy's memory, which comes in huge pages."""
+    width = _WORDS.get(_width(column.type))
+    if width is None or column.null_count:
+        return column.take(indices(positions))
+    values = np.frombuffer(column.buffers()[1], width, len(column), column.offset * width.itemsize)
+    return pa.Array.from_buffers(column.type, len(positions), [None, pa.py_buffer(values[positions])])
 
 
 def concat_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -214,10 +232,14 @@ def taken(rows: Exported, positions: Int64s) -> pa.RecordBatch | Exported:
 
 
 def put_together(parts: Sequence[Exported]) -> Exported | None:
-    """All rows of `parts`, one after the other, where all are loose and few; None otherwise."""
+    """All rows of `parts`, one after the other, where all are loose and each has few; None otherwise."""
     sizes = [part.num_rows for part in parts]
     first = parts[0]
-    if not isinstance(first, Loose) or sum(sizes) >= _MANY or not all(isinstance(part, Loose) for part in parts):
+    if (
+        not isinstance(first, Loose)
+        or sum(sizes) >= _MANY * len(parts)
+        or not all(isinstance(part, Loose) for part in parts)
+    ):
         return None
     sources = np.repeat(np.arange(len(parts)), sizes)
     positions = np.concatenate([np.arange(size) for size in sizes])

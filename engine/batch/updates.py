@@ -26,15 +26,19 @@ UPSERT, DELETE, TRUNCATE, INSERT, RETRACT = range(5)
 class Updates:
     """(row, time, diff) triples: `rows` by position, `times` epochs, `diffs` changes of multiplicity.
 
-    `struct`: the rows in both of their forms. Never written after it is made.
+    `struct`: the rows in both of their forms. `before`: of a table's own updates, one a row and time, how many copies of its
+    row the table had before each, where that is known. Never written after it is made.
     """
 
-    __slots__ = ("_identities", "diffs", "struct", "times")
+    __slots__ = ("_identities", "before", "diffs", "struct", "times")
 
-    def __init__(self, rows: pa.RecordBatch | Exported, times: Int64s, diffs: Int64s) -> None:
+    def __init__(
+        self, rows: pa.RecordBatch | Exported, times: Int64s, diffs: Int64s, before: Int64s | None = None
+    ) -> None:
         self.struct: Exported = rows if isinstance(rows, Exported) else Exported(rows)
         self.times = times
         self.diffs = diffs
+        self.before = before
         self._identities: dict[Any, Any] | None = None
         assert self.struct.num_rows == len(times) == len(diffs), "one time and one diff a row"
 

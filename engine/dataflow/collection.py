@@ -18,7 +18,7 @@ from engine.batch.updates import Updates
 from engine.dataflow.antijoin import AntijoinNode
 from engine.dataflow.counts import CountNode
 from engine.dataflow.graph import Graph, own_key
-from engine.dataflow.grouped import GroupedNode
+from engine.dataflow.grouped import GroupedNode, StandingNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import (
     ConcatNode,
@@ -38,8 +38,9 @@ from engine.errors import InvariantBroken
 from engine.operators.aggregates import slots_of
 from engine.operators.delta import Delta
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
-from engine.operators.group_round import OfGroups
+from engine.operators.group_round import OfGroups, group_round
 from engine.operators.shape import Shape
+from engine.operators.standing import Standing
 from engine.operators.top import MOST_ROWS, Order, Top, top_of_groups
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 
@@ -82,10 +83,14 @@ class Collection:
         return Collection(self.flow, node, self.schema)
 
     def concat(self, *others: Collection) -> Collection:
-        """All rows of all (multiplicities add up); the schema is this one's, and the lanes must be equal."""
+        """All rows of all (multiplicities add up); the lanes must be equal.
+
+        The schema is this one's, but that a column may be NULL where it may be in any.
+        """
         inputs = [self.node, *(o.node for o in others)]
         fingerprint = fingerprint_of("concat", *(n.fingerprint for n in inputs))
-        schema = Schema(self.schema.columns)
+        columns = zip(*(c.schema.columns for c in (self, *others)), strict=True)
+        schema = Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in columns))
         node = self.flow.intern(fingerprint, lambda: ConcatNode(fingerprint, schema, inputs))
         return Collection(self.flow, node, schema)
 
@@ -137,6 +142,13 @@ class Collection:
             arranged = self.flow.arrange(prepared.node, tuple(range(shape.key)))
             count = self.flow.intern(fingerprint, lambda: CountNode(fingerprint, arranged, shape))
             return Collection(self.flow, count, schema)
+        standing = None if self.flow.scope is None else Standing.of(shape)
+        if standing is not None:
+            lanes = prepared._columns(standing.columns)
+            arranged = self.flow.arrange(lanes.node, tuple(range(shape.key)), standing.order)
+            fingerprint = fingerprint_of("standing", fingerprint)
+            stands = self.flow.intern(fingerprint, lambda: StandingNode(fingerprint, arranged, standing))
+            return Collection(self.flow, stands, schema)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(
             fingerprint, lambda: ReduceNode(fingerprint, self.flow.registry, prepared.node, shape, lookups)
@@ -270,7 +282,9 @@ class Collection:
         """In a loop: what `of` makes of the groups by `key`. `label` and `spelled` tell it from others."""
         arranged = self.flow.arrange(self.flow.by_key(self.node, tuple(key)), tuple(key))
         fingerprint = fingerprint_of(label, arranged.fingerprint, *spelled)
-        node = self.flow.intern(fingerprint, lambda: GroupedNode(fingerprint, label, arranged, of, schema))
+        node = self.flow.intern(
+            fingerprint, lambda: GroupedNode(fingerprint, label, arranged, partial(group_round, of), schema)
+        )
         return Collection(self.flow, node, schema)
 
     def _keys_of(

@@ -16,7 +16,7 @@ from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
 from engine.dataflow.graph import Graph
 from engine.dataflow.nodes import Memo, Node, StatelessNode, fingerprint_of, merged
-from engine.operators.delta import QUIET, Delta
+from engine.operators.delta import QUIET, Delta, rows_of
 from engine.schema import BOOLEAN, Column, Schema
 
 ONE_ROW = Schema((Column("row", BOOLEAN, nullable=False),))
@@ -80,5 +80,5 @@ class RepeatNode(StatelessNode):
         if bool((np.abs(rows.diffs.astype(np.float64)) * np.abs(counts.astype(np.float64)) > _MOST).any()):
             raise DiffOverflow
         columns = rows.rows.columns[:-1]
-        kept = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+        kept = rows_of(columns, self.schema.arrow, len(counts))
         return merged(Delta(Updates(kept, rows.times, rows.diffs * counts), None), deltas[0])

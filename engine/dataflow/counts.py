@@ -6,10 +6,11 @@ where times are in one order. Single writer: the dataflow that holds them.
 
 from __future__ import annotations
 
+from engine.batch.layout import layout_of
 from engine.batch.updates import Updates
 from engine.dataflow.nodes import Memo, Node, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.counts import Present, Shown, count_changes, counted
+from engine.dataflow.stateful import ArrangeNode, TableNode
+from engine.operators.counts import Present, Shown, count_changes, count_known, counted
 from engine.operators.delta import QUIET, Delta
 from engine.operators.shape import Shape
 
@@ -24,12 +25,9 @@ class CountNode(Node):
         self.arranged = arranged
         self.key = shape.key
         self.shown = Shown.of(shape)
+        self._is_table = isinstance(arranged.source, TableNode)
+        """Whether what is counted are a table's own rows, of which its intake knows how many copies there were."""
         self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
-
-    @property
-    def is_set(self) -> bool:
-        """True if it shows each key once, and nothing else."""
-        return not self.shown.numbers
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """What is shown otherwise of the keys that change."""
@@ -38,6 +36,8 @@ class CountNode(Node):
     def _changed(self, delta: Delta, lower: int, upper: int | None) -> Delta:
         if delta.rows is None:
             return merged(QUIET, delta)
+        if self._is_table and delta.rows.before is not None:
+            return merged(count_known(self.shown, delta.rows), delta)
         trace = self.arranged.trace
         keys = trace.layout.keys_of(delta.rows)
         return merged(count_changes(self.shown, trace.spine, keys, lower - 1, upper), delta)
@@ -62,11 +62,12 @@ class CountNode(Node):
 
 
 class PresentNode(ArrangeNode):
-    """The keys that a count shows, looked up in what it counts: nothing is arranged once more."""
+    """What a count shows, looked up by its key in what it counts: nothing is arranged once more."""
 
     label = "present"
 
     def __init__(self, fingerprint: str, source: CountNode) -> None:
         Node.__init__(self, fingerprint, source.schema, [source, source.arranged])
         self._wrap(source, source.arranged)
-        self.index = Present(source.arranged.trace.spine, source.shown.least)
+        self.layout = layout_of(source.schema, self.key)
+        self.index = Present(source.arranged.trace.spine, source.shown, self.layout)

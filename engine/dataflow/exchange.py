@@ -175,3 +175,16 @@ def _raise(shard: int, message: Message) -> None:
 
 ALONE = Shard()
 """The only shard: it meets nobody, and nothing is done for it."""
+
+
+class _Unreached:
+    """The port of what is never run."""
+
+    def exchange(self, out: Sequence[Message]) -> Sequence[Message]:
+        """Raises InvariantBroken."""
+        raise InvariantBroken("what is only drawn was run", shards=len(out))
+
+
+def drawn(count: int) -> Shard:
+    """One of `count` shards, of a dataflow that is built to be looked at and never run."""
+    return Shard(0, count, _Unreached())

@@ -24,6 +24,7 @@ from engine.batch.wire import NOTHING, compact, received, sent
 from engine.dataflow.counts import CountNode
 from engine.dataflow.enter import EnterNode
 from engine.dataflow.exchange import Shard
+from engine.dataflow.grouped import StandingNode
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import ConcatNode, FilterNode, KeyCheckNode, Memo, NegateNode, Node, ProjectNode, merged
 from engine.dataflow.reduce import ReduceNode
@@ -218,14 +219,16 @@ def placed_by(node: Node) -> frozenset[Columns]:
         return _passed(node, 0, {column: place for place, column in enumerate(left)}) | _passed(node, 1, there)
     if isinstance(node, ConcatNode):
         return frozenset.intersection(*(_kept(node, k) for k in range(len(node.inputs))))
-    if isinstance(node, (FilterNode, NegateNode, KeyCheckNode, ArrangeNode, CountNode, ReduceNode, TopNode)):
+    if isinstance(
+        node, (FilterNode, NegateNode, KeyCheckNode, ArrangeNode, CountNode, ReduceNode, StandingNode, TopNode)
+    ):
         return _kept(node, 0)
     return frozenset()
 
 
 def _kept(node: Node, side: int) -> frozenset[Columns]:
     """Of a node that sends the first columns of an input in their places."""
-    width = node.key if isinstance(node, (CountNode, ReduceNode)) else len(node.schema.columns)
+    width = node.key if isinstance(node, (CountNode, ReduceNode, StandingNode)) else len(node.schema.columns)
     return _passed(node, side, {column: column for column in range(width)})
 
 

@@ -8,7 +8,7 @@ Single writer: the `Dataflow`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from engine.arrangement import Registry
@@ -17,6 +17,7 @@ from engine.dataflow.counts import CountNode, PresentNode
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
 from engine.dataflow.nodes import FilterNode, Memo, Node, ProjectNode, fingerprint_of
+from engine.dataflow.reduce import ReducedNode, ReduceNode
 from engine.dataflow.scope import Scope
 from engine.dataflow.sifted import ProjectedNode, SiftedNode
 from engine.dataflow.stateful import ArrangeNode, TableNode
@@ -83,11 +84,15 @@ class Graph:
     def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
         """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow.
 
-        That is a table's own key or a count's, filtered and projected or not, while its columns stay as they are.
+        That is a table's own key, or a count's or a reduce's, filtered and projected or not, while its columns stay as they
+        are.
         """
         if own_key(source) == key and isinstance(source, CountNode):
             fingerprint = fingerprint_of("present", source.fingerprint)
             return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
+        if own_key(source) == key and isinstance(source, ReduceNode):
+            fingerprint = fingerprint_of("reduced", source.fingerprint)
+            return self.intern(fingerprint, lambda: ReducedNode(fingerprint, source))
         if own_key(source) == key and isinstance(source, (FilterNode, ProjectNode)):
             below = source.inputs[0]
             inner = own_key(below)
@@ -151,12 +156,16 @@ class Graph:
         """The nodes made since the last step whose arrangements `hydrate` will fill."""
         return [n for n in self._fresh if any(not trace.loaded for trace in n.traces())]
 
-    def hydrate(self, begun: Callable[[Node], None] = lambda _: None) -> None:
+    def hydrate(self) -> None:
         """Bring the arrangements made since the last step to the frontier, from the live ones.
 
-        A node whose content overflows has failed; its `content` says so, and so its steps need not. `begun` is told each
-        node before it is filled; what it raises ends the dataflow, which must not be used any more.
+        A node whose content overflows has failed; its `content` says so, and so its steps need not.
         """
+        for _ in self.filling():
+            pass
+
+    def filling(self) -> Iterator[Node]:
+        """As `hydrate`, each node given before it is filled: a dataflow left in the middle of it must not be used any more."""
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
@@ -164,7 +173,7 @@ class Graph:
             return
         memo: Memo = {}
         for node in fresh:
-            begun(node)
+            yield node
             try:
                 with self.shard.together():
                     node.hydrate(self.frontier, memo)
@@ -226,13 +235,13 @@ class Graph:
 
 
 def own_key(source: Node) -> tuple[int, ...] | None:
-    """By what a node's rows are arranged anyhow: those of a table, distinct rows by all of their columns.
+    """By what a node's rows are arranged anyhow: those of a table, of a count, of a reduce outside of loops.
 
     Filtered or not, and projected or not, while the key is there.
     """
     if isinstance(source, TableNode):
         return source.key
-    if isinstance(source, CountNode) and source.is_set:
+    if isinstance(source, CountNode) or (isinstance(source, ReduceNode) and source.scope is None):
         return tuple(range(source.key))
     if not isinstance(source, (FilterNode, ProjectNode)):
         return None

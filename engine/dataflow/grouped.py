@@ -1,12 +1,11 @@
-"""The node, in a loop, of what depends on all rows of a group: its first rows, window functions.
+"""The nodes, in a loop, that keep nothing but read the arrangement of their input by group.
 
-Always: it keeps nothing but reads the arrangement of its input by group; groups whose round is yet to come wait for it.
-Single writer: the loop.
+Always: groups whose round is yet to come wait for it. Single writer: the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -14,15 +13,19 @@ from engine.batch.keys import Keys
 from engine.dataflow.nodes import Node, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import QUIET, Delta
-from engine.operators.group_round import OfGroups, group_round
-from engine.operators.groups import group
+from engine.operators.rounds import Later, Moment
+from engine.operators.standing import Standing
 from engine.schema import Schema
+from engine.trace.spine import Spine
+
+OfRound = Callable[[Spine, Keys, Moment], tuple[Delta, Later]]
+"""(the arrangement, groups, which may repeat, the moment) to what changes of theirs in its round, and groups due later."""
 
 
 class GroupedNode(Node):
-    """What `of` makes of the groups that are arranged."""
+    """What `of` makes of the groups that are arranged: their first rows, window functions."""
 
-    def __init__(self, fingerprint: str, label: str, arranged: ArrangeNode, of: OfGroups, schema: Schema) -> None:
+    def __init__(self, fingerprint: str, label: str, arranged: ArrangeNode, of: OfRound, schema: Schema) -> None:
         super().__init__(fingerprint, schema, [arranged])
         self.label = label
         self._arranged = arranged
@@ -43,14 +46,16 @@ class GroupedNode(Node):
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The corrections of the groups that change in this round."""
         assert self.scope is not None
-        delta, trace = self._arranged.delta, self._arranged.trace
+        delta = self._arranged.delta
         some = self._later.pop(self.scope.now, [])
         if delta.rows is not None and len(delta.rows):
-            some = [*some, trace.layout.keys_of(delta.rows)]
+            some = [*some, self._arranged.changed()]
         if not some:
             return merged(QUIET, delta)
-        keys = Keys(*(np.concatenate([getattr(k, lane) for k in some]) for lane in ("hash", "check")))
-        found, later = group_round(self._of, trace.spine, keys.take(group(keys).first), self.scope.moment)
+        keys = some[0]
+        if len(some) > 1:
+            keys = Keys(*(np.concatenate([getattr(k, lane) for k in some]) for lane in ("hash", "check")))
+        found, later = self._of(self._arranged.trace.spine, keys, self.scope.moment)
         for now, due in later:
             self._later.setdefault(now, []).append(due)
         return merged(found, Delta(None, delta.errors))
@@ -58,3 +63,17 @@ class GroupedNode(Node):
     def release(self) -> None:
         """Stop reading the arrangement."""
         self._reader.release()
+
+
+class StandingNode(GroupedNode):
+    """Rows that are there often enough, or the extreme value of each group."""
+
+    def __init__(self, fingerprint: str, arranged: ArrangeNode, standing: Standing) -> None:
+        super().__init__(fingerprint, "reduce", arranged, standing.round, standing.shape.schema)
+        self.key = standing.shape.key
+        self._standing = standing
+
+    def kept_content(self, as_of: int) -> Delta:
+        """What stood after the last round of `as_of`, without the errors of what is reduced."""
+        trace = self._arranged.trace
+        return self._standing.content(trace.layout, trace.snapshot(as_of))

@@ -20,6 +20,7 @@ from engine.dataflow.collection import Collection
 from engine.dataflow.delta_join import LookUpNode
 from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
+from engine.dataflow.grouped import StandingNode
 from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
 from engine.dataflow.reduce import ReduceNode
 from engine.dataflow.scope import Scope
@@ -178,7 +179,7 @@ class Leaving:
         schema = Schema(node.schema.columns)
         self.delta: Delta = QUIET
         self._errors = Trace(registry, "leave-errors", f"leave-errors-{k}", ERRORS, ())
-        self._made_by = node if isinstance(node, ReduceNode) else None
+        self._made_by = node if isinstance(node, (ReduceNode, StandingNode)) else None
         self._rows = None if self._made_by else Trace(registry, "leave", f"leave-{k}", schema, ())
         self._parts: list[Delta] = []
 
@@ -199,7 +200,9 @@ class Leaving:
     def close(self, upper: int, now: int) -> None:
         """The step ends, at the round `now` of the loop around."""
         rows, errors = concat([d.rows for d in self._parts]), concat([d.errors for d in self._parts])
-        rows = None if rows is None else consolidate(rows)
+        if rows is not None and bool((rows.diffs < 0).any()):
+            # What only comes cancels nothing.
+            rows = consolidate(rows)
         self.delta = merged(Delta(rows if rows is not None and len(rows) else None, errors))
         if self._rows is not None and self.delta.rows is not None:
             self._rows.insert(self.delta.rows, upper, now)

@@ -16,10 +16,14 @@ from engine.batch.updates import Updates
 from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
+from engine.kernels.times import EPOCHS
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
-from engine.operators.join import Joined, Probes, Span, join_round, join_trace
+from engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
 from engine.schema import Schema
+
+_MANY = 256
+"""Sorting fewer probes costs less than finding the lanes of a batch."""
 
 
 class _Side:
@@ -43,6 +47,16 @@ class _Side:
 
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
+        sealed = self.arranged.sealed
+        is_whole = self._slim is None and updates is self.arranged.delta.rows
+        if (
+            is_whole
+            and sealed is not None
+            and len(sealed) >= _MANY
+            and without_nulls(sealed.struct, self.arranged.key) is None
+        ):
+            # In the order of their keys they need not be sorted again.
+            return Probes(sealed.struct, sealed.positions, sealed.keys, sealed.times & EPOCHS, sealed.diffs)
         keys, valid = self.arranged.keys(updates)
         if self._slim is None:
             times, diffs, positions = updates.times, updates.diffs, np.arange(len(updates))

@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 from engine.arrangement import Registry
 from engine.batch.keys import Keys
+from engine.batch.layout import layout_of
 from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.dataflow.trace import Trace
 from engine.operators.delta import Delta
-from engine.operators.reduce import State, reduce_changes, results_from
+from engine.operators.reduce import Reduced, State, reduce_changes, results_from
 from engine.operators.reduce_round import Round, reduce_round
 from engine.operators.shape import Shape
+from engine.trace.spine import Spine
 
 
 class Lookups(NamedTuple):
@@ -36,20 +38,20 @@ class Lookups(NamedTuple):
 
 
 class ReduceNode(Node):
-    """Reduce, with its state in an arrangement of its output."""
+    """Reduce, with its state in an arrangement of its output, `kept`."""
 
     label = "reduce"
 
     def __init__(self, fingerprint: str, registry: Registry, source: Node, shape: Shape, lookups: Lookups) -> None:
         super().__init__(fingerprint, shape.schema, [source, *lookups.distinct, *lookups.arranged])
         self._source = source
-        self._shape = shape
+        self.shape = shape
         self._distinct = lookups.distinct
         kept = shape.accumulators
-        self._trace = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
+        self.kept = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
         self._state = State(
-            self._trace.layout,
-            self._trace.spine,
+            self.kept.layout,
+            self.kept.spine,
             [node.trace.spine for node in lookups.extremes],
             [node.trace.spine for node in lookups.wholes],
             None if lookups.images is None else lookups.images.trace.spine,
@@ -62,12 +64,12 @@ class ReduceNode(Node):
     @property
     def key(self) -> int:
         """How many columns its rows begin with that are the group's."""
-        return self._shape.key
+        return self.shape.key
 
     @property
     def _is_whole_here(self) -> bool:
         """True if there is no key, and the one group's row is this shard's."""
-        return self._shape.key == 0 and self.shard.holds_the_whole
+        return self.shape.key == 0 and self.shard.holds_the_whole
 
     def is_eager(self, lower: int) -> bool:
         """The group without a key has its row from the first step on; in a loop, groups may be due in this round."""
@@ -80,7 +82,7 @@ class ReduceNode(Node):
         return self._later
 
     def _begins(self, scope: Scope) -> bool:
-        return self._is_whole_here and scope.first_step and not len(self._trace.spine)
+        return self._is_whole_here and scope.first_step and not len(self.kept.spine)
 
     def run(self, lower: int, upper: int) -> Delta:
         """The corrections of the groups that change."""
@@ -89,18 +91,18 @@ class ReduceNode(Node):
         scope = self.scope
         if scope is not None:
             come = Round(source.rows, distinct, self._later.pop(scope.now, ()), self._begins(scope))
-            kept, delta, later = reduce_round(self._shape, self._state, come, scope.moment, first_step=scope.first_step)
+            kept, delta, later = reduce_round(self.shape, self._state, come, scope.moment, first_step=scope.first_step)
             for now, keys in later:
                 self._later.setdefault(now, []).append(keys)
             if kept is not None:
-                self._trace.insert(kept, upper, scope.now)
+                self.kept.insert(kept, upper, scope.now)
             return merged(delta, source)
-        self._trace.settle()
+        self.kept.settle()
         made, delta = reduce_changes(
-            self._shape, self._state, source.rows, distinct, lower, initial=self.is_eager(lower)
+            self.shape, self._state, source.rows, distinct, lower, initial=self.is_eager(lower)
         )
         if made is not None:
-            self._trace.insert_later(made.updates, upper)
+            self.kept.insert_later(made.updates, upper)
         return merged(delta, source)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
@@ -109,31 +111,48 @@ class ReduceNode(Node):
 
     def kept_content(self, as_of: int) -> Delta:
         """The results of the groups in the trace, without the errors of what is reduced."""
-        return results_from(self._shape, self._trace.snapshot(as_of))
+        return results_from(self.shape, self.kept.snapshot(as_of))
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """The corrections of the groups in the trace."""
-        kept = self._trace.window(lower, upper)
+        kept = self.kept.window(lower, upper)
         errors = self._source.changes(lower, upper, memo).errors
-        return merged(results_from(self._shape, kept), Delta(None, errors))
+        return merged(results_from(self.shape, kept), Delta(None, errors))
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Reduce the source's content at frontier - 1."""
-        if not self._trace.loaded:
+        if not self.kept.loaded:
             as_of = frontier - 1
             rows = self._source.content(as_of, memo).rows
             distinct = [node.content(as_of, memo).rows for node in self._distinct]
             nothing = self._state._replace(kept=None)
             initial = self._is_whole_here
-            made, _ = reduce_changes(self._shape, nothing, rows, distinct, as_of, initial=initial)
-            self._trace.fill(None if made is None else made.updates(), frontier)
+            made, _ = reduce_changes(self.shape, nothing, rows, distinct, as_of, initial=initial)
+            self.kept.fill(None if made is None else made.updates(), frontier)
 
     def traces(self) -> Sequence[Trace]:
         """The accumulators."""
-        return (self._trace,)
+        return (self.kept,)
 
     def release(self) -> None:
         """Drop the accumulators, and stop reading the others."""
-        self._trace.release()
+        self.kept.release()
         for reader in self._readers:
             reader.release()
+
+    def settled(self) -> Spine:
+        """The arrangement of its state, up to the end of the last step."""
+        self.kept.settle()
+        return self.kept.spine
+
+
+class ReducedNode(ArrangeNode):
+    """What a reduce shows, looked up by its key in its state: nothing is arranged once more. Outside of loops alone."""
+
+    label = "reduced"
+
+    def __init__(self, fingerprint: str, source: ReduceNode) -> None:
+        Node.__init__(self, fingerprint, source.schema, [source])
+        key = tuple(range(source.key))
+        self._stand(source, key, source.kept, layout_of(source.schema, key))
+        self.index = Reduced(source.shape, source.settled, self.layout)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from engine.arrangement import Registry
+from engine.batch.batch import Batch
 from engine.batch.keys import Keys
+from engine.batch.layout import Layout
 from engine.batch.updates import Int64s, Updates, Upserts
 from engine.dataflow.intake import Intake
 from engine.dataflow.nodes import Memo, Node, merged
@@ -104,8 +106,8 @@ class TableNode(Node):
 class ArrangeNode(Node):
     """A collection indexed by a key for its readers; a table's own arrangement is taken as it is.
 
-    `index`: where keys are looked up; `layout`: of its rows. `_clean`: an epoch from which on it is known to be without
-    errors; `_stained`: one after which no error came or went.
+    `index`: where keys are looked up; `layout`: of its rows; `sealed`: in a loop, the last updates of its own trace.
+    `_clean`: an epoch from which on it is known to be without errors; `_stained`: one after which no error came or went.
     """
 
     label = "arrange"
@@ -118,6 +120,7 @@ class ArrangeNode(Node):
         self.key = key
         self._clean: int | None = None
         self._stained = 0
+        self.sealed: Batch | None = None
         self._own = not (isinstance(source, TableNode) and source.key == key and not order)
         if isinstance(source, TableNode) and not self._own:
             self.trace = source.trace
@@ -128,18 +131,30 @@ class ArrangeNode(Node):
 
     def _wrap(self, source: Node, whole: ArrangeNode) -> None:
         """Stand for `source` before the trace of `whole`, which is of the same rows or more."""
-        self.source, self.key, self.trace, self.index = source, whole.key, whole.trace, whole.index
-        self.layout = whole.layout
-        self._own, self._clean, self._stained = False, None, 0
+        self.index = whole.index
+        self._stand(source, whole.key, whole.trace, whole.layout)
+
+    def _stand(self, source: Node, key: tuple[int, ...], trace: Trace, layout: Layout) -> None:
+        """Stand for `source`, whose rows have that `layout`, before a trace that another node writes."""
+        self.source, self.key, self.trace, self.layout = source, key, trace, layout
+        self._own, self._clean, self._stained, self.sealed = False, None, 0, None
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """Insert the step's updates; they pass on as they are."""
         delta = self.source.delta
         if self._own and delta.rows is not None:
-            self.trace.insert(delta.rows, upper, self.scope.now if self.scope else 0)
+            sealed = self.trace.insert(delta.rows, upper, self.scope.now if self.scope else 0)
+            self.sealed = sealed if self.scope is not None else None
         if delta.errors is not None:
             self._clean, self._stained = None, upper - 1
         return delta
+
+    def changed(self) -> Keys:
+        """The keys of the step's (or round's) updates, of which there are some; those of its own trace in its order."""
+        if self.sealed is not None:
+            return self.sealed.keys
+        assert self.delta.rows is not None
+        return self.layout.keys_of(self.delta.rows)
 
     def keys(self, rows: Updates) -> tuple[Keys, Int64s | None]:
         """The key identities of `rows`, and the positions of those without NULL (None: all)."""

@@ -46,13 +46,16 @@ class Trace:
         """The stable name of the arrangement."""
         return self.arranged.name
 
-    def insert(self, updates: Updates, upper: int, now: int = 0) -> None:
+    def insert(self, updates: Updates, upper: int, now: int = 0) -> Batch:
         """Append the updates of the epochs before `upper` that were not yet inserted, in a scope those of the round `now`.
 
-        The rounds of a step are batches side by side: the first spans its epochs, the others have no width.
+        The rounds of a step are batches side by side: the first spans its epochs, the others have no width. Returns the
+        updates as they were sealed.
         """
         upon = Description(self.spine.upper, Frontier.at(upper))
-        self.spine.insert(Batch.seal(self.layout, updates.at(updates.times | now) if now else updates, upon))
+        batch = Batch.seal(self.layout, updates.at(updates.times | now) if now else updates, upon)
+        self.spine.insert(batch)
+        return batch
 
     def insert_later(self, made: Callable[[int], Updates | None], upper: int) -> None:
         """As `insert`, when the trace is next used or advanced: of what was only until since, nothing need be kept.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
+from engine.dataflow.grouped import StandingNode
 from engine.dataflow.nodes import Node
 from engine.dataflow.reduce import ReduceNode
 from engine.operators.delta import QUIET, Delta, concat, negated
@@ -39,7 +40,7 @@ class VariableNode(Node):
         """
         assert self.rule is not None
         assert self.scope is not None
-        made, settled = self.rule.delta.rows, isinstance(self.rule, ReduceNode)
+        made, settled = self.rule.delta.rows, isinstance(self.rule, (ReduceNode, StandingNode))
         if self.initial is not None and not self.scope.own and self.initial.delta.rows is not None:
             # From now on it is what the rule makes, and no more what it began as.
             made, settled = concat([made, negated(self.initial.delta.rows)]), False

@@ -213,11 +213,11 @@ def take_in(struct, plan, epochs, kinds, table, since):
 def count_in(struct, plan, epochs, kinds, table, since):
     """What inserts and retractions of rows, at address `struct`, make of a multiset: (updates, how many, how, overflow).
 
-    As `take_in`, but rows of what is found are position, time and diff; a retraction of a row that is not there takes
-    more than this, as a truncate does.
+    As `take_in`, but rows of what is found are position, time, diff and how many copies there were before; a retraction of
+    a row that is not there takes more than this, as a truncate does.
     """
     count = len(epochs)
-    found = np.empty((3, count), np.int64)
+    found = np.empty((4, count), np.int64)
     removes = np.zeros(count, np.uint8)
     for k in range(count):
         if kinds[k] == _TRUNCATE:
@@ -247,7 +247,7 @@ def count_in(struct, plan, epochs, kinds, table, since):
                 counts[g] += matches[4, m]
                 break
     bad = np.empty(count, np.uint8)
-    n = net_counts((grouped[0], grouped[1], epochs), removes, counts, found[0], found[1], found[2], bad)
+    n = net_counts((grouped[0], grouped[1], epochs), removes, counts, found, bad)
     is_whole = n == count
     for k in range(count):
         if bad[k]:

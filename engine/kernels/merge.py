@@ -80,86 +80,79 @@ def _is_last(table, scratch, words, last, entry, state):
     return high == words[3, last] and low == words[4, last], high, low, True
 
 
+@helper
+def _know_all(table, scratch, words, size, shift):
+    """Make the fingerprints that entries 1 … size - 1 of the scratch lack, which were left behind before any was wanted."""
+    for k in range(1, size):
+        if scratch[FLAGS, k] & _KNOWN == 0:
+            words[3, k], words[4, k] = _placed(table, scratch[PLACE, k], shift)
+            scratch[FLAGS, k] |= _KNOWN
+
+
+@helper
+def _side(a, left, b, right):
+    """How entry `left` of one batch stands to entry `right` of the other, of the same hash: -1 before, 1 behind, 0 by its
+    fingerprint."""
+    ac, bc = word(a, CHECK, left), word(b, CHECK, right)
+    ao, bo = word(a, ORDER, left), word(b, ORDER, right)
+    if ac != bc:
+        return -1 if ac < bc else 1
+    return 0 if ao == bo else -1 if ao < bo else 1
+
+
+@helper
+def _by_print(high, low, time, other_high, other_low, other_time):
+    """As `_side`, by fingerprint and time; what is alike comes from the left."""
+    if high != other_high:
+        return -1 if high < other_high else 1
+    if low != other_low:
+        return -1 if low < other_low else 1
+    return -1 if time <= other_time else 1
+
+
 @kernel(types.int64(I64_TABLE, SCRATCH, I64_NEW, types.int64))
 def merge(table, scratch, state, fuel):
     """Merge into the scratch until it is full, all is read or `fuel` entries are; returns the fuel left.
 
-    `table`: a row for the left and one for the right batch, as `entries` describes it. Place 0 of the scratch is an entry
-    that was carried away already (none before BEGUN).
+    `table`: the left and the right batch, as `entries` describes them. Place 0 of the scratch is carried away (from BEGUN on).
     """
-    a = held(table, 0)
-    b = held(table, 1)
-    words = scratch.view(np.uint64)
-    left, right, size = state[LEFT], state[RIGHT], state[HELD]
-    since, until, kept, shift = state[SINCE], state[UNTIL], state[KEPT], state[SHIFT]
-    first = 0 if state[BEGUN] else 1
-    wanted = state[PRINTS] != 0
-    a_size, b_size, room = a[SIZE], b[SIZE], scratch.shape[1]
-    a_keeps = wanted or a[HIGH] != 0
-    b_keeps = wanted or b[HIGH] != 0
-    a_known: Any = False
-    b_known: Any = False
-    from_left: Any = False
+    a, b, words = held(table, 0), held(table, 1), scratch.view(np.uint64)
+    left, right, size, first = state[LEFT], state[RIGHT], state[HELD], 0 if state[BEGUN] else 1
+    since, until, kept, shift, wanted = state[SINCE], state[UNTIL], state[KEPT], state[SHIFT], state[PRINTS] != 0
+    a_size, b_size, a_keeps, b_keeps = a[SIZE], b[SIZE], wanted or a[HIGH] != 0, wanted or b[HIGH] != 0
+    a_known = b_known = False
     ai = al = bi = bl = np.uint64(0)
-    for k in range(1, size):
-        if wanted and scratch[FLAGS, k] & _KNOWN == 0:  # since when they are wanted, an entry was left behind
-            words[3, k], words[4, k] = _placed(table, scratch[PLACE, k], shift)
-            scratch[FLAGS, k] |= _KNOWN
+    _know_all(table, scratch, words, size if wanted else 0, shift)
     ah = word(a, HASH, left) if left < a_size else np.uint64(0)
     bh = word(b, HASH, right) if right < b_size else np.uint64(0)
-    while fuel > 0 and size < room and (left < a_size or right < b_size):
-        if right >= b_size:
-            from_left = True
-        elif left >= a_size:
-            from_left = False
-        elif ah != bh:
-            from_left = ah < bh
+    while fuel > 0 and size < scratch.shape[1] and (left < a_size or right < b_size):
+        if ah != bh or left >= a_size or right >= b_size:
+            side = -1 if right >= b_size or (left < a_size and ah < bh) else 1
         else:
-            ac, bc = word(a, CHECK, left), word(b, CHECK, right)
-            ao, bo = word(a, ORDER, left), word(b, ORDER, right)
-            if ac != bc:
-                from_left = ac < bc
-            elif ao != bo:
-                from_left = ao < bo
-            else:
-                if not a_known:
-                    ai, al = fingerprint(a, left)
-                    a_known = True
-                if not b_known:
-                    bi, bl = fingerprint(b, right)
-                    b_known = True
-                if ai != bi:
-                    from_left = ai < bi
-                elif al != bl:
-                    from_left = al < bl
-                else:
-                    from_left = fact(a, TIMES, left) <= fact(b, TIMES, right)
+            side = _side(a, left, b, right)
+            if side == 0:
+                ai, al = (ai, al) if a_known else fingerprint(a, left)
+                bi, bl = (bi, bl) if b_known else fingerprint(b, right)
+                a_known = b_known = True
+                side = _by_print(ai, al, fact(a, TIMES, left), bi, bl, fact(b, TIMES, right))
         fuel -= 1
-        if from_left:
+        if side < 0:
             if a_keeps and not a_known:
                 ai, al = fingerprint(a, left)
-                a_known = True
-            h, c, o, hi, lo, known = ah, word(a, CHECK, left), word(a, ORDER, left), ai, al, a_known
+            h, c, o, hi, lo, known = ah, word(a, CHECK, left), word(a, ORDER, left), ai, al, a_keeps or a_known
             time, diff, place = fact(a, TIMES, left), fact(a, DIFFS, left), position(a, left)
-            left += 1
-            a_known = False
-            if left < a_size:
-                ah = word(a, HASH, left)
+            left, a_known = left + 1, False
+            ah = word(a, HASH, left) if left < a_size else ah
         else:
             if b_keeps and not b_known:
                 bi, bl = fingerprint(b, right)
-                b_known = True
-            h, c, o, hi, lo, known = bh, word(b, CHECK, right), word(b, ORDER, right), bi, bl, b_known
+            h, c, o, hi, lo, known = bh, word(b, CHECK, right), word(b, ORDER, right), bi, bl, b_keeps or b_known
             time, diff, place = fact(b, TIMES, right), fact(b, DIFFS, right), position(b, right) + shift
-            right += 1
-            b_known = False
-            if right < b_size:
-                bh = word(b, HASH, right)
+            right, b_known = right + 1, False
+            bh = word(b, HASH, right) if right < b_size else bh
         if time & EPOCHS >= until:
             continue
-        time = advanced(time, since, kept)
-        last = size - 1
-        flags = _NEW
+        time, last, flags = advanced(time, since, kept), size - 1, _NEW
         if last >= first and h == words[0, last] and c == words[1, last] and o == words[2, last]:
             same, hi, lo, known = _is_last(table, scratch, words, last, (place, hi, lo, known), state)
             if same:
@@ -170,8 +163,7 @@ def merge(table, scratch, state, fuel):
                     scratch[6, last] = total
                     size -= total == 0
                     continue
-                place = scratch[PLACE, last]
-                flags = 0
+                place, flags = scratch[PLACE, last], 0
         words[0, size], words[1, size], words[2, size], words[3, size], words[4, size] = h, c, o, hi, lo
         scratch[5, size], scratch[6, size], scratch[PLACE, size] = time, diff, place
         scratch[FLAGS, size] = flags | (_KNOWN if known else 0)

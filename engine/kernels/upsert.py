@@ -121,12 +121,13 @@ def fill_forward(unchanged, fill_image, sources):  # type: ignore[no-untyped-def
             sources[i] = image if image >= n else sources[image]
 
 
-@kernel(types.int64(repeated(I64, 3), U8, I64_NEW, I64_NEW, I64_NEW, I64_NEW, U8_NEW))
-def net_counts(changes, kinds, counts, out_change, times, diffs, bad):  # type: ignore[no-untyped-def]
+@kernel(types.int64(repeated(I64, 3), U8, I64_NEW, types.Array(types.int64, 2, "C"), U8_NEW))
+def net_counts(changes, kinds, counts, found, bad):  # type: ignore[no-untyped-def]
     """Net multiplicity of each (image, epoch) of a keyless table. kinds: 0 insert, 1 retract, 2 truncate.
 
     `changes`: the changes by group, then as they come; and of each its group and epoch. `counts`: live copies of a
-    group's image, updated in place. `bad`: 1 for a retract of a row that is not there.
+    group's image, updated in place. Rows of `found`, which has room for all changes: a change of the group, time, diff,
+    and how many copies there were before. `bad`: 1 for a retract of a row that is not there. Returns how many are found.
     """
     order, groups, epochs = changes
     n = 0
@@ -150,8 +151,6 @@ def net_counts(changes, kinds, counts, out_change, times, diffs, bad):  # type: 
             i += 1
         counts[groups[first]] = live
         if live != start:
-            out_change[n] = first
-            times[n] = epochs[first]
-            diffs[n] = live - start
+            found[0, n], found[1, n], found[2, n], found[3, n] = first, epochs[first], live - start, start
             n += 1
     return n

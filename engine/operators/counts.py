@@ -12,76 +12,153 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
-from engine.batch.keys import Keys
+from engine.batch.exported import Exported
+from engine.batch.keys import Keys, key_lanes
+from engine.batch.layout import Layout
 from engine.batch.payload import Assembly
 from engine.batch.updates import Int64s, Updates
 from engine.kernels import tally as kernels
 from engine.operators.delta import QUIET, Delta, rows_of
+from engine.operators.groups import Groups, corrections_of, group, versions_of
+from engine.operators.ranks import row_ranks
 from engine.operators.shape import Shape
-from engine.trace.lookup import EARLIEST, LATEST, Matches, View
+from engine.operators.streams import Clock, Stream, least
+from engine.schema import DataType
+from engine.trace.lookup import EARLIEST, LATEST, Matches
 from engine.trace.spine import Spine
+
+Span = tuple[int | None, int | None]
+"""Times after the first and before the second."""
 
 
 class Shown(NamedTuple):
     """What is shown of a counted key: the result's `schema`, as Arrow has it, and of how many `least` copies on.
 
-    `numbers`: how many columns after the key's say how many copies there are.
+    `numbers`: how many columns after the key's say how many copies there are. `images`: the types of the key, where equal
+    ones may look different: the least image of those that are there is shown; else None.
     """
 
     keys: Assembly
     schema: pa.Schema
     least: int
     numbers: int
+    images: tuple[DataType, ...] | None
 
     @staticmethod
     def of(shape: Shape) -> Shown:
         """Of a reduce that only counts."""
         schema = shape.schema.arrow
         key = pa.schema([schema.field(k) for k in range(shape.key)])
-        return Shown(Assembly.of(key, range(shape.key)), schema, shape.least, len(shape.slots))
+        images = shape.key_types if shape.has_images else None
+        return Shown(Assembly.of(key, range(shape.key)), schema, shape.least, len(shape.slots), images)
+
+    def rows(self, keys: Exported, copies: Int64s) -> Exported:
+        """Rows of the result from their keys, and how many of each there are."""
+        if not self.numbers:
+            return keys
+        columns = [*keys.rows.columns, *[pa.array(copies)] * self.numbers]
+        return Exported(rows_of(columns, self.schema, len(copies)))
 
 
 def count_changes(shown: Shown, spine: Spine, keys: Keys, since: int, until: int | None = None) -> Delta:
     """What is shown otherwise of `keys` at the epochs after `since` and before `until`. Raises DiffOverflow."""
-    view = spine.view
-    found = _tally(view, keys, (since, until), (shown.least, shown.numbers > 0, False))
-    size = found.shape[1]
-    if not size:
+    found = _found(shown, spine, keys, (since, until), whole=False)
+    if not found.shape[1]:
         return QUIET
-    rows = shown.keys.picked(view.structs, found[kernels.BATCH][None], found[kernels.POSITION][None])
-    times, diffs = found[kernels.TIME], found[kernels.DIFF]
-    if not shown.numbers:
-        return Delta(Updates(rows, times, diffs), None)
-    columns = [*rows.rows.columns, *[pa.array(found[kernels.COPIES])] * shown.numbers]
-    return Delta(Updates(rows_of(columns, shown.schema, size), times, diffs), None)
+    return Delta(Updates(_rows(shown, spine, found), found[kernels.TIME], found[kernels.DIFF]), None)
 
 
-def _tally(view: View, keys: Keys, span: tuple[int | None, int | None], how: tuple[int, bool, bool]) -> Int64s:
+def _rows(shown: Shown, spine: Spine, found: Int64s) -> Exported:
+    keys = shown.keys.picked(spine.view.structs, found[kernels.BATCH][None], found[kernels.POSITION][None])
+    return shown.rows(keys, found[kernels.COPIES])
+
+
+def count_known(shown: Shown, updates: Updates) -> Delta:
+    """As `count_changes`, of keys that are whole rows whose copies `before` are known: nothing is looked up."""
+    assert updates.before is not None
+    before, after = updates.before, updates.before + updates.diffs
+    was, comes = before >= shown.least, after >= shown.least
+    gone, come = (np.flatnonzero(is_so & ~other) for is_so, other in ((was, comes), (comes, was)))
+    if shown.numbers:
+        gone, come = np.flatnonzero(was), np.flatnonzero(comes)
+    at = np.concatenate([gone, come])
+    if not len(at):
+        return QUIET
+    diffs = np.repeat(np.array([-1, 1]), [len(gone), len(come)])
+    here = np.array([updates.struct.address])
+    keys = shown.keys.picked(here, np.zeros((1, len(at)), np.int64), at[None])
+    rows = shown.rows(keys, np.concatenate([before[gone], after[come]]))
+    return Delta(Updates(rows, updates.times[at], diffs), None)
+
+
+def _found(shown: Shown, spine: Spine, keys: Keys, span: Span, *, whole: bool) -> Int64s:
+    """What is shown of `keys` in `span`, as `kernels.tally` tells it. Raises DiffOverflow."""
     since, until = span
+    if shown.images is not None:
+        return _found_images(shown, spine, keys, span, whole=whole)
     first, stop = EARLIEST if since is None else since, LATEST if until is None else until
-    block, size, overflow = kernels.tally(view.table, keys.hash, keys.check, first, stop, *how)
+    how = shown.least, shown.numbers > 0, whole
+    block, size, overflow = kernels.tally(spine.view.table, keys.hash, keys.check, first, stop, *how)
     if overflow:
         raise DiffOverflow
     return np.ascontiguousarray(block[:, :size])
 
 
+def _found_images(shown: Shown, spine: Spine, keys: Keys, span: Span, *, whole: bool) -> Int64s:
+    """As `_found`, where a key may have several images: all of those that it has are read."""
+    if not whole:
+        keys = keys.take(group(keys).first)
+    matches = spine.gather(keys, *span)
+    if not len(matches):
+        return np.empty((kernels.COPIES + 1, 0), np.int64)
+    begins = np.append(True, matches.probe[1:] != matches.probe[:-1])
+    order = np.lexsort((matches.times, matches.probe))
+    found = Groups(order, np.cumsum(begins) - 1, np.flatnonzero(begins))
+    at, times, diffs, copies = _least_images(shown, found, matches.rows(), matches.times, matches.diffs)
+    block = np.stack([matches.probe[at], *matches.places[:, at], times, diffs, copies])
+    return block if whole or span[0] is None else np.ascontiguousarray(block[:, times > span[0]])
+
+
+def _least_images(
+    shown: Shown, found: Groups, rows: pa.RecordBatch, times: Int64s, diffs: Int64s
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """What is shown of each group of rows, of which nothing was there before: (row, time, diff, copies). Raises DiffOverflow."""
+    assert shown.images is not None
+    ones, none = np.ones((len(times), 1), np.int64), np.zeros((found.count, 1), np.int64)
+    states = versions_of(found, times, diffs, ones, none, int(times.min()) - 1)
+    clock = Clock(states.starts(found.count), states.times)
+    at = least(row_ranks(rows.columns, shown.images), Stream(found.ids, times, diffs, rows.column(0)), clock)
+    same = states.same if shown.numbers else np.ones_like(states.same)
+    same[1:] &= at[1:] == at[:-1]
+    copies = states.lanes[:, 0]
+    version, when, net = corrections_of(states._replace(same=same), (copies >= shown.least).astype(np.uint8))
+    return at[version], when, net, copies[version]
+
+
 def counted(shown: Shown, content: Updates) -> Delta:
     """What is shown of rows that are there, each once, as often as their diff says."""
-    enough = np.flatnonzero(content.diffs >= shown.least)
-    if not len(enough):
+    if not len(content):
         return QUIET
-    rows = content.rows if len(enough) == len(content) else content.rows.take(pa.array(enough))
-    columns = [*rows.columns, *[pa.array(content.diffs[enough])] * shown.numbers]
-    ones: Int64s = np.ones(len(enough), np.int64)
-    return Delta(Updates(rows_of(columns, shown.schema, len(enough)), content.times[enough], ones), None)
+    at, copies = np.flatnonzero(content.diffs >= shown.least), content.diffs
+    if shown.images is not None:
+        found = group(key_lanes(content.rows, range(len(shown.images)), shown.images))
+        at, _, _, copies = _least_images(shown, found, content.rows, content.times, content.diffs)
+    else:
+        copies = copies[at]
+    if not len(at):
+        return QUIET
+    keys = content.rows if len(at) == len(content) else content.rows.take(pa.array(at))
+    rows = shown.rows(Exported(rows_of(keys.columns, shown.keys.schema, len(at))), copies)
+    return Delta(Updates(rows, content.times[at], np.ones(len(at), np.int64)), None)
 
 
 class Present:
-    """The rows that are there at least so many times, each once, looked up in the arrangement of all of them."""
+    """What a count shows, looked up in the arrangement of what it counts. `layout`: of its rows, by their key."""
 
-    def __init__(self, spine: Spine, least: int) -> None:
+    def __init__(self, spine: Spine, shown: Shown, layout: Layout) -> None:
         self._spine = spine
-        self._least = least
+        self._shown = shown
+        self._layout = layout
 
     def __len__(self) -> int:
         return len(self._spine)
@@ -89,7 +166,9 @@ class Present:
     def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
         """As `Spine.gather`. Raises DiffOverflow."""
         view = self._spine.view
-        found = _tally(view, keys, (since, until), (self._least, False, True))
-        places = found[kernels.BATCH : kernels.POSITION + 1]
-        times, diffs = found[kernels.TIME], found[kernels.DIFF]
-        return Matches(found[kernels.PROBE], times, diffs, places, view.structs, view.batches, view.layout)
+        found = _found(self._shown, self._spine, keys, (since, until), whole=True)
+        probe, times, diffs = found[kernels.PROBE], found[kernels.TIME], found[kernels.DIFF]
+        if not self._shown.numbers:
+            places = found[kernels.BATCH : kernels.POSITION + 1]
+            return Matches(probe, times, diffs, places, view.structs, view.batches, self._layout)
+        return Matches.of_rows(probe, times, diffs, _rows(self._shown, self._spine, found), self._layout)

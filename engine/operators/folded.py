@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cmp_to_key, lru_cache, reduce
 from typing import Any
@@ -20,6 +20,7 @@ from engine.batch.updates import Int64s
 from engine.operators.aggregates import Slot
 from engine.operators.expressions import array_text, fallback, json_text, numerals
 from engine.operators.expressions.internal import PACKED_AS_NUMBERS
+from engine.operators.expressions.range_text import Interval, Ranges, common, element_of, united
 from engine.operators.regressions import REGRESSIONS, regression
 from engine.operators.streams import Clock, Stream
 from engine.schema import Kind
@@ -45,7 +46,7 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
     values = stream.values.take(pa.array(order)).to_pylist()
     groups, whens, counts = (lane[order].tolist() for lane in (stream.probe, stream.times, stream.diffs))
     assert slot.arg is not None
-    key = _order_key(slot.arg.kind)
+    key = behind_key if detail.get("keyed") else _order_key(slot.arg.kind)
     fold = _FOLDS[name]
     found: list[Any] = []
     k = 0
@@ -73,6 +74,8 @@ def fold_of(name: str) -> Fold:
 
 def _folded(live: Counter[Any], fold: Fold, detail: Mapping[str, Any], key: Callable[[Any], Any]) -> Any:
     """What the fold makes of the live values, in their order; None for no value."""
+    if fold is _mode:
+        return _most(live, detail, key)
     once = bool(detail.get("distinct"))
     rows = [v for v in sorted((v for v, n in live.items() if n > 0), key=key) for _ in range(1 if once else live[v])]
     if once:
@@ -90,6 +93,12 @@ def _order_key(kind: Kind) -> Callable[[Any], Any]:
     if kind is Kind.BPCHAR:
         return lambda v: (v.rstrip(" "), v)
     return lambda v: (v, 0)
+
+
+def behind_key(value: str) -> tuple[str, str]:
+    """The key and the image of a value that stands behind its key."""
+    key, _, image = value.rpartition("\0")
+    return key, image
 
 
 def _bits(operation: Callable[[int, int], int]) -> Fold:
@@ -189,6 +198,20 @@ def _comparable(kind: str, image: Any) -> Any:
     return fallback.order(image) if kind == "numeric" else image
 
 
+def _ranges(combine: Callable[[list[Interval], list[Interval]], list[Interval]]) -> Fold:
+    """range_agg and range_intersect_agg, of ranges or multiranges."""
+
+    def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
+        made, several = Ranges(element_of(detail["type"])), detail["type"].endswith("multirange")
+        found = (made.several(v) if several else [i for i in (made.read(v),) if i is not None] for v in values)
+        intervals = reduce(combine, found)
+        if detail["into"].endswith("multirange"):
+            return made.all_spelled(united(intervals))
+        return made.spelled(intervals[0] if intervals else None)
+
+    return fold
+
+
 def _continuous(values: list[Any], detail: Mapping[str, Any]) -> float:
     place = detail["fraction"] * (len(values) - 1)
     low, high = math.floor(place), math.ceil(place)
@@ -202,9 +225,19 @@ def _discrete(values: list[Any], detail: Mapping[str, Any]) -> Any:
 
 
 def _mode(values: list[Any], detail: Mapping[str, Any]) -> Any:
-    counts = Counter(values)
-    rows: Iterable[Any] = reversed(values) if detail["descending"] else values
-    return max(dict.fromkeys(rows), key=lambda v: counts[v])
+    """As `_most`, of values of which equal ones look alike."""
+    return _most(Counter(values), detail, lambda v: (v, 0))
+
+
+def _most(live: Counter[Any], detail: Mapping[str, Any], key: Callable[[Any], Any]) -> Any:
+    """The first of those values of which there are most, equal ones counted together."""
+    counts: Counter[Any] = Counter()
+    least: dict[Any, Any] = {}
+    for value in sorted((v for v, n in live.items() if n > 0), key=key):
+        counts[key(value)[0]] += live[value]
+        least.setdefault(key(value)[0], value)
+    classes = list(counts)[:: -1 if detail["descending"] else 1]
+    return least[max(classes, key=lambda c: counts[c])] if classes else None
 
 
 _FOLDS: dict[str, Fold] = {
@@ -219,6 +252,8 @@ _FOLDS: dict[str, Fold] = {
     "json_object_agg": _json_object(binary=False),
     "jsonb_object_agg": _json_object(binary=True),
     **{name: regression(name) for name in REGRESSIONS if name != "regr_count"},
+    "range_agg": _ranges(list.__add__),
+    "range_intersect_agg": _ranges(common),
     "percentile_cont": _continuous,
     "percentile_disc": _discrete,
     "mode": _mode,

@@ -19,7 +19,7 @@ from engine.operators.aggregates import add_lanes, is_summable, result_of, slots
 from engine.operators.expressions.ir import Aggregate
 from engine.operators.frames import Frame, Places, Run, runs_of
 from engine.operators.ranks import ranks_of
-from engine.operators.sliding import float_sums, folded, is_folded, least_of
+from engine.operators.sliding import float_sums, folded, is_folded, least_of, numeric_sums
 from engine.schema import DataType, Kind, Schema
 
 RANKS = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
@@ -30,7 +30,9 @@ ENDS = frozenset({"first_value", "last_value", "nth_value"})
 
 @dataclass(frozen=True)
 class WindowFunction:
-    """`name` over columns `args` of the input; `number`: the offset of lag and lead, n of nth_value, buckets of ntile."""
+    """`name` over columns `args` of the input; `number`: the offset of lag and lead (which may be their third column
+    instead), n of nth_value, buckets of ntile.
+    """
 
     name: str
     args: tuple[int, ...]
@@ -43,7 +45,7 @@ def keeps_frame(function: str, arg: DataType | None, result: DataType) -> bool:
     """Whether an aggregate can be computed over frames here."""
     if function in ("min", "max"):
         return arg is not None
-    if function in ("sum", "avg") and arg is not None and arg.kind in _FLOATS:
+    if function in ("sum", "avg") and arg is not None and arg.kind in (*_FLOATS, Kind.NUMERIC):
         return True
     return is_summable(Aggregate(function, None, result), arg) or is_folded(function, arg)
 
@@ -56,10 +58,7 @@ def value_of(
         return _rank(function, places), None
     columns = [rows.column(a) for a in function.args]
     if function.name in NEIGHBOURS:
-        at = np.arange(len(places.low)) + (function.number if function.name == "lead" else -function.number)
-        inside = (at >= places.low) & (at < places.high)
-        found = _taken(columns[0], at, inside)
-        return (pc.if_else(pa.array(inside), found, columns[1]) if len(columns) > 1 else found), None
+        return _neighbour(function, columns, places), None
     frame = function.frame
     own = len(columns) - frame.reach
     types = [schema.columns[a].type for a in function.args]
@@ -73,9 +72,24 @@ def value_of(
         return _taken(columns[0], *least_of(columns[0], types[0], runs, greatest=function.name == "max")), None
     if types and types[0].kind in _FLOATS and function.name in ("sum", "avg"):
         return float_sums(columns[0], runs, mean=function.name == "avg", kind=function.type)
+    if types and types[0].kind is Kind.NUMERIC and not types[0].fixed_scale and function.name in ("sum", "avg"):
+        return numeric_sums(columns[0], runs, mean=function.name == "avg")
     if types and is_folded(function.name, types[0]):
         return folded(function.name, columns[0], runs, function.type), None
     return _summed(function, columns, types, runs)
+
+
+def _neighbour(function: WindowFunction, columns: list[pa.Array], places: Places) -> pa.Array:
+    """lag and lead: of a value, what stands where there is no such row, and by how many rows if that is no constant."""
+    steps: Int64s | int = function.number
+    if len(columns) > 2:
+        steps = pc.fill_null(columns[2], 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    at = np.arange(len(places.low)) + (steps if function.name == "lead" else -steps)
+    inside = (at >= places.low) & (at < places.high)
+    found = _taken(columns[0], at, inside)
+    if len(columns) > 1:
+        found = pc.if_else(pa.array(inside), found, columns[1])
+    return pc.if_else(columns[2].is_valid(), found, pa.scalar(None, found.type)) if len(columns) > 2 else found
 
 
 def _end(function: WindowFunction, column: pa.Array, runs: Sequence[Run]) -> pa.Array:

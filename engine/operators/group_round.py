@@ -17,22 +17,21 @@ from engine.batch.keys import Keys
 from engine.batch.updates import Bools, Int64s, Updates
 from engine.kernels.times import EPOCHS, ROUNDS
 from engine.operators.delta import QUIET, Delta, concat, negated
-from engine.operators.rounds import Moment
+from engine.operators.groups import group
+from engine.operators.rounds import Later, Moment
 from engine.trace.lookup import Matches
 from engine.trace.spine import Spine
-
-Later = list[tuple[int, Keys]]
-"""Groups to look at again, by round."""
 
 OfGroups = Callable[[Updates, Int64s, int], Delta]
 """(updates of groups, ascending numbers of these, the epoch `since`) to how the function's value changes after `since`."""
 
 
 def group_round(of: OfGroups, spine: Spine, keys: Keys, moment: Moment) -> tuple[Delta, Later]:
-    """(updates of the function's values, groups to look at again) of the moment's round, for the distinct groups `keys`.
+    """(updates of the function's values, groups to look at again) of the moment's round, for the groups `keys`.
 
     `spine`: holds the groups' rows, with those of this round. Raises DiffOverflow.
     """
+    keys = keys.take(group(keys).first)
     since = moment.lower - 1
     # While a loop is filled, all that lies in an arrangement from outside is of this step.
     found = spine.gather(keys, moment.lower if moment.floor < moment.lower else since)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from engine.batch.consolidation import consolidate
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
 from engine.batch.payload import Assembly
@@ -101,7 +102,8 @@ def join_round(
 def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *, strictly: bool) -> Delta:
     """`probes` joined with the updates of `index` that came before them, or (unless `strictly`) at the same epoch.
 
-    Times before `since` are advanced to it. Raises DiffOverflow.
+    Times before `since` are advanced to it. A row that came and went before its probe is no pair of that: what a chain
+    of look-ups carries stays as small as its rows are. Raises DiffOverflow.
     """
     if not len(probes.keys):
         return QUIET
@@ -110,7 +112,11 @@ def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *,
     late = matches.times >= when if strictly else matches.times > when
     if late.any():
         matches = matches.take(np.flatnonzero(~late))
-    return _joined(probes, matches, joined)
+    found = _joined(probes, matches, joined)
+    if found.rows is None or not bool((matches.diffs < 0).any()):
+        return found
+    left = consolidate(found.rows)
+    return Delta(left if len(left) else None, found.errors)
 
 
 def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:

@@ -56,8 +56,9 @@ def count_rows(
     changes = spell_out(upserts, truncates, groups.ids, groups.count)
     order = np.argsort(changes.groups, kind="stable")
     epochs, kinds = upserts.epochs[changes.rows], upserts.kinds[changes.rows]
-    at, times, net, bad = _netted(order, changes.groups, epochs, kinds, counts)
-    rows = Updates(take_rows(payload, images[changes.groups[at]]), times, net) if len(at) else None
+    net, bad = _netted(order, changes.groups, epochs, kinds, counts)
+    at = net[0]
+    rows = Updates(take_rows(payload, images[changes.groups[at]]), net[1], net[2]) if len(at) else None
     return Delta(rows, _absent(name, epochs[bad]) if len(bad) else None)
 
 
@@ -66,12 +67,10 @@ def _by_key(name: str, spine: Spine, upserts: Upserts) -> Delta:
     fresh = Updates(upserts.rows, upserts.epochs, np.ones(len(upserts), np.int64))
     keys = spine.layout.keys_of(fresh)
     groups = group(keys)
-    at, times, diffs, bad = _netted(
-        groups.order, groups.ids, upserts.epochs, upserts.kinds, _copies(spine, keys.take(groups.first))
-    )
+    net, bad = _netted(groups.order, groups.ids, upserts.epochs, upserts.kinds, _copies(spine, keys.take(groups.first)))
     errors = _absent(name, upserts.epochs[bad]) if len(bad) else None
-    if len(at):
-        return Delta(Updates(taken(fresh.struct, at), times, diffs), errors)
+    if net.shape[1]:
+        return Delta(Updates(taken(fresh.struct, net[0]), net[1], net[2], net[3]), errors)
     return Delta(None, errors) if errors is not None else QUIET
 
 
@@ -83,14 +82,15 @@ def _copies(spine: Spine, keys: Keys) -> Int64s:
     return copies
 
 
-def _netted(
-    order: Int64s, groups: Int64s, epochs: Int64s, kinds: UInt8s, counts: Int64s
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """What changes make of their groups, which have `counts` copies: (a change of the group, time, diff), bad changes."""
+def _netted(order: Int64s, groups: Int64s, epochs: Int64s, kinds: UInt8s, counts: Int64s) -> tuple[Int64s, Int64s]:
+    """What changes make of their groups, which have `counts` copies; and which changes are bad.
+
+    Rows of the first: a change of the group, time, diff, copies before.
+    """
     n = len(groups)
-    out, times, net, bad = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.uint8)
-    kept = net_counts((order, groups, epochs), _KINDS[kinds], counts, out, times, net, bad)
-    return out[:kept], times[:kept], net[:kept], np.flatnonzero(bad)
+    found, bad = np.empty((4, n), np.int64), np.empty(n, np.uint8)
+    kept = net_counts((order, groups, epochs), _KINDS[kinds], counts, found, bad)
+    return found[:, :kept], np.flatnonzero(bad)
 
 
 def _few(spine: Spine, upserts: Upserts, as_of: int) -> Delta | None:
@@ -107,7 +107,9 @@ def _few(spine: Spine, upserts: Upserts, as_of: int) -> Delta | None:
     if not size:
         return QUIET
     rows = own if how == few.WHOLE else taken(own, found[0, :size])
-    return Delta(Updates(rows, found[1, :size], found[2, :size]), None)
+    # Copies are counted by image, which is by key where a key has but one.
+    before = None if any(map(has_images, spine.layout.key_types)) else found[3, :size]
+    return Delta(Updates(rows, found[1, :size], found[2, :size], before), None)
 
 
 def _prior(spine: Spine, upserts: Upserts, as_of: int, *, everything: bool) -> tuple[pa.RecordBatch, Int64s]:

@@ -26,7 +26,7 @@ from engine.operators.aggregates import MESSAGE, add_lanes, first_message, resul
 from engine.operators.delta import QUIET, Delta, concat, rows_of, take
 from engine.operators.extremes import Changes, extreme_at_versions, prior_values, taken
 from engine.operators.groups import Versions, corrections_of, group, versions_of
-from engine.operators.linear import split
+from engine.operators.linear import present, split
 from engine.operators.ranks import row_ranks
 from engine.operators.shape import Shape
 from engine.operators.streams import Clock, Stream, least
@@ -325,11 +325,45 @@ def _results(
     shape: Shape, key: Sequence[pa.Array], lanes: Int64s, values: Sequence[pa.Array], times: Int64s, diffs: Int64s
 ) -> Delta:
     """`values`: of the extremes, then of the wholes, then their error."""
-    columns, messages = results_of(lanes, shape.slots, {k: values[place] for k, place in shape.places.items()})
-    if shape.wholes and values[-1].null_count < len(times):
-        messages = first_message(messages, values[-1])
+    columns, messages = _result_columns(shape, lanes, values)
     rows = rows_of([*key, *columns], shape.schema.arrow, len(times))
     return split(Updates(rows, times, diffs), messages)
+
+
+def _result_columns(shape: Shape, lanes: Int64s, values: Sequence[pa.Array]) -> tuple[list[pa.Array], pa.Array | None]:
+    """The aggregates of each group, and why there are none."""
+    columns, messages = results_of(lanes, shape.slots, {k: values[place] for k, place in shape.places.items()})
+    if shape.wholes and values[-1].null_count < len(lanes):
+        messages = first_message(messages, values[-1])
+    return columns, messages
+
+
+class Reduced:
+    """The results of a reduce, looked up in the arrangement of its state. `layout`: of the results, by their key.
+
+    `settled`: gives that arrangement, with all that is known to lie in it.
+    """
+
+    def __init__(self, shape: Shape, settled: Callable[[], Spine], layout: Layout) -> None:
+        self._shape = shape
+        self._settled = settled
+        self._layout = layout
+
+    def __len__(self) -> int:
+        return len(self._settled())
+
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+        """As `Spine.gather`; states of one result are not consolidated. Raises DiffOverflow."""
+        shape, found = self._shape, self._settled().gather(keys, since, until)
+        rows = found.rows()
+        lanes = unpacked(rows.column(shape.key), shape.lanes)
+        columns, messages = _result_columns(shape, lanes, rows.columns[shape.key + 1 :])
+        made = rows_of([*rows.columns[: shape.key], *columns], self._layout.arrow, len(found))
+        results = Matches.of_rows(found.probe, found.times, found.diffs, Exported(made), self._layout)
+        shown = lanes[:, 0] >= shape.least if shape.key else np.ones(len(found), np.bool_)
+        if messages is not None:
+            shown &= ~present(messages)
+        return results if shown.all() else results.take(np.flatnonzero(shown))
 
 
 def packed_lanes(lanes: Int64s) -> pa.Array:

@@ -33,14 +33,11 @@ from engine.operators.reduce import (
     stream_of,
     unpacked,
 )
-from engine.operators.rounds import Moment
+from engine.operators.rounds import Later, Moment
 from engine.operators.shape import Shape
 from engine.operators.streams import Clock, least
 from engine.trace.lookup import Matches
 from engine.trace.spine import Spine
-
-Later = list[tuple[int, Keys]]
-"""Groups to look at again, by round."""
 
 
 class Round(NamedTuple):

@@ -2,7 +2,7 @@
 
 Always: within a step rounds are worked off one after the other, each for all epochs of the step at once; an update met
 now counts in the least round that is ≥ both its own and the moment's (paper: "Shared Arrangements", section 5.3.2).
-Called by the join and the reduce of scopes.
+Called by the join and the reduces of scopes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.batch.keys import Keys
 from engine.batch.updates import Bools, Int64s
 from engine.kernels.times import EPOCHS, ROUNDS
 from engine.trace.lookup import Matches
+
+Later = list[tuple[int, Keys]]
+"""Groups to look at again, by round."""
 
 
 class Moment(NamedTuple):
@@ -59,3 +63,13 @@ class Moment(NamedTuple):
 def _by_round(matches: Matches, reached: Int64s, later: Bools) -> Iterator[tuple[int, Matches]]:
     for moment in np.unique(reached[later]).tolist():
         yield moment, matches.take(np.flatnonzero(reached == moment))
+
+
+def by_round(keys: Keys, probes: Int64s, rounds: Int64s) -> Later:
+    """The keys at the places `probes` by the `rounds` in which they are due."""
+    if not len(rounds):
+        return []
+    order = np.argsort(rounds, kind="stable")
+    probes, rounds = probes[order], rounds[order]
+    ends = [*(np.flatnonzero(rounds[1:] != rounds[:-1]) + 1).tolist(), len(rounds)]
+    return [(int(rounds[end - 1]), keys.take(probes[begin:end])) for begin, end in zip([0, *ends], ends, strict=False)]

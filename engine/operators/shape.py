@@ -87,7 +87,8 @@ class Shape:
     @cached_property
     def is_count(self) -> bool:
         """True if it shows no more of a group than whether it is there, and how many rows it has."""
-        return self.key > 0 and self.is_sums and self.lanes == 1 and len(self.types) == self.key
+        more = self.extremes or self.wholes or self.distinct
+        return self.key > 0 and not more and self.lanes == 1 and len(self.types) == self.key
 
     @cached_property
     def reads(self) -> Int64s:

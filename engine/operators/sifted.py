@@ -67,12 +67,9 @@ class Projected:
     def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
         """As `Spine.gather`; what differs in other columns alone is not consolidated. Raises DiffOverflow."""
         found = self._index.gather(keys, since, until)
-        size = len(found)
         columns, messages = columns_of(_Found(found), self._exprs)
-        rows = Exported(rows_of(columns, self._layout.arrow, size))
-        places = np.stack([np.zeros(size, np.int64), np.arange(size)])
-        structs = np.array([rows.address], np.int64)
-        made = Matches(found.probe, found.times, found.diffs, places, structs, (rows,), self._layout)
+        rows = Exported(rows_of(columns, self._layout.arrow, len(found)))
+        made = Matches.of_rows(found.probe, found.times, found.diffs, rows, self._layout)
         return made if messages is None else made.take(np.flatnonzero(~present(messages)))
 
 

@@ -1,6 +1,7 @@
 """Aggregates over frames that slide: the least and greatest values, and what is folded value by value.
 
-Always: each frame's answer is that of a fresh computation over its rows; sums of floats are exact and rounded once.
+Always: each frame's answer is that of a fresh computation over its rows; sums of floats are exact and rounded once, those of
+numerics exact.
 Called by `framed`.
 """
 
@@ -10,16 +11,19 @@ import json
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from engine.batch.updates import Bools, Int64s
+from engine.operators.expressions import numerals
+from engine.operators.expressions.fallback import RowError
 from engine.operators.folded import fold_of, folds
 from engine.operators.frames import Run
 from engine.operators.ranks import ranks_of
-from engine.schema import DataType, Kind
+from engine.schema import NUMERIC, DataType, Kind
 
 FLOAT_RANGE = "value out of range: overflow"
 _ONE = 1 << 1074
@@ -95,6 +99,38 @@ def float_sums(
     lane = pa.float64() if mean else kind.arrow
     errors = pa.array(faults, pa.large_string()) if any(f is not None for f in faults) else None
     return pa.array(out, pa.float64()).cast(lane, safe=False), errors
+
+
+def numeric_sums(column: pa.Array, runs: Sequence[Run], *, mean: bool) -> tuple[pa.Array, pa.Array | None]:
+    """Sums or averages of numerics of any scale, with the scale of those that are in the frame, and messages as above."""
+    values = column.to_pylist()
+    read = [None if v is None or v in numerals.SPECIAL else numerals.split(v) for v in values]
+    most = max((scale for _, scale in filter(None, read)), default=0)
+    totals = [0, *accumulate(0 if n is None else n[0] * 10 ** (most - n[1]) for n in read)]
+    # What a value is: none, a number of some scale, or one of those that are no number.
+    marks = [v if n is None else n[1] for v, n in zip(values, read, strict=True)]
+    lanes = {mark: [0, *accumulate(m == mark for m in marks)] for mark in set(marks) - {None}}
+    out: list[str | None] = []
+    faults: list[str | None] = []
+    for spans in _spans(runs, len(values)):
+        there = {mark: sum(lane[b] - lane[a] for a, b in spans) for mark, lane in lanes.items()}
+        there = {mark: count for mark, count in there.items() if count}
+        odd = sorted(str(mark) for mark in there if isinstance(mark, str))
+        found = fault = None
+        try:
+            if odd:
+                found = odd[0] if len(odd) == 1 else numerals.NAN
+            elif there:
+                scale = max(int(mark) for mark in there)
+                found = numerals.image((sum(totals[b] - totals[a] for a, b in spans) // 10 ** (most - scale), scale))
+            if mean and found is not None:
+                found = numerals.divide(found, str(sum(there.values())))
+        except RowError as error:
+            found, fault = None, str(error)
+        out.append(found)
+        faults.append(fault)
+    errors = pa.array(faults, pa.large_string()) if any(f is not None for f in faults) else None
+    return pa.array(out, NUMERIC.arrow), errors
 
 
 def _rounded(parts: int, kind: DataType) -> tuple[float | None, str | None]:

@@ -52,6 +52,12 @@ class Matches:
     def __len__(self) -> int:
         return len(self.probe)
 
+    @classmethod
+    def of_rows(cls, probe: Int64s, times: Int64s, diffs: Int64s, rows: Exported, layout: Layout) -> Matches:
+        """Updates whose rows were made for them, in their order."""
+        places = np.stack([np.zeros(len(probe), np.int64), np.arange(len(probe))])
+        return cls(probe, times, diffs, places, np.array([rows.address], np.int64), (rows,), layout)
+
     def rows(self, columns: Sequence[int] | None = None) -> pa.RecordBatch:
         """One row an update; `columns` (positions) leaves the others out."""
         return self.layout.assembly(columns).rows(self.structs, self.places[:1], self.places[1:])

@@ -16,7 +16,7 @@ from engine.kernels.entries import STRUCT
 from engine.lattice import CLOSED, Frontier
 from engine.trace.lookup import EARLIEST
 
-_FEW = 256
+_FEW = 4096
 """Fewer rows are cheaper put together as kernels see them than as Arrow does."""
 
 
@@ -29,7 +29,7 @@ def merge_small(layout: Layout, batches: Sequence[Batch], since: Frontier) -> Ba
     reached = since
     for batch in batches:
         reached = reached.join(batch.description.since) if not reached.closed else CLOSED
-    sizes = [batch.payload.num_rows for batch in batches]
+    sizes = [batch.struct.num_rows for batch in batches]
     shifts = np.cumsum([0, *sizes[:-1]])
     table = np.array([batch.addresses for batch in batches])
     since_epoch = EARLIEST if reached.closed else reached.epoch

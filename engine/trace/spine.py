@@ -30,8 +30,8 @@ from engine.trace.lookup import (
 )
 from engine.trace.small import merge_small
 
-SMALL = 512
-"""Batches of fewer updates than this are merged at once, several together."""
+SMALL = 1024
+"""Batches of fewer updates than this are merged at once, several together: two by two they cost more calls than work."""
 
 _FAN = 8
 """So many small neighbours of one magnitude become one."""
@@ -46,6 +46,9 @@ _FUEL_AN_UPDATE = 8
 """Updates merged for each one inserted, for each merge under way; 4 would just keep up with the levels' growth."""
 
 _FUEL_AN_INSERT = 256
+
+WORTH = 2048
+"""Less fuel than this is saved up: beginning and going on with merges costs more than they do."""
 
 _LOPSIDED = 8
 """`exert` leaves a batch alone beside one so many times its size."""
@@ -84,6 +87,7 @@ class Spine:
         self._physical = CLOSED
         self._upper = MINIMUM
         self._in_vain = 0
+        self._saved = 0
         self._due = False
         self._view: View | None = None
         self._appended = 0
@@ -144,7 +148,10 @@ class Spine:
         if self._appended >= _FAN:
             self._merge_small(at_least=_FAN)
         self._due = self._due or len(self._batches[-1]) >= SMALL
-        self._work(len(batch) * _FUEL_AN_UPDATE + _FUEL_AN_INSERT)
+        self._saved += len(batch) * _FUEL_AN_UPDATE + _FUEL_AN_INSERT
+        if self._saved >= WORTH:
+            self._work(self._saved)
+            self._saved = 0
 
     def exert(self, fuel: int) -> int:
         """Merge for about `fuel` updates, beyond what inserts do; returns the fuel left.

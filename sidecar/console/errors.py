@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from rich.console import Console
+from rich.text import Text
 
 from engine.errors import HeadraceError
 
@@ -73,12 +74,8 @@ def fail(error: HeadraceError, *, as_json: bool) -> NoReturn:
     else:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
         for each in (error, *others):
-            console.print(f"[bold red]error[/] {_escape(str(each))}")
+            console.print(Text.assemble(("error", "bold red"), f" {each}"))
     raise SystemExit(exit_code(error))
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 @contextmanager

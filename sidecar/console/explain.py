@@ -1,21 +1,23 @@
-"""`headrace explain`: one view's plan as text, JSON or a picture, with what its arrangements hold where a sidecar runs.
+"""`headrace explain`: one view's plan as text, JSON or a picture, with what its arrangements hold where a sidecar runs, and
+what those may come to hold that do not stand yet.
 
-Always: nothing is started and nothing is changed; a sidecar that does not answer leaves sizes unsaid.
+Always: nothing is started and nothing is changed; a sidecar that does not answer leaves sizes unsaid, and what is expected
+is told against its state folder then.
 """
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.table import Table
 
+from engine.errors import HeadraceError
 from sidecar.config import Settings
 from sidecar.console import show
+from sidecar.live.client import Away, Client
+from sidecar.live.offline import plan_offline
 from sidecar.wiring import understand
 from views.compile import CompiledView
 from views.errors import ViewError
@@ -32,7 +34,8 @@ def run_explain(settings: Settings, name: str, svg: Path | None, *, why: bool, a
     views = understand(settings).compile()
     view = _named(views, name)
     body = explain_json(view, views)
-    body["held"] = _held(f"http://{settings.config.http}", name)
+    client = Client(settings, patience=SECONDS)
+    body["held"], body["expected"] = _held(client, name), _expected(client, settings, name)
     if svg is not None:
         svg.write_text(picture(view, views))
         body["svg"] = str(svg)
@@ -63,14 +66,27 @@ def _tables(body: dict[str, Any]) -> list[Table]:
     if body["held"] is not None:
         held = ((a["name"], a["rows"], show.bytes_text(a["bytes"]), ", ".join(a["views"])) for a in body["held"])
         made.append(show.table("Arrangements, as they are now", ("name", "updates", "size", "views"), held))
+    if body["expected"]:
+        rows = ((a["name"], a["rows"], show.bytes_text(a["bytes"])) for a in body["expected"])
+        made.append(show.table("Arrangements to be added, at most", ("name", "updates", "size"), rows))
     return made
 
 
-def _held(address: str, view: str) -> list[dict[str, Any]] | None:
-    """The arrangements of the view in the sidecar that answers at `address`; None if none does."""
+def _held(client: Client, view: str) -> list[dict[str, Any]] | None:
+    """The arrangements of the view in the running sidecar; None if none answers."""
     try:
-        with urllib.request.urlopen(f"{address}/status", timeout=SECONDS) as answer:  # noqa: S310 (http, by config)
-            status = json.load(answer)
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return [a for a in client.status()["arrangements"] if view in a["views"]]
+    except Away:
         return None
-    return [a for a in status["arrangements"] if view in a["views"]]
+
+
+def _expected(client: Client, settings: Settings, view: str) -> list[dict[str, Any]] | None:
+    """The arrangements that the view would add, with what they may hold at most; None where that cannot be told."""
+    try:
+        try:
+            plan = client.ask("/plan", {"drop": False})
+        except Away:
+            plan = plan_offline(understand(settings), drop=False).json()
+    except HeadraceError:
+        return None
+    return next((list(f["adds"]) for f in plan["views"] if f["view"] == view), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from sidecar.console import show
 from sidecar.init import init
 
@@ -43,5 +45,6 @@ def run_init(
         out.append(show.table("Connector settings to change", ("setting", "is", "should be", "why"), wrong))
     if report.registered:
         out.append(show.table("Registered with Kafka Connect", ("connector",), [(report.registered,)]))
-    out.append(show.table("Least-privilege SQL for the source", ("run as the tables' owner",), [(report.sql,)]))
     show.emit(report.as_json(), as_json=as_json, tables=out)
+    if not as_json:
+        typer.echo(f"Least-privilege SQL for the source, to be run as the tables' owner:\n\n{report.sql}")

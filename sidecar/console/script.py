@@ -63,6 +63,7 @@ def run_scripts(paths: Sequence[Path], seed: int, *, as_json: bool) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="headrace") as folder,
         EmbeddedPostgres(folder, settings=_SETTINGS) as server,
+        _bounded(),  # the server, which runs by now, has a memory of its own
     ):
         for number, (path, text) in enumerate(texts):
             begun = time.monotonic()

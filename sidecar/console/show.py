@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def emit(body: Mapping[str, Any], *, as_json: bool, tables: Iterable[Table] = ()) -> None:
@@ -22,14 +23,14 @@ def emit(body: Mapping[str, Any], *, as_json: bool, tables: Iterable[Table] = ()
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table of plain cells; numbers to the right."""
-    out = Table(title=title, title_justify="left")
+    """A table of plain cells, shown as they are; numbers to the right."""
+    out = Table(title=Text(title), title_justify="left", min_width=min(len(title), 78))
     filled = [list(row) for row in rows]
     for i, name in enumerate(columns):
         numeric = bool(filled) and all(isinstance(row[i], (int, float)) for row in filled)
-        out.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        out.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in filled:
-        out.add_row(*("" if cell is None else str(cell) for cell in row))
+        out.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     return out
 
 
@@ -44,62 +45,3 @@ def bytes_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError("unreachable")
-
-
-def status_tables(status: Mapping[str, Any]) -> list[Table]:
-    """The tables of `headrace status`."""
-    sources = (
-        (s["name"], s["type"], s["events"], s.get("lsn", ""), s["lag"], s.get("waiting") or "")
-        for s in status["sources"]
-    )
-    views = (
-        (v["name"], "in error" if v["errors"] else "fresh", v["epoch"], ", ".join(v["sinks"]), v.get("error") or "")
-        for v in status["views"]
-    )
-    arrangements = (
-        (a["name"], a["rows"], bytes_text(a["bytes"]), a["readers"], ", ".join(a["views"]))
-        for a in status["arrangements"]
-    )
-    sinks = (
-        (
-            s["name"],
-            s.get("state", ""),
-            s["epoch"],
-            s["behind"],
-            bytes_text(s.get("backlog_bytes", 0)),
-            s.get("error") or "",
-        )
-        for s in status["sinks"]
-    )
-    unread = [(s["name"], u["what"], u["why"]) for s in status["sources"] for u in s.get("unread", ())]
-    tables = [
-        table(f"{status['name']}: epoch {status['epoch']}, generation {status['generation']}",
-              ("source", "type", "events", "LSN", "lag", "waits for"), sources),
-        table("Views", ("view", "state", "epoch", "sinks", "error"), views),
-        table("Arrangements (one copy, however many views read it)",
-              ("arrangement", "updates", "memory", "readers", "views"), arrangements),
-        table("Sinks", ("sink", "state", "epoch", "epochs behind", "waits", "why"), sinks),
-    ]  # fmt: skip
-    workers = [(w["worker"], w["pid"], w["cpu_seconds"], bytes_text(w["memory"])) for w in status.get("workers", ())]
-    if workers:
-        tables.append(table("Workers", ("worker", "process", "processor seconds", "memory"), workers))
-    stopped = [
-        (s["name"], t["table"], f"{t['missing']} events", t["error"])
-        for s in status["sources"]
-        for t in s.get("stopped", ())
-    ]
-    tests = [(t["test"], t["failing"], t["error"] or "") for t in status.get("data_tests", ())]
-    if tests:
-        tables.append(table("Data tests", ("what must hold", "rows that break it", "error"), tests))
-    if stopped:
-        tables.append(table("Tables that stand still", ("source", "table", "still to be read", "why"), stopped))
-    lost = [
-        (s["name"], f"{c['table']}.{c['column']}", "pauses its views" if c["pauses"] else "is NULL", c["why"])
-        for s in status["sources"]
-        for c in s.get("lost", ())
-    ]
-    if lost:
-        tables.append(table("Columns that changed", ("source", "column", "state", "why"), lost))
-    if unread:
-        tables.append(table("In the source and in no view", ("source", "table or column", "why"), unread))
-    return tables

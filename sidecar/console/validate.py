@@ -30,16 +30,20 @@ def run_validate(settings: Settings, against: str | None, *, explain: bool, as_j
         text = ", ".join(understood.unknown)
         title = "Columns known only from messages: views are checked when they arrive"
         body: dict[str, Any] = {"ok": True, "views": [], "unknown_tables": list(understood.unknown)}
+        body["unfilled"] = list(settings.unfilled)
         show.emit(body, as_json=as_json, tables=[show.table(title, ("tables",), [(text,)])])
         return
     views = understood.compile() if compared is None else compared.checked.views
     body = {"ok": compared is None or not compared.differences, "views": _described(views, explain=explain)}
+    body["unfilled"] = list(settings.unfilled)
     if compared is not None:
         body["against"] = {"database": compared.database, "version": compared.version, "prepared": compared.prepared,
                            "differences": [asdict(d) for d in compared.differences]}  # fmt: skip
     valid = "" if compared is not None and compared.checked.errors else ", all valid"
     show.emit(body, as_json=as_json, tables=[] if as_json else [_table(body["views"], valid)])
     if not as_json:
+        for unfilled in settings.unfilled:
+            typer.echo(f"warning: {unfilled}")
         _print(body["views"], compared)
     if not body["ok"]:
         raise SystemExit(EXIT_CODES["view"])

@@ -84,7 +84,8 @@ One file, `headrace.yaml`, and a folder of view files. Both are read strictly: a
 are errors that name file, line, field and value. `headrace validate` reads them without starting anything.
 
 `${env:NAME}` and `${file:/path}` in any value of `headrace.yaml` are filled in when it is read, and never shown; `$${` is a plain
-`${`. Relative paths start from the folder of `headrace.yaml`.
+`${`. Relative paths start from the folder of `headrace.yaml`. Only what opens sources or sinks (`run`, `audit`, `deadletters`)
+needs every variable and file; elsewhere they may be missing, and `validate` names those that are.
 
 Editors check and complete both files by their JSON Schemas ([headrace.yaml](schema/headrace.schema.json),
 [views](schema/views.schema.json); also printed by `headrace schema config` and `headrace schema views`) when the first line

@@ -1,12 +1,11 @@
 """One process on one machine: builds the runtime, opens the HTTP door, turns the loop until a signal, drains, closes.
 
-Always: SIGTERM and SIGINT drain and leave with 0; a second signal ends at once.
+Always: SIGTERM and SIGINT drain and leave with 0, in the time that `leaving` keeps.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import sys
 import threading
@@ -23,7 +22,9 @@ from sidecar.emit import Group
 from sidecar.generation import StateError, numbers
 from sidecar.health import Door, Served
 from sidecar.hosts.errands import Errands
+from sidecar.hosts.leaving import Leaving
 from sidecar.hosts.notices import Notices
+from sidecar.hosts.say import say
 from sidecar.live import force
 from sidecar.live.changing import Changing
 from sidecar.live.checks import Checks
@@ -38,7 +39,7 @@ SWITCH_SECONDS = 0.0005
 """How long the loop may keep the interpreter from the sinks' threads, which need it for moments only."""
 
 
-def serve(settings: Settings, *, as_folder: bool = False, as_json: bool = False) -> None:
+def serve(settings: Settings, leaving: Leaving, *, as_folder: bool = False, as_json: bool = False) -> None:
     """Run until told to stop. Raises HeadraceError when a part fails, and notes it; exits 0 after a drain.
 
     `as_folder`: with the views of the folder, though the run before died with others. A run from which another has
@@ -50,7 +51,7 @@ def serve(settings: Settings, *, as_folder: bool = False, as_json: bool = False)
         stopped.note(settings.state, error)
         raise
     try:
-        _serve(running, as_json=as_json)
+        _serve(running, leaving, as_json=as_json)
     except HeadraceError as error:
         later = numbers(settings.state)[-1:]
         if later <= [running.generation.number]:
@@ -65,12 +66,12 @@ def serve(settings: Settings, *, as_folder: bool = False, as_json: bool = False)
 def _start(settings: Settings, *, as_folder: bool, as_json: bool) -> Running:
     warm()
     for source in unchecked(settings):
-        _say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
+        say(as_json, event="unchecked", source=source, why="no `connect:` says where its connector can be looked at")
     understood, kept = understand(settings), False
     if not as_folder:
         understood, kept = force.resumed(understood)
     if kept:
-        _say(as_json, event="views", why="the run before died: its views stay in force; `headrace plan` shows what the "
+        say(as_json, event="views", why="the run before died: its views stay in force; `headrace plan` shows what the "
              "folder would change, `headrace apply` does it")  # fmt: skip
     running = build(understood)
     stopped.forget(settings.state)
@@ -82,7 +83,7 @@ def _start(settings: Settings, *, as_folder: bool, as_json: bool) -> Running:
     return running
 
 
-def _serve(running: Running, *, as_json: bool) -> None:
+def _serve(running: Running, leaving: Leaving, *, as_json: bool) -> None:
     runtime, settings = running.runtime, running.settings
     history = History(runtime, settings.config.tail.history_mib << 20)
     checks = Checks(running)
@@ -99,25 +100,26 @@ def _serve(running: Running, *, as_json: bool) -> None:
         board.write()
         errands.look()
         for fact in notices.look():
-            _say(as_json, **fact)
+            say(as_json, **fact)
 
     runtime.on_turn(watch)
     ended = False
     doors: list[Door] = []
     try:
         doors = _open_doors(settings, running, board, Control(running, changing, history))
-        stop_on_signals(runtime)
+        leaving.serve(runtime.stop, settings.config.shutdown.seconds)
         signal.signal(signal.SIGHUP, lambda *_: _reload(changing, as_json=as_json))
         gc.freeze()
         sys.setswitchinterval(SWITCH_SECONDS)
-        _say(as_json, event="running", name=settings.config.name, epoch=runtime.epoch,
+        say(as_json, event="running", name=settings.config.name, epoch=runtime.epoch,
              http=doors[-1].address if settings.config.http else None, generation=runtime.parts.generation)  # fmt: skip
         for group in runtime.parts.groups:
             for warning in group.sink.warnings:
-                _say(as_json, event="warning", sink=group.name, why=warning)
-        runtime.run()
+                say(as_json, event="warning", sink=group.name, why=warning)
+        left = runtime.run()
         ended = True
-        _say(as_json, event="stopped", epoch=runtime.epoch)
+        later = {"left_for_the_next_start": ", ".join(left)} if left else {}
+        say(as_json, event="stopped", epoch=runtime.epoch, **later)
     except HeadraceError:
         ended = True
         raise
@@ -139,22 +141,11 @@ def _reload(changing: Changing, *, as_json: bool) -> None:
         try:
             done = changing.apply(drop=False)
             fates = {f["view"]: f["action"] for f in done["views"] if f["action"] != "unchanged"}
-            _say(as_json, event="applied", epoch=done["epoch"], views=fates)
+            say(as_json, event="applied", epoch=done["epoch"], views=fates)
         except HeadraceError as error:
-            _say(as_json, event="not applied", error=str(error))
+            say(as_json, event="not applied", error=str(error))
 
     threading.Thread(target=run, name="reload", daemon=True).start()
-
-
-def stop_on_signals(runtime: Runtime) -> None:
-    """SIGTERM and SIGINT ask the loop to stop; a second one is taken as it is by default."""
-
-    def stop(number: int, _frame: object) -> None:
-        runtime.stopping = True
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
 
 
 class Board:
@@ -306,12 +297,6 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
             for place, c in intake.lost.columns.items()
         ],
         "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.skipped],
-        "waiting": None if waiting is None else f"{waiting.kind} {waiting.id} lacks {dict(waiting.missing)}",
+        "waiting": None if waiting is None else str(waiting),
         "waiting_since_us": None if waiting is None or waiting.since_us < 0 else waiting.since_us,
     }
-
-
-def _say(as_json: bool, **fact: object) -> None:
-    text = json.dumps(fact) if as_json else " ".join(f"{k}={v}" for k, v in fact.items())
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

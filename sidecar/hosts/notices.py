@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sidecar.runtime import Runtime
+from sidecar.transactions import Waiting
 
 STALL_SECONDS = 30.0
-"""A transaction that waits longer for its events is stalled: with Debezium they follow within seconds."""
+"""A transaction that lacks the same events for longer is stalled: with Debezium they follow within seconds. One that is
+old when it is read, as after a start, is not for that."""
 
 Facts = Mapping[str, Any]
 
@@ -25,6 +27,7 @@ class Notices:
         self._runtime = runtime
         self._sinks: dict[str, str] = {}
         self._stalled: dict[str, str] = {}
+        self._lacking: dict[str, tuple[Waiting, float]] = {}
         self._over = False
 
     def look(self) -> list[Facts]:
@@ -52,16 +55,28 @@ class Notices:
             waiting = intake.assembler.waiting()
             seconds = 0.0 if waiting is None or waiting.since_us < 0 else parts.wall() - waiting.since_us / 1e6
             parts.metrics.waiting.labels(intake.name).set(max(0.0, seconds))
-            stalled = waiting is not None and waiting.kind != "snapshot" and seconds > STALL_SECONDS
-            now = f"{waiting.kind} {waiting.id}" if waiting is not None and stalled else ""
+            stalled = self._stands_still(intake.name, waiting) and seconds > STALL_SECONDS
+            now = waiting.name if waiting is not None and stalled else ""
             before = self._stalled.get(intake.name, "")
             if now and now != before and waiting is not None:
-                lacks = ", ".join(f"{n} of {table}" for table, n in sorted(waiting.missing.items()))
-                yield {"event": "stalled", "source": intake.name, "waits": now, "lacks": lacks, "seconds": round(seconds),
+                yield {"event": "stalled", "source": intake.name, "waits": now, "lacks": waiting.lacks,
+                       "seconds": round(seconds),
                        "hint": "its events are not in their topics: look at retention and at the connector"}  # fmt: skip
             elif before and not now:
                 yield {"event": "resumed", "source": intake.name, "waited": before}
             self._stalled[intake.name] = now
+
+    def _stands_still(self, source: str, waiting: Waiting | None) -> bool:
+        """Whether a source has lacked the same events for long."""
+        if waiting is None or waiting.kind == "snapshot":
+            self._lacking.pop(source, None)
+            return False
+        now = self._runtime.parts.wall()
+        before, since = self._lacking.get(source, (None, now))
+        if before != waiting:
+            since = now
+        self._lacking[source] = (waiting, since)
+        return now - since > STALL_SECONDS
 
     def _of_memory(self) -> Iterable[Facts]:
         memory = self._runtime.memory

@@ -1,8 +1,9 @@
 """A second dataflow beside the running one, over the same arrangements: what is new is built there, at its own pace.
 
-Always: it shares every immutable batch with the running dataflow and copies none; from `begin` on it is fed what the
-running one takes in, so that both can stand at one frontier; nothing in it disturbs the loop, but for the processor that
-it takes. Written by one thread, but `feed`, which the loop calls, and `finish`, which the loop calls while that one waits.
+Always: it shares every immutable batch with the running dataflow and copies none, and is in as many shards; from `begin` on
+it is fed what the running one takes in, so that both can stand at one frontier; nothing in it disturbs the loop, but for
+the processor that it takes. Written by one thread, but `feed`, which the loop calls, and `finish`, which the loop calls
+while that one waits.
 """
 
 from __future__ import annotations
@@ -14,22 +15,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.batch.batch import Batch
 from engine.batch.consolidation import consolidate
 from engine.batch.layout import layout_of
 from engine.batch.payload import conformed
 from engine.batch.updates import Updates, Upserts
-from engine.dataflow import Collection, Dataflow, Output
-from engine.dataflow.graph import reachable
-from engine.dataflow.nodes import Node
 from engine.errors import HeadraceError
 from engine.operators.delta import concat
 from engine.schema import Schema
-from sidecar.keeping import KeptDataflow
+from sidecar.flow import Flow, Sides, ViewOutput
+from sidecar.plans import Plans
 from sidecar.runtime import Runtime
 from sidecar.upserts import TableErrors, push
-from views.compile import CompiledView
-from views.render import render
 
 ENOUGH = 4
 """Steps behind that the loop may be asked to make up for."""
@@ -41,12 +37,6 @@ class Cancelled(HeadraceError):
     """Somebody asked for the end of it."""
 
     code = "cancelled"
-
-
-class Shared(HeadraceError):
-    """What is asked for needs the dataflow in this process."""
-
-    code = "control"
 
 
 class NothingYet(HeadraceError):
@@ -76,7 +66,7 @@ class Progress:
 class Watched:
     """A view followed beside: what it held and what changed since, as one collection at the last epoch taken."""
 
-    output: Output
+    output: ViewOutput
     parts: list[Updates] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
 
@@ -104,29 +94,15 @@ def settled(parts: Sequence[Updates], epoch: int, schema: Schema) -> Updates:
     return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
 
 
-def in_process(runtime: Runtime) -> KeptDataflow:
-    """The running dataflow. Raises Shared where several workers run it."""
-    flow = runtime.parts.flow
-    if not isinstance(flow, KeptDataflow):
-        raise Shared(
-            "several workers keep the views, which can neither be changed nor asked while they run", workers=flow.count,
-            hint="restart the sidecar to take changed views, or set engine.workers to 1",
-        )  # fmt: skip
-    return flow
-
-
 class Beside:
-    """The second dataflow. `epoch`: the last one complete in it."""
+    """The second dataflow. `epoch`: the last one complete in it; `flow`: it, once it is built."""
 
-    def __init__(self, epoch: int, tables: Mapping[str, Schema], batches: Mapping[str, Sequence[Batch]]) -> None:
+    def __init__(self, epoch: int, begun: Callable[[], Flow]) -> None:
         self.epoch = epoch
-        self.flow = Dataflow()
-        for name in sorted(tables):
-            self.flow.table(name, tables[name])
-        self.flow.restore(epoch + 1, batches)
-        self.rendered: dict[str, Collection] = {}
         self.watched: dict[str, Watched] = {}
         self.progress = Progress()
+        self._begun = begun
+        self._flow: Flow | None = None
         self._waiting: deque[tuple[int, Mapping[str, Upserts], TableErrors]] = deque()
         self._cancelled = False
 
@@ -140,10 +116,17 @@ class Beside:
             raise NothingYet(
                 "nothing is complete yet", hint="ask once the snapshot is read: `headrace status` says what is missing"
             )
-        beside = cls(runtime.epoch, runtime.parts.tables, in_process(runtime).held())
+        beside = cls(runtime.epoch, runtime.parts.flow.beside())
         if follow:
             runtime.feeds.append(beside.feed)
         return beside
+
+    @property
+    def flow(self) -> Flow:
+        """The dataflow, begun with the first question."""
+        if self._flow is None:
+            self._flow = self._begun()
+        return self._flow
 
     def feed(self, epoch: int, changes: Mapping[str, Upserts], errors: TableErrors) -> None:
         """What the running dataflow takes in with the step to `epoch`. Called by the loop."""
@@ -153,29 +136,22 @@ class Beside:
         """Have it end with Cancelled at the next node or step. Called by any thread."""
         self._cancelled = True
 
-    def render(self, views: Sequence[CompiledView]) -> None:
-        """Build views, each after those it reads; nothing is computed yet."""
-        for view in views:
-            self.rendered[view.name] = render(view, self.flow, self.rendered)
+    def build(self, plans: Plans) -> None:
+        """Build plans, and follow what they put out; nothing is computed yet. To be called once."""
+        self.flow.build(plans, plans.schemas)
+        self.watched = {name: Watched(output) for name, output in self.flow.outputs.items()}
 
-    def watch(self, name: str, collection: Collection) -> None:
-        """Follow a collection: to be called before `hydrate`."""
-        self.watched[name] = Watched(collection.output(name))
+    def answer(self, plans: Plans, view: str) -> Sides:
+        """What `view`, the one that `plans` put out, holds: rows and errors."""
+        self.flow.build(plans, plans.schemas)
+        return self.flow.outputs[view].snapshot(self.epoch)
 
     def hydrate(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Compute what is not there yet, and what is followed. Raises Cancelled."""
         progress, started = self.progress, clock()
-        weights = {node: _rows_before(node) for node in self.flow.unhydrated()}
-        progress.of, progress.stage = sum(weights.values()), "hydrating"
-        done = 0
-
-        def begun(node: Node) -> None:
-            nonlocal done
+        for progress.rows, progress.of in self.flow.hydrating():
+            progress.seconds, progress.stage = clock() - started, "hydrating"
             self._check()
-            progress.rows, progress.seconds = done, clock() - started
-            done += weights.get(node, 0)
-
-        self.flow.hydrate(begun)
         progress.rows = progress.of
         for followed in self.watched.values():
             self._check()
@@ -210,7 +186,7 @@ class Beside:
         if self._cancelled:
             raise Cancelled("it was cancelled", hint="nothing was changed")
 
-
-def _rows_before(node: Node) -> int:
-    """Updates in the arrangements that stand already and that `node` is computed from."""
-    return sum(len(t.arranged) for n in reachable(node.inputs) for t in n.traces() if t.loaded)
+    def close(self) -> None:
+        """Let it go, with all that nobody took over."""
+        if self._flow is not None:
+            self._flow.close()

@@ -14,9 +14,10 @@ from typing import Any
 
 from engine.errors import HeadraceError
 from sidecar.live import force
-from sidecar.live.beside import Beside, in_process
+from sidecar.live.beside import Beside
 from sidecar.live.plans import ApplyError, Held, ViewsPlan, plan_views
-from sidecar.live.swap import Opened, check_steady, needed, open_new, swap
+from sidecar.live.swap import Opened, check_steady, open_new, swap
+from sidecar.plans import Plans
 from sidecar.wiring import Running, kept_tables
 from views import spec
 
@@ -60,10 +61,10 @@ class Changing:
         held = running.runtime.desk.ask(self._held)
         tables = dict(running.runtime.parts.tables)
         return plan_views(running.views, folder, running.schemas, tables, frozenset(kept_tables(running.settings)), held,
-                          drop=drop)  # fmt: skip
+                          drop=drop, workers=running.settings.config.engine.workers)  # fmt: skip
 
     def _held(self) -> dict[str, Held]:
-        live = in_process(self._running.runtime).facts()
+        live = self._running.runtime.parts.flow.facts()
         return {n: Held(facts.rows, facts.bytes) for n, facts in live.items()}
 
     def apply(self, *, drop: bool, tell: Tell = lambda _: None) -> Mapping[str, Any]:
@@ -114,6 +115,7 @@ class Changing:
             self._beside = None
             if beside is not None:
                 runtime.feeds.remove(beside.feed)
+                beside.close()
         total = self._clock() - started
         return {"event": "applied", "seconds": {"build": built - started, **seconds, "total": total}}
 
@@ -128,12 +130,9 @@ class Changing:
 
     def _build(self, plan: ViewsPlan, beside: Beside, tell: Tell) -> None:
         """Compute what is new, and tell how far it is meanwhile."""
-        views = needed(plan.views)
-        beside.render(views)
-        new = {s.view.name: s.view.fingerprint for s in self._running.runtime.parts.views}
-        for view in views:
-            if (view.spec.sinks or view.spec.check) and new.get(view.name) != view.fingerprint:
-                beside.watch(view.name, beside.rendered[view.name])
+        before = {s.view.name: s.view.fingerprint for s in self._running.runtime.parts.views}
+        plans = Plans.of(plan.views, {})
+        beside.build(plans.only({v.name for v in plans.put_out if before.get(v.name) != v.fingerprint}))
         ended = threading.Event()
         teller = threading.Thread(target=_tell_until, args=(ended, beside, tell), name="apply-progress", daemon=True)
         teller.start()

@@ -54,13 +54,27 @@ class _Unix(http.client.HTTPConnection):
 
 
 class Client:
-    """Asks one sidecar. `url`: its HTTP address, where its state folder is not on this machine."""
+    """Asks one sidecar. `url`: its HTTP address, where its state folder is not on this machine.
+
+    Always: without `url`, no sidecar but the one of the configuration is asked, whoever else listens at its address.
+    """
 
     def __init__(self, settings: Settings | None, url: str | None = None, patience: float = PATIENCE) -> None:
         self._socket = None if settings is None or url else settings.state / SOCKET
         address = url or (f"http://{settings.config.http}" if settings is not None and settings.config.http else None)
-        self._address = None if address is None else urlsplit(address).netloc or address
+        try:
+            self._address = None if address is None else urlsplit(address).netloc or address
+        except ValueError as error:
+            raise Away(f"no sidecar answers: {error}", at=address) from error
+        self._name = None if settings is None or url else settings.config.name
         self._patience = patience
+
+    def status(self) -> dict[str, Any]:
+        """What the sidecar says of itself. Raises Away and ControlError."""
+        found: dict[str, Any] = {}
+        for line in self.stream("GET", "/status", {}):
+            found = line
+        return found
 
     def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """One object for one. Raises Told, Away and ControlError."""
@@ -71,8 +85,9 @@ class Client:
 
     def stream(self, method: str, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The objects of the answer as they come. Raises as `ask` does."""
-        connection = self._connection()
+        connection: http.client.HTTPConnection | None = None
         try:
+            connection = self._connection()
             if method == "GET":
                 connection.request("GET", f"{path}?{urlencode(body)}")
             else:
@@ -87,13 +102,17 @@ class Client:
                     raise Told(found["error"])
                 yield found
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Away(f"no sidecar answers: {error}", hint="is `headrace run` running?", at=self._where) from error
+            raise Away(f"no sidecar answers: {error}", hint="is `headrace run` running?", at=self.where) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     @property
-    def _where(self) -> str:
-        return str(self._socket if self._socket is not None and self._socket.exists() else self._address)
+    def where(self) -> str:
+        """The address that is asked."""
+        if self._socket is not None and (self._socket.exists() or self._address is None):
+            return str(self._socket)
+        return f"http://{self._address}"
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._socket is not None and self._socket.exists():
@@ -105,4 +124,13 @@ class Client:
                 connection.close()
         if self._address is None:
             raise Away("no sidecar answers", hint="is `headrace run` running?", at=self._socket)
-        return http.client.HTTPConnection(self._address, timeout=self._patience)
+        connection = http.client.HTTPConnection(self._address, timeout=self._patience)
+        if self._name is not None:
+            connection.request("GET", "/status")
+            told = json.loads(connection.getresponse().read())
+            name = told.get("name") if isinstance(told, dict) else None
+            if name != self._name:
+                connection.close()
+                raise Away("another sidecar answers there", name=name, wanted=self._name, at=self.where,
+                           hint="is `headrace run` running? Each sidecar needs an address of its own under `http:`")  # fmt: skip
+        return connection

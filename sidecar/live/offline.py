@@ -29,7 +29,8 @@ def plan_offline(understood: Understood, *, drop: bool) -> ViewsPlan:
         read = {n: s for n, s in understood.tables.items() if n in manifest.tables}
     kept = frozenset(kept_tables(settings))
     old = _before(understood, manifest)
-    return plan_views(old, understood.specs, understood.tables, read, kept, _held(manifest), drop=drop)
+    return plan_views(old, understood.specs, understood.tables, read, kept, _held(manifest), drop=drop,
+                      workers=settings.config.engine.workers)  # fmt: skip
 
 
 def _before(understood: Understood, manifest: Manifest | None) -> tuple[CompiledView, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.dataflow import Collection, Dataflow
+from engine.dataflow.exchange import drawn
 from engine.dataflow.graph import reachable
 from engine.dataflow.nodes import Node
 from engine.errors import HeadraceError
@@ -107,18 +108,19 @@ def plan_views(
     held: Mapping[str, Held],
     *,
     drop: bool,
+    workers: int = 1,
 ) -> ViewsPlan:
     """The change from `old`, the views in force, to `folder`.
 
     `schemas`: of all tables known; `read`: of those that are read now; `kept`: those that are read whatever views say;
-    `held`: the arrangements that stand. Raises ViewError for what the folder says wrongly, ApplyError for what cannot be
-    done while running.
+    `held`: the arrangements that stand, in so many `workers`. Raises ViewError for what the folder says wrongly, ApplyError
+    for what cannot be done while running.
     """
     specs = _wanted(old, folder, drop=drop)
     views = compile_views(specs, Catalog(dict(schemas)))
     _check_tables(views, read)
     before, names = {v.name: v for v in old}, {s.name for s in folder}
-    sketch = _Sketch(views, held)
+    sketch = _Sketch(views, held, workers)
     fates = [_fate(v, before.get(v.name), names, sketch) for v in views]
     fates += [
         Fate(v.name, "dropped", "it is not in the folder any more", v.spec.sinks, loses=v.spec.sinks)
@@ -180,10 +182,10 @@ def _fate(view: CompiledView, was: CompiledView | None, names: set[str], sketch:
 class _Sketch:
     """The views rendered where nothing runs, to see which arrangements they are made from."""
 
-    def __init__(self, views: Sequence[CompiledView], held: Mapping[str, Held]) -> None:
+    def __init__(self, views: Sequence[CompiledView], held: Mapping[str, Held], workers: int) -> None:
         self._held = held
         self._rows: dict[Node, int] = {}
-        flow, self._made = Dataflow(), dict[str, Collection]()
+        flow, self._made = Dataflow(drawn(workers)), dict[str, Collection]()
         for view in views:
             self._made[view.name] = render(view, flow, self._made)
 

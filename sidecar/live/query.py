@@ -7,6 +7,7 @@ left; it is computed beside the running dataflow, on the asker's thread. Called 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,10 @@ from engine.batch.updates import Updates
 from engine.errors import HeadraceError
 from engine.schema import Column, Schema
 from sidecar.live.beside import Beside
+from sidecar.plans import Plans
 from sidecar.wiring import Running, tables_of
 from views.catalog import Catalog
 from views.compile import CompiledView, compile_ordered
-from views.render import render
 from views.spec import ViewSpec
 from views.sql.ordered import PLACE
 
@@ -77,8 +78,8 @@ def answer(running: Running, sql: str) -> Answered:
         return Beside.begin(runtime, follow=False), {n: s.lsn for n, s in runtime.sources.items()}
 
     beside, sources = runtime.desk.ask(begin)
-    beside.render([views[name] for name in rest])
-    rows, errors = render(query, beside.flow, beside.rendered).snapshot(beside.epoch)
+    with closing(beside):
+        rows, errors = beside.answer(Plans.of([*(views[name] for name in rest), query], {}, {NAME}), NAME)
     if len(errors):
         raise QueryError(errors.rows.column(0)[0].as_py(), rows_in_error=len(errors), epoch=beside.epoch)
     return Answered(*_in_order(query.schema.columns, rows), beside.epoch, sources)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from connectors.sink import SinkView, ViewChanges
-from engine.dataflow import Collection, Output
 from sidecar.checkpoint import table_facts
 from sidecar.emit import Group
-from sidecar.live.beside import Beside, in_process
+from sidecar.flow import Change
+from sidecar.live.beside import Beside
 from sidecar.live.plans import ApplyError, ViewsPlan
+from sidecar.plans import Plans
 from sidecar.runtime import Runtime
 from sidecar.viewstate import ViewState
 from sidecar.wiring import Running, make_group, sink_view
 from views.compile import CompiledView
 from views.lineage import columns_named
-from views.render import render
 
 DRAIN_SECONDS = 5.0
 """How long the loop waits for a sink to write what it was offered, before its views are changed."""
@@ -117,49 +117,30 @@ def _told(view: SinkView) -> tuple[object, ...]:
 
 def _install(runtime: Runtime, plan: ViewsPlan, beside: Beside | None) -> None:
     """The running dataflow gets the new plans, with what was computed beside, and lets go of the old."""
-    parts, flow = runtime.parts, in_process(runtime)
-    if beside is not None:
-        flow.adopt({n: a.spine.batches() for n, a in beside.flow.arrangements().items()})
+    parts = runtime.parts
     before, named = {s.view.name: s for s in parts.views}, columns_named(plan.views)
-    rendered: dict[str, Collection] = {}
+    plans = Plans.of(plan.views, {})
+    stay = {v.name for v in plans.put_out if v.name in before and before[v.name].view.fingerprint == v.fingerprint}
+    change = Change(plans, plans.schemas, stay, plan.tables_dropped)
+    parts.flow.change(change, None if beside is None else beside.flow)
     states = []
-    for view in needed(plan.views):
-        rendered[view.name] = render(view, flow, rendered)
-        if not (view.spec.sinks or view.spec.check):
-            continue
-        state = before.get(view.name)
-        if state is not None and state.view.fingerprint == view.fingerprint:
-            before.pop(view.name)
+    for view in plans.put_out:
+        if view.name in stay:
+            state = before.pop(view.name)
             state.view, state.sinks = sink_view(view), view.spec.sinks
         else:
-            output = rendered[view.name].output(view.name)
-            state = ViewState(sink_view(view), output, view.spec.sinks, names=named[view.name])
+            state = ViewState(sink_view(view), parts.flow.outputs[view.name], view.spec.sinks, names=named[view.name])
             if beside is not None:
                 state.errors.update(beside.watched[view.name].errors)
             state.frontier = 0 if state.errors else runtime.epoch
         states.append(state)
-    flow.hydrate()
-    flow.forget_restored()
     for gone in before.values():
-        assert isinstance(gone.output, Output), "the dataflow is in this process"
-        flow.drop(gone.output)
         _forget(runtime, gone)
-    for table in plan.tables_dropped:
-        flow.drop_table(table)
     parts.views = states
     parts.fingerprints = {v.name: v.fingerprint for v in plan.views}
     parts.tables = {n: s for n, s in parts.tables.items() if n not in plan.tables_dropped}
     parts.table_facts = table_facts(parts.tables)
     runtime.pause()
-
-
-def needed(views: Sequence[CompiledView]) -> list[CompiledView]:
-    """The views that sinks get, or that check others, and those that these read; each stands after those it reads."""
-    wanted = {v.name for v in views if v.spec.sinks or v.spec.check}
-    for view in reversed(views):
-        if view.name in wanted:
-            wanted |= set(view.reads)
-    return [v for v in views if v.name in wanted]
 
 
 def _forget(runtime: Runtime, gone: ViewState) -> None:

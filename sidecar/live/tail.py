@@ -8,6 +8,7 @@ asked to go on from such an epoch is refused by name. Called by the control door
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sidecar.backlog import after
 from sidecar.live.beside import Beside
 from sidecar.live.history import History
 from sidecar.live.query import values
+from sidecar.plans import Plans
 from sidecar.wiring import Running
 from views.compile import CompiledView
 
@@ -103,8 +105,8 @@ class Tail:
         runtime = self._running.runtime
         views, beside = runtime.desk.ask(lambda: (self._running.views, Beside.begin(runtime, follow=False)))
         self._view = self._find()
-        beside.render(_resting_on(self._name, {v.name: v for v in views}))
-        rows, errors = beside.rendered[self._name].snapshot(beside.epoch)
+        with closing(beside):
+            rows, errors = beside.answer(Plans.of(views, {}, {self._name}), self._name)
         error = errors.rows.column(0)[0].as_py() if len(errors) else ""
         return beside.epoch, _changes(rows, beside.epoch), error
 
@@ -116,19 +118,6 @@ class Tail:
         rows = values(self._view.schema.columns, changes.rows, as_json=self._as_json)
         for row, epoch, diff in zip(rows, changes.epochs.tolist(), changes.diffs.tolist(), strict=True):
             yield {"epoch": epoch, "diff": diff, "row": row}
-
-
-def _resting_on(name: str, views: dict[str, CompiledView]) -> list[CompiledView]:
-    """A view behind those that it reads."""
-    found: dict[str, None] = {}
-
-    def visit(each: str) -> None:
-        for read in views[each].reads:
-            visit(read)
-        found[each] = None
-
-    visit(name)
-    return [views[each] for each in found]
 
 
 def _changes(rows: Updates, epoch: int) -> ViewChanges:

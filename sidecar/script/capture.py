@@ -33,7 +33,7 @@ own(oid, labels) as (
   from pg_type t where t.typnamespace <> 'pg_catalog'::regnamespace)
 select coalesce(json_agg(json_build_object(
   'oid', c.oid::int8, 'file', pg_relation_filenode(c.oid)::int8, 'schema', n.nspname, 'name', c.relname,
-  'kind', c.relkind, 'visible', pg_table_is_visible(c.oid),
+  'kind', c.relkind, 'visible', pg_table_is_visible(c.oid), 'populated', c.relispopulated,
   'definition', case when c.relkind = 'v' then pg_get_viewdef(c.oid) end,
   'columns', (
     select coalesce(json_agg(json_build_array(a.attname,
@@ -96,6 +96,7 @@ class Relation:
     definition: str | None
     schema: Schema
     parents: tuple[int, ...]
+    populated: bool = True
 
     @property
     def full(self) -> str:
@@ -109,8 +110,8 @@ class Relation:
 
     @property
     def stored(self) -> bool:
-        """Whether it has rows of its own."""
-        return self.kind in ("r", "m") and self.holds_rows
+        """Whether it has rows of its own that can be read."""
+        return self.kind in ("r", "m") and self.holds_rows and self.populated
 
 
 @dataclass
@@ -155,31 +156,34 @@ class Capture:
         if relation is None or not relation.stored:
             return None
         mirror = self._mirrors.setdefault(oid, _Mirror())
-        if anew:
-            mirror.since = 0
         name = quoted(relation)
         [(now,)] = self._session.ask("select pg_snapshot_xmin(pg_current_snapshot())::text").rows
-        newer = self._newer(name, mirror)
-        [(count,)] = self._session.ask(f"select count(*) from only {name}").rows  # noqa: S608 (a quoted name)
-        removed: list[Row] = []
-        if int(count or 0) != len(mirror.rows) + len(newer) or anew:
-            found = self._session.ask(f"select ctid, xmin from only {name}").rows  # noqa: S608
-            there = set(found)
-            if not there <= mirror.rows.keys() | newer.keys():
-                mirror.since = 0  # rewritten: old versions at new places
-                newer = self._newer(name, mirror)
-            gone = [v for v in mirror.rows if v not in there]
-            removed = [mirror.rows.pop(v) for v in gone]
-        mirror.rows.update(newer)
+        if anew:
+            # A value may look different without a new version of its row, where its type was altered.
+            there = self._newer(name, 0, {})
+            removed = [row for version, row in mirror.rows.items() if there.get(version) != row]
+            newer = {version: row for version, row in there.items() if mirror.rows.get(version) != row}
+            mirror.rows = there
+        else:
+            newer = self._newer(name, mirror.since, mirror.rows)
+            [(count,)] = self._session.ask(f"select count(*) from only {name}").rows  # noqa: S608 (a quoted name)
+            removed = []
+            if int(count or 0) != len(mirror.rows) + len(newer):
+                there_now = set(self._session.ask(f"select ctid, xmin from only {name}").rows)  # noqa: S608
+                if not there_now <= mirror.rows.keys() | newer.keys():
+                    newer = self._newer(name, 0, mirror.rows)  # rewritten: old versions at new places
+                removed = [mirror.rows.pop(v) for v in [v for v in mirror.rows if v not in there_now]]
+            mirror.rows.update(newer)
         mirror.since = int(now or 0)
         if not removed and not newer:
             return None
         return Change(oid, removed, list(newer.values()))
 
-    def _newer(self, name: str, mirror: _Mirror) -> dict[Version, Row]:
-        asked = f"select ctid, xmin, * from only {name} where xmin::text::int8 >= {mirror.since}"  # noqa: S608
+    def _newer(self, name: str, since: int, known: Mapping[Version, Row]) -> dict[Version, Row]:
+        """The versions since a transaction that are not `known`."""
+        asked = f"select ctid, xmin, * from only {name} where xmin::text::int8 >= {since}"  # noqa: S608
         rows = self._session.ask(asked).rows
-        return {(r[0], r[1]): r[2:] for r in rows if (r[0], r[1]) not in mirror.rows}
+        return {(r[0], r[1]): r[2:] for r in rows if (r[0], r[1]) not in known}
 
 
 def quoted(relation: Relation) -> str:
@@ -204,5 +208,5 @@ def _relation(found: dict[str, object]) -> Relation:
         int(found["oid"]), None if found["file"] is None else int(found["file"]),  # type: ignore[call-overload]
         str(found["schema"]), str(found["name"]), str(found["kind"]), bool(found["visible"]),
         None if found["definition"] is None else str(found["definition"]),
-        Schema(columns, place), tuple(found["parents"]),  # type: ignore[arg-type]
+        Schema(columns, place), tuple(found["parents"]), bool(found["populated"]),  # type: ignore[arg-type]
     )  # fmt: skip

@@ -7,11 +7,11 @@ told, and the script goes on. Called by the command and by tests.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.script.asked import Answer, Asked
-from sidecar.script.capture import Capture
+from sidecar.script.capture import Capture, Change
 from sidecar.script.catalogue import created_view, rebuilt, view_queries
 from sidecar.script.maintained import Views
 from sidecar.script.session import HELD, Failure, Result, Row, Session, SourceError
@@ -165,8 +165,8 @@ class Script:
         """The text of a view, as long as nothing is altered."""
         if statement.verb == "alter":
             self._given.clear()
-            # Values of a composite type look different without a new version of their row.
-            self._lost |= statement.words[1:2] == ("type",)
+            # Values of a composite type, or of a table's, look different without a new version of their row.
+            self._lost |= statement.words[1:2] in (("type",), ("table",))
         created = created_view(statement) if statement.verb == "create" else None
         if created is None:
             return
@@ -216,8 +216,17 @@ class Script:
         fresh = self._refresh()
         if self._lost:
             oids, anew, self._lost = set(self._capture.relations), True, False
-        found = [c for oid in {*oids, *fresh} if (c := self._capture.changes(oid, anew=anew)) is not None]
+        found: list[Change] = []
+        try:
+            for oid in {*oids, *fresh}:
+                change = self._capture.changes(oid, anew=anew)
+                found += [] if change is None else [change]
+        finally:
+            self._give(found)  # what was read counts as given, whatever happened then
         self._written = False
+
+    def _give(self, found: Sequence[Change]) -> None:
+        """Give the engine these changes, those of a table's parents among them, as one epoch."""
         if not self._session.idle:
             self._provisional |= {c.oid for c in found}
         changes: list[tuple[str, list[Row], list[Row]]] = []

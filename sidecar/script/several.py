@@ -10,15 +10,16 @@ from collections.abc import Iterator, Sequence
 from sidecar.script.capture import Relation, quoted
 from sidecar.script.session import Failure, Result, Session
 
-_PLANS = (
+_PLANS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("random()", ()),
     ("ctid desc", ("enable_hashagg", "enable_hashjoin")),
     ("random()", ("enable_sort", "enable_indexscan", "enable_mergejoin")),
+    *(("random()", ()),) * 5,
 )
 
 
 def several(session: Session, sql: str, tables: Sequence[Relation]) -> Iterator[Result | Failure]:
-    """Postgres's answers to `sql` with the rows of `tables` in a few other orders, and by other plans."""
+    """Postgres's answers to `sql` with the rows of `tables` in some other orders, and by other plans."""
     for order, avoided in _PLANS:
         inside = not session.idle
         session.run("savepoint headrace" if inside else "begin")

@@ -14,14 +14,14 @@ from typing import Any
 from engine.dataflow.exchange import ShardFailed
 from engine.errors import HeadraceError
 from sidecar.workers.channel import Channel, ChannelClosed
-from sidecar.workers.crew import Crew, WorkerLost
+from sidecar.workers.crew import Crew, Guests, WorkerLost
 from sidecar.workers.messages import opened
 
 CONSEQUENCES = (ChannelClosed.code, ShardFailed.code)
 """Of the errors that a worker tells, those that another's end or failure brought about."""
 
 
-def cause(crew: Crew, channels: Sequence[Channel], why: HeadraceError, seconds: float) -> HeadraceError:
+def cause(crew: Crew | Guests, channels: Sequence[Channel], why: HeadraceError, seconds: float) -> HeadraceError:
     """What brought `why` about: of what comes to light within so long the first; `why` itself where nothing does.
 
     A worker that was killed, or else what one failed with, or one that ended without a word. `channels`: of the workers,

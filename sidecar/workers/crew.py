@@ -1,8 +1,8 @@
 """The processes of the workers: started, watched, and ended together.
 
-Always: processes are spawned, never forked; each has a socket to each other and two to the driver; signals that end the
+Always: processes are spawned, never forked; each has a socket to each other and three to the driver; signals that end the
 driver do not end them, as it drains first; a worker ends by itself when the driver's process is gone; after `close` none
-is left. Called by the driver.
+is left. What is served beside has sockets of its own, and goes with them. Called by the driver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from engine.errors import HeadraceError
 from engine.kernels import warm
-from sidecar.workers.channel import Channel
+from sidecar.workers.channel import Channel, ChannelClosed
 from sidecar.workers.serving import Ends, serve
 
 ENDING_SECONDS = 5.0
@@ -42,32 +42,51 @@ class WorkerLost(HeadraceError):
 class Crew:
     """`count` workers, each of which does `work` with a `task`, which is pickled.
 
-    `channels`: the driver's ends, by shard; `asides`: of the channels to the threads that write.
+    `channels`: the driver's ends, by shard; `asides`: of the channels to the threads that write; `doors`: through which
+    each is given the ends of further channels.
     """
 
     def __init__(self, count: int, task: object, work: Work = serve) -> None:
         context = multiprocessing.get_context("spawn")
         pairs = {(i, k): context.Pipe() for i in range(count) for k in range(i + 1, count)}
-        drivers, asides = ([context.Pipe() for _ in range(count)] for _ in range(2))
+        drivers, asides, doors = ([context.Pipe() for _ in range(count)] for _ in range(3))
         self.processes: list[BaseProcess] = []
         self.channels: list[Channel] = []
         self.asides: list[Channel] = []
+        self.doors: list[socket.socket] = []
         atexit.register(self.kill)  # before multiprocessing waits for them
         try:
             for i in range(count):
                 ends = {k: pairs[min(i, k), max(i, k)][int(i > k)] for k in range(count) if k != i}
-                arguments = (i, drivers[i][1], ends, asides[i][1], task, work)
+                arguments = (i, drivers[i][1], ends, asides[i][1], doors[i][1], task, work)
                 process = context.Process(target=_main, args=arguments, name=f"headrace-worker-{i}", daemon=True)
                 process.start()
                 self.processes.append(process)
+            self.doors = [_socket(here) for here, _ in doors]
             self.asides = [Channel(_socket(here), i) for i, (here, _) in enumerate(asides)]
             self.channels = [Channel(_socket(here), i) for i, (here, _) in enumerate(drivers)]
         finally:
-            for one, other in (*pairs.values(), *drivers, *asides):
+            for one, other in (*pairs.values(), *drivers, *asides, *doors):
                 one.close()
                 other.close()
             if len(self.channels) < count:
                 self.close()
+
+    def beside(self) -> Guests:
+        """Channels to threads that are to serve beside, of which each worker is given its ends: it must be told so next."""
+        count = len(self.doors)
+        pairs = {(i, k): socket.socketpair() for i in range(count) for k in range(i + 1, count)}
+        drivers = [socket.socketpair() for _ in range(count)]
+        try:
+            for i, door in enumerate(self.doors):
+                ends = [pairs[min(i, k), max(i, k)][int(i > k)] for k in range(count) if k != i]
+                socket.send_fds(door, [b"."], [end.fileno() for end in (drivers[i][1], *ends)])
+        except OSError as error:
+            raise ChannelClosed("a worker's door is closed", error=error) from error
+        finally:
+            for end in (*(e for pair in pairs.values() for e in pair), *(there for _, there in drivers)):
+                end.close()
+        return Guests(self, [Channel(here, i) for i, (here, _) in enumerate(drivers)])
 
     def lost(self, shard: int, what: str, *, seconds: float | None = None) -> WorkerLost:
         """The error that names a worker."""
@@ -117,11 +136,32 @@ class Crew:
     def _end(self) -> None:
         for channel in self.channels:
             channel.close()
+        for door in self.doors:
+            door.close()
         for process in self.processes:
             process.join(ENDING_SECONDS)
             if process.exitcode is None:
                 process.kill()
                 process.join()
+
+
+class Guests:
+    """Threads beside the dataflow of a crew, one in each worker, with channels of their own: to end them leaves the crew as
+    it is."""
+
+    def __init__(self, crew: Crew, channels: list[Channel]) -> None:
+        self.processes = crew.processes
+        self.channels = channels
+        self.asides: list[Channel] = []
+        self.lost, self.cpu_seconds, self.is_kept_waiting = crew.lost, crew.cpu_seconds, crew.is_kept_waiting
+        self.codes, self.await_end = crew.codes, crew.await_end
+
+    def close(self) -> None:
+        """Let them end."""
+        for channel in self.channels:
+            channel.close()
+
+    kill = close
 
 
 def _socket(end: Connection) -> socket.socket:
@@ -130,16 +170,17 @@ def _socket(end: Connection) -> socket.socket:
 
 
 def _main(
-    index: int, driver: Connection, others: dict[int, Connection], aside: Connection, task: object, work: Work
-) -> None:
+    index: int, driver: Connection, others: dict[int, Connection], aside: Connection, door: Connection, task: object,
+    work: Work,
+) -> None:  # fmt: skip
     """A worker's process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # of the terminal or a service's manager; the driver says when it is over
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warm()
     channels = {k: Channel(_socket(end), k) for k, end in others.items()}
-    ends = Ends(Channel(_socket(driver), -1), channels, Channel(_socket(aside), -1))
-    for end in (driver, *others.values(), aside):
+    ends = Ends(Channel(_socket(driver), -1), channels, Channel(_socket(aside), -1), _socket(door))
+    for end in (driver, *others.values(), aside, door):
         end.close()
     work(ends, index, task)
 

@@ -1,13 +1,15 @@
 """The driver of a dataflow that runs as several workers: deals changes out, steps, gathers and publishes.
 
 Always: what `step` makes is complete in every shard, or it raises; what outputs give is what one dataflow alone would
-give, to the byte; once a worker is lost all are stopped and every call raises. Called by whoever would call a dataflow.
+give, to the byte; once a worker is lost all are stopped and every call raises. A dataflow beside is driven likewise, over
+other channels: once it fails it alone ends. Called by whoever would call a dataflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count as numbers
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -19,13 +21,13 @@ from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import Schema
 from sidecar.batches import BatchFile, Files
-from sidecar.flow import ArrangementFacts, WorkerFacts
+from sidecar.flow import ArrangementFacts, Build, Change, Flow, WorkerFacts
 from sidecar.workers.cause import cause
 from sidecar.workers.channel import ChannelClosed, moved
-from sidecar.workers.crew import Crew, WorkerLost
+from sidecar.workers.crew import Crew, Guests, WorkerLost
 from sidecar.workers.dealing import Dealer, keys_only
 from sidecar.workers.gathered import Gathered
-from sidecar.workers.messages import Head, files_in, files_out, message, sides_in, upserts_out
+from sidecar.workers.messages import Head, files_in, files_out, message, packed, sides_in, upserts_out
 from sidecar.workers.serving import Task
 from sidecar.workers.watch import Replies, Watch, answered
 
@@ -37,27 +39,80 @@ NAMING_SECONDS = 20.0
 
 
 class Workers:
-    """A dataflow in `count` processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
+    """A dataflow in several processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
 
-    `tables`, `views`: the columns of what the task's build declares and puts out. `outputs`: by view.
+    `tables`, `views`: the columns of what is declared and put out there. `outputs`: by view. `number`: by which the workers
+    know one that began beside another.
     """
 
     def __init__(
-        self, count: int, task: Task, tables: Mapping[str, Schema], views: Mapping[str, Schema], *,
-        still_seconds: float = STILL_SECONDS, crew: Crew | None = None,
+        self, crew: Crew | Guests, tables: Mapping[str, Schema], views: Mapping[str, Schema], *,
+        still_seconds: float = STILL_SECONDS, frontier: int = 0, number: int = 0,
     ) -> None:  # fmt: skip
-        self.count = count
-        self.frontier = 0
+        self.count = count = len(crew.channels)
+        self.frontier = frontier
+        self.number = number
         self.cpu_seconds: Sequence[float] = [0.0] * count
-        self.outputs = {name: Gathered(name, schema, self._snapshot) for name, schema in views.items()}
+        self.outputs = self._gathered(views)
         self._dealers = {name: Dealer(schema, count) for name, schema in tables.items()}
+        self._numbers = numbers(1)
         self._intakes = {name: Intake(name) for name in tables}
         self._crossing: dict[int, set[str]] = {}
         self._errors: list[Mapping[str, Any]] = []
         self._still_seconds = still_seconds
         self._lost: HeadraceError | None = None
-        self._crew = crew or Crew(count, task)
+        self._crew = crew
         self._replies()
+
+    @classmethod
+    def start(
+        cls, count: int, task: Task, tables: Mapping[str, Schema], views: Mapping[str, Schema],
+        still_seconds: float = STILL_SECONDS,
+    ) -> Workers:  # fmt: skip
+        """`count` processes that do `task`."""
+        return cls(Crew(count, task), tables, views, still_seconds=still_seconds)
+
+    def _gathered(self, views: Mapping[str, Schema]) -> dict[str, Gathered]:
+        return {name: Gathered(name, schema, self._snapshot) for name, schema in views.items()}
+
+    def build(self, build: Build, views: Mapping[str, Schema]) -> None:
+        """As `Flow.build`."""
+        self._tell_all({"do": "build"}, [packed(build)])
+        self.outputs = self._gathered(views)
+
+    def hydrating(self) -> Iterator[tuple[int, int]]:
+        """As `Flow.hydrating`: all shards compute the same part, each its own of it."""
+        while True:
+            found = [head["at"] for head, _ in self._ask({"do": "hydrate"})]
+            if found[0] is None:
+                return
+            yield sum(done for done, _ in found), sum(of for _, of in found)
+
+    def beside(self) -> Callable[[], Workers]:
+        """As `Flow.beside`: a thread in each worker."""
+        self._check()
+        number = next(self._numbers)
+        crew = self._crew
+        assert isinstance(crew, Crew), "one begins beside what runs, not beside what began so"
+        ends = crew.beside()
+        self._ask({"do": "begin_beside", "number": number})
+        tables = {name: dealer.schema for name, dealer in self._dealers.items()}
+        return partial(
+            Workers, ends, tables, {}, still_seconds=self._still_seconds, frontier=self.frontier, number=number
+        )
+
+    def change(self, change: Change, beside: Flow | None) -> None:
+        """As `Flow.change`."""
+        names: Sequence[str] = ()
+        if beside is not None:
+            assert isinstance(beside, Workers), "it began beside this one"
+            names = beside.at_rest()
+        asked = {"do": "change", "beside": None if beside is None else beside.number, "names": names}
+        self._ask(asked, [packed(change)])
+        fresh = self._gathered(change.views)
+        self.outputs = {n: self.outputs[n] if n in change.stay else o for n, o in fresh.items()}
+        for table in change.tables_gone:
+            del self._dealers[table], self._intakes[table]
 
     def push(self, table: str, upserts: Upserts) -> None:
         """As `Dataflow.push`."""
@@ -138,9 +193,12 @@ class Workers:
 
     def hold(self) -> Callable[[], Files]:
         """As `Flow.hold`: arrangements that are not whole, as a shard of them failed, are left out."""
+        return partial(self._write, self.at_rest())
+
+    def at_rest(self) -> Sequence[str]:
+        """Have all shards hold their arrangements as of now, and the names of those that are whole."""
         replies = self._ask({"do": "hold"})
-        whole = frozenset.intersection(*(frozenset(head["names"]) for head, _ in replies))
-        return partial(self._write, sorted(whole))
+        return sorted(frozenset.intersection(*(frozenset(head["names"]) for head, _ in replies)))
 
     def _write(self, names: Sequence[str]) -> Files:
         """Have all shards write what they hold; called on another thread. Raises CheckpointError, WorkerLost."""

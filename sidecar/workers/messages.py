@@ -1,11 +1,13 @@
 """What the driver and its workers say to each other: a head in JSON, and rows as the buffers that hold them.
 
-Always: a row is never spelt out; both sides know every schema, so that none travels. Called by the driver and `serving`.
+Always: a row is never spelt out; both sides know every schema, so that none travels. Plans alone are pickled, as they are
+where a worker's process begins. Called by the driver and `serving`.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,3 +77,13 @@ def files_out(files: Files) -> dict[str, list[tuple[str, int, int]]]:
 def files_in(found: Mapping[str, Sequence[Sequence[Any]]]) -> Files:
     """As `files_out` gave them."""
     return {name: [BatchFile(*one) for one in some] for name, some in found.items()}
+
+
+def packed(plans: object) -> Message:
+    """Plans as a part."""
+    return [pickle.dumps(plans)]
+
+
+def unpacked(part: Message) -> Any:
+    """As `packed` gave them: only ever of the driver, whose program the worker is."""
+    return pickle.loads(bytes(part[0]))  # noqa: S301 (a socket of our own processes)

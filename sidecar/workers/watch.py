@@ -14,7 +14,7 @@ from engine.batch.wire import Message
 from engine.errors import HeadraceError
 from sidecar.workers.cause import error_in, failure
 from sidecar.workers.channel import Channel, ChannelClosed, moved
-from sidecar.workers.crew import Crew
+from sidecar.workers.crew import Crew, Guests
 from sidecar.workers.messages import opened
 
 _EVERY = 1.0
@@ -29,7 +29,7 @@ Replies = Sequence[tuple[dict[str, Any], list[Message]]]
 class Watch:
     """One question to all workers."""
 
-    def __init__(self, crew: Crew, still_seconds: float) -> None:
+    def __init__(self, crew: Crew | Guests, still_seconds: float) -> None:
         self._answers: dict[int, tuple[dict[str, Any], list[Message]]] = {}
         self._told: HeadraceError | None = None
         self._crew = crew
@@ -70,9 +70,14 @@ class Watch:
 
     def _look(self) -> None:
         """See who has moved since the last look. Raises WorkerLost."""
-        now = self._looked = time.monotonic()
+        now = time.monotonic()
+        frozen = max(
+            0.0, now - self._looked - _LATE
+        )  # nobody looked for so long: we were stopped, and they may have been too
+        self._looked = now
         still: list[int] = []
         for shard, since in self._moved.items():
+            self._moved[shard] = since = since + frozen
             cpu = self._crew.cpu_seconds(shard)
             waits = now - self._waited.get(shard, float("-inf")) < _LATE
             before = self._cpu.get(shard)

@@ -75,12 +75,12 @@ class Case:
         for every_turn, rounds in ((True, 3), (False, 4)):
             shop.every_turn = every_turn
             shop.start()
-            for _ in range(rounds):
+            for turn in range(rounds):
                 for _ in range(draw.randrange(1, 4)):
                     shop.random(draw)
                 shop.show_all()
                 shop.turn()
-                if not every_turn and _ == 1:
+                if not every_turn and turn == 1:
                     behind = copy.deepcopy(shop.stores["t"])
             shop.end()
         self.stores = {"s": copy.deepcopy(shop.stores["s"]), "t": behind}

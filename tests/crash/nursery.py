@@ -24,6 +24,7 @@ def main() -> None:
     import sidecar.environment
 
     sidecar.environment.forgo("pandas")
+    import sidecar.cli
     import sidecar.hosts.local
     from engine.kernels import warm
 
@@ -37,6 +38,7 @@ def main() -> None:
             pid = os.fork()
             if not pid:
                 _run(asked)
+            codes.pop(pid, None)  # numbers come again
             alive.add(pid)
             print(pid, flush=True)
             continue

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,12 +54,11 @@ class Act:
 NOTHING = Act()
 
 
-def play(kills: int, draw: random.Random, *, servers: bool) -> list[Act]:
-    """What to do, with at least `kills` kills: every step alone, twice in a row and after another, and random moments."""
-    acts: list[Act] = []
+def play(draw: random.Random, *, servers: bool) -> Iterator[Act]:
+    """What to do, without end: every step alone, twice in a row and after another, and random moments."""
     steps = [s for s in STEPS if s not in UNREACHED]
     queue: list[tuple[str, ...]] = []
-    while sum(max(1, len(a.steps)) + bool(a.server) for a in acts) < kills:
+    while True:
         if not queue:
             alone, twice = [(s,) for s in steps], [(s, s) for s in steps]
             mixed = [(draw.choice(steps), draw.choice(steps[:5] + steps[16:])) for _ in steps]
@@ -70,13 +69,12 @@ def play(kills: int, draw: random.Random, *, servers: bool) -> list[Act]:
         after = draw.choice((0.0, draw.uniform(0.3, 2.0)))
         if roll < 0.55:
             chosen = tuple(f"{s}:{1 if s in ONCE else draw.randint(1, 4)}" for s in queue.pop())
-            acts.append(Act(chosen, cut=cut, cut_after=after))
+            yield Act(chosen, cut=cut, cut_after=after)
         elif roll < 0.94 or not servers:
             early = draw.random() < 0.3
-            acts.append(Act(seconds=draw.uniform(0.05, 1.0 if early else 2.0), cut=cut, cut_after=after, early=early))
+            yield Act(seconds=draw.uniform(0.05, 1.0 if early else 2.0), cut=cut, cut_after=after, early=early)
         else:
-            acts.append(Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(SERVERS)))
-    return acts
+            yield Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(SERVERS))
 
 
 @dataclass
@@ -212,8 +210,8 @@ def run(
         bus = BusWatch(scene.stack.kafka.bootstrap, "views.")
         bus.start()
         play_._kill(first, "sidecar")
-        for number, act in enumerate(play(kills - 1, random.Random(seed + 2), servers=servers), 1):
-            if time.monotonic() - began > seconds:
+        for number, act in enumerate(play(random.Random(seed + 2), servers=servers), 1):
+            if tally.kills.total() >= kills or time.monotonic() - began > seconds:
                 break
             if sys.stderr.isatty() or number % 10 == 0:
                 seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {writer.done} transactions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_what_is_lost_doubled_or_torn_is_counted(found: Sums, counted: tuple[int
 
 
 def test_a_long_play_comes_to_every_step_alone_twice_in_a_row_and_after_another() -> None:
-    acts = play(1000, random.Random(1), servers=True)
+    acts = list(islice(play(random.Random(1), servers=True), 700))
     steps = [tuple(s.partition(":")[0] for s in a.steps) for a in acts if a.steps]
     wanted = set(STEPS) - UNREACHED
     assert {s[0] for s in steps if len(s) == 1} == wanted
@@ -55,4 +56,5 @@ def test_a_long_play_comes_to_every_step_alone_twice_in_a_row_and_after_another(
     assert all(s.endswith(":1") for a in acts for s in a.steps if s.partition(":")[0] in ONCE)
     assert {a.server for a in acts} == {"", "warehouse", "postgres", "kafka", "connect"}
     assert {a.cut[0] for a in acts if a.cut} == {"to_sink", "to_kafka", "to_source"}
-    assert play(50, random.Random(3), servers=True) == play(50, random.Random(3), servers=True)
+    first, again = (list(islice(play(random.Random(3), servers=True), 50)) for _ in range(2))
+    assert first == again

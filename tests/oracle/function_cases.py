@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.oracle import reading_cases, template_cases
+from tests.oracle import reading_cases, template_cases, type_cases
 
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "i": ("integer", ["0", "1", "-1", "7", "12", "-5", "100", "2147483647", "-2147483648", "33", "20"]),
@@ -55,6 +55,7 @@ COLUMNS: dict[str, tuple[str, list[str]]] = {
     "q": ("text", ["1 day", "1 year 2 months 3 days 4 hours 5 minutes 6 seconds", "1.5 years", "2.25 mons", "1.5 weeks", "3.7 days", "1-2",
                    "1 2:03:04", "-1 2:03", "P1Y2M3DT4H5M6.5S", "P0001-02-03T04:05:06", "@ 1 minute ago", "1 day 2 days", "x", "",
                    "5", "1:02.5", "1d2h3m", "infinity", "99999999999 years", "1 foo", "12:99", "- 1 day", "1.23456789 secs", "PT36H"]),
+    **type_cases.COLUMNS,
 }  # fmt: skip
 
 
@@ -115,6 +116,51 @@ def _zones() -> Iterator[str]:
         yield f"make_interval({named})"
 
 
+_PARTS = (
+    "get_byte(r.y, r.k)",
+    "set_byte(r.y, r.k, 300)",
+    "get_bit(r.y, r.k)",
+    "set_bit(r.y, r.k, 1)",
+    "set_bit(r.y, 1, r.k)",
+    "substring(r.y from 2)",
+    "substr(r.y, r.k, 2)",
+    "position(decode('00', 'hex') in r.y)",
+    "btrim(r.y, decode('2061', 'hex'))",
+    "ltrim(r.y, r.y)",
+    "rtrim(r.y, decode('aa', 'hex'))",
+    "overlay(r.y placing decode('ffff', 'hex') from r.k for 1)",
+    "overlay(r.x placing 'ZZ' from r.k)",
+    "overlay(r.x placing r.c from 2 for r.k)",
+    "r.x ^@ 'ab'",
+    "r.x ^@ r.c",
+    "to_bin(r.i)",
+    "to_oct(r.b)",
+    "to_hex(r.i)",
+    "num_nulls(r.x, r.c, r.i)",
+    "num_nonnulls(r.x, null, 3)",
+    "left(r.x, r.k)",
+    "right(r.x, r.k)",
+    "split_part(r.x, ',', r.k)",
+    "split_part(r.x, 'b', r.k)",
+    "translate(r.x, 'abc', 'X')",
+    "position('b' in r.x)",
+)
+"""Parts of bytes and texts."""
+
+_CONSTANTS = (
+    "E'a\\tb\\x41\\101\\u00e4\\\\ \\'q'",
+    "U&'d\\0061t\\+01F600'",
+    "U&'d!0061t' uescape '!'",
+    "'a'\n   'b'",
+    "E'a\\n'\n'\\t'",
+    "$$it's$$",
+    "$q$a$$b$q$",
+    "E'\\uD83D\\uDE00'",
+    "'back\\slash'",
+)
+"""Spellings of string constants."""
+
+
 def _texts() -> Iterator[str]:
     for name in (
         "quote_ident",
@@ -156,47 +202,84 @@ def _texts() -> Iterator[str]:
         "length",
     ):
         yield f"{name}(r.y)"
-    yield from (
-        "get_byte(r.y, r.k)",
-        "set_byte(r.y, r.k, 300)",
-        "get_bit(r.y, r.k)",
-        "set_bit(r.y, r.k, 1)",
-        "set_bit(r.y, 1, r.k)",
-        "substring(r.y from 2)",
-        "substr(r.y, r.k, 2)",
-        "position(decode('00', 'hex') in r.y)",
-        "btrim(r.y, decode('2061', 'hex'))",
-        "ltrim(r.y, r.y)",
-        "rtrim(r.y, decode('aa', 'hex'))",
-        "overlay(r.y placing decode('ffff', 'hex') from r.k for 1)",
-        "overlay(r.x placing 'ZZ' from r.k)",
-        "overlay(r.x placing r.c from 2 for r.k)",
-        "r.x ^@ 'ab'",
-        "r.x ^@ r.c",
-        "to_bin(r.i)",
-        "to_oct(r.b)",
-        "to_hex(r.i)",
-        "num_nulls(r.x, r.c, r.i)",
-        "num_nonnulls(r.x, null, 3)",
-        "left(r.x, r.k)",
-        "right(r.x, r.k)",
-        "split_part(r.x, ',', r.k)",
-        "split_part(r.x, 'b', r.k)",
-        "translate(r.x, 'abc', 'X')",
-        "position('b' in r.x)",
-    )
-    for constant in (
-        "E'a\\tb\\x41\\101\\u00e4\\\\ \\'q'",
-        "U&'d\\0061t\\+01F600'",
-        "U&'d!0061t' uescape '!'",
-        "'a'\n   'b'",
-        "E'a\\n'\n'\\t'",
-        "$$it's$$",
-        "$q$a$$b$q$",
-        "E'\\uD83D\\uDE00'",
-        "'back\\slash'",
-    ):
-        yield f"{constant} || r.x"
+    yield from _PARTS
+    yield from (f"{constant} || r.x" for constant in _CONSTANTS)
+
+
+_SEARCHES = (
+    "regexp_count(r.x, r.p)",
+    "regexp_count(r.x, r.p, r.k)",
+    "regexp_count(r.x, r.p, 2, r.f)",
+    "regexp_instr(r.x, r.p)",
+    "regexp_instr(r.x, r.p, r.k, 2)",
+    "regexp_instr(r.x, r.p, 1, 1, r.k, 'i', 1)",
+    "regexp_substr(r.x, r.p)",
+    "regexp_substr(r.x, r.p, r.k)",
+    "regexp_substr(r.x, r.p, 1, r.k)",
+    "regexp_substr(r.x, r.p, 1, 1, '', r.k)",
+    "regexp_instr(r.x, r.p, 1, 2, 0, r.f, 2)",
+    "substring(r.x from r.p)",
+    "substring(r.x, r.p)",
+    "substring(r.x from '%#\"b%#\"_' for '#')",
+    "r.x similar to '%(b|c)_' escape '#'",
+    "r.x similar to '[a-c]+' escape ''",
+    "r.x not similar to 'a#%%' escape '#'",
+    "substring(r.x similar '_#\"%#\"_' escape '#')",
+    "r.x::char(8) ~ r.p",
+    "r.x like '%#%' escape '#'",
+    "r.x not ilike 'A#_%' escape '#'",
+    "substring(r.x for 2)",
+    "substring(r.x for 2 from 2)",
+    "substring(r.x, 2, 1)",
+    "r.x::varchar(3) ~ r.p",
+)
+"""Searches of each kind."""
+
+_PATTERNS = (
+    "(.*?)(b+)(.*)",
+    "^(a|b)*?(c+)$",
+    "(a+?)(a*)",
+    "((a)|(ab))(c|(bcd))*",
+    "(?n)^b.*$",
+    "(?w)r$",
+    "\\Abar|baz\\Z",
+    "[[:alpha:]_]+",
+    "[^[:space:]]+$",
+    "\\y[a-z]{3}\\y",
+    "(?x) a  b # c\n c",
+    "(?q)a.b",
+    "***=a.b",
+    "a{0}b",
+    "(a?)*b",
+    "(a{1,3}){2}",
+    "((a|b)+c)+",
+    "[]a]+",
+    "[^]a]+",
+    "[a\\]]",
+    "\\x41",
+    "\\u0061b",
+    "a(?=b)(.)",
+    "a(?!b)(.)",
+    "(?<=a)b+",
+    "[[:<:]]b",
+    "a|b|",
+    "x{,2}",
+    "a{256}",
+    "a{2,1}",
+    "[[:foo:]]",
+    "a\\",
+    "a)",
+    "(?:(a)|b)*",
+    "(a|b){2,3}?(.*)",
+    "\\W+",
+    "[\\w.]+",
+    "[a-]+",
+    "(^|,)([^,]*)",
+    "^*",
+    "(*)",
+    "((a+)+)+$",
+)
+"""Patterns whose match depends on what Postgres prefers."""
 
 
 def _regexes() -> Iterator[str]:
@@ -214,77 +297,8 @@ def _regexes() -> Iterator[str]:
             f"regexp_replace(r.x, r.p, {new}, 2, r.k)",
             f"regexp_replace(r.x, r.p, {new}, 1, 2, 'i')",
         )
-    yield from (
-        "regexp_count(r.x, r.p)",
-        "regexp_count(r.x, r.p, r.k)",
-        "regexp_count(r.x, r.p, 2, r.f)",
-        "regexp_instr(r.x, r.p)",
-        "regexp_instr(r.x, r.p, r.k, 2)",
-        "regexp_instr(r.x, r.p, 1, 1, r.k, 'i', 1)",
-        "regexp_substr(r.x, r.p)",
-        "regexp_substr(r.x, r.p, r.k)",
-        "regexp_substr(r.x, r.p, 1, r.k)",
-        "regexp_substr(r.x, r.p, 1, 1, '', r.k)",
-        "regexp_instr(r.x, r.p, 1, 2, 0, r.f, 2)",
-        "substring(r.x from r.p)",
-        "substring(r.x, r.p)",
-        "substring(r.x from '%#\"b%#\"_' for '#')",
-        "r.x similar to '%(b|c)_' escape '#'",
-        "r.x similar to '[a-c]+' escape ''",
-        "r.x not similar to 'a#%%' escape '#'",
-        "substring(r.x similar '_#\"%#\"_' escape '#')",
-        "r.x::char(8) ~ r.p",
-        "r.x like '%#%' escape '#'",
-        "r.x not ilike 'A#_%' escape '#'",
-        "substring(r.x for 2)",
-        "substring(r.x for 2 from 2)",
-        "substring(r.x, 2, 1)",
-        "r.x::varchar(3) ~ r.p",
-    )
-    for pattern in (
-        "(.*?)(b+)(.*)",
-        "^(a|b)*?(c+)$",
-        "(a+?)(a*)",
-        "((a)|(ab))(c|(bcd))*",
-        "(?n)^b.*$",
-        "(?w)r$",
-        "\\Abar|baz\\Z",
-        "[[:alpha:]_]+",
-        "[^[:space:]]+$",
-        "\\y[a-z]{3}\\y",
-        "(?x) a  b # c\n c",
-        "(?q)a.b",
-        "***=a.b",
-        "a{0}b",
-        "(a?)*b",
-        "(a{1,3}){2}",
-        "((a|b)+c)+",
-        "[]a]+",
-        "[^]a]+",
-        "[a\\]]",
-        "\\x41",
-        "\\u0061b",
-        "a(?=b)(.)",
-        "a(?!b)(.)",
-        "(?<=a)b+",
-        "[[:<:]]b",
-        "a|b|",
-        "x{,2}",
-        "a{256}",
-        "a{2,1}",
-        "[[:foo:]]",
-        "a\\",
-        "a)",
-        "(?:(a)|b)*",
-        "(a|b){2,3}?(.*)",
-        "\\W+",
-        "[\\w.]+",
-        "[a-]+",
-        "(^|,)([^,]*)",
-        "^*",
-        "(*)",
-        "((a+)+)+$",
-    ):
+    yield from _SEARCHES
+    for pattern in _PATTERNS:
         quoted = pattern.replace("'", "''")
         yield from (f"regexp_match(r.x, '{quoted}')", f"regexp_replace(r.x, '{quoted}', '[\\1|\\2]', 'gi')")
 
@@ -346,4 +360,9 @@ FAMILIES = {
     "written dates": tuple(template_cases.dates()),
     "read": tuple(reading_cases.readings()),
     "spelled": tuple(reading_cases.spellings()),
+    "bits": tuple(type_cases.bits()),
+    "zoned times": tuple(type_cases.zoned_times()),
+    "precisions": tuple(type_cases.precisions()),
+    "rows": tuple(type_cases.rows()),
+    "arrays": tuple(type_cases.arrays()),
 }

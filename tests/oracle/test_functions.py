@@ -18,6 +18,7 @@ from tests.oracle.expression_builder import Built
 from tests.oracle.test_expressions import LIMITS, Answer
 from views.catalog import Catalog
 from views.compile import compile_views
+from views.errors import ViewError
 from views.plan import Project, Scan
 from views.spec import ViewSpec
 
@@ -85,7 +86,7 @@ def ask(connection: psycopg.Connection, sql: str) -> tuple[str | None, Answer]:
     except psycopg.DataError:
         described = None  # a constant part fails while it is planned
     oid = described[0].type_code if described else None
-    named = connection.execute("select format_type(%s, null)", [oid]).fetchone() if oid else None
+    named = connection.execute("select format_type(%s, -1)", [oid]).fetchone() if oid else None
     return named and named[0], [(a[1:], None) if a and a[0] == "=" else (None, a and a[1:]) for a in answers]
 
 
@@ -99,10 +100,12 @@ def difference(connection: psycopg.Connection, sql: str, batch: pa.RecordBatch) 
         errors = [None] * batch.num_rows if out.errors is None else out.errors.to_pylist()
         mine = list(zip(to_text(out.values, built.expr.type).to_pylist(), errors, strict=True))
     except Exception as error:
+        if isinstance(error, ViewError) and any(s in str(error) for s in LIMITS):
+            return None
         return f"{sql}: RAISED {type(error).__name__}: {error}"
     named, theirs = ask(connection, sql)
     spelled = DataType.parse(named) if named else None
-    if spelled is not None and (spelled.kind, spelled.name) != (built.expr.type.kind, built.expr.type.name):
+    if spelled is not None and (spelled.kind, spelled.name) != (built.expr.type.kind, built.expr.type.bare.name):
         return f"{sql}: ours is {built.expr.type}, Postgres's {spelled}"
     wrong = [
         (i, m, t)

@@ -28,7 +28,9 @@ def test_equal_at_every_tenth_frontier(postgres: EmbeddedPostgres) -> None:
 def test_refreshes_insert_and_delete_whole_orders() -> None:
     made = tables(SCALE)
     past = history(made, loading=20, seed=5)
-    orders, lines = past.changes["orders"], past.changes["lineitem"]
+    orders, lines = past.within("orders", 0, past.epochs), past.within("lineitem", 0, past.epochs)
+    assert orders is not None
+    assert lines is not None
     deleted = orders.kinds == DELETE
     assert int(deleted.sum()) == REFRESHES * 20
     assert int(((orders.epochs >= past.loading) & (orders.kinds == UPSERT)).sum()) == REFRESHES * 20

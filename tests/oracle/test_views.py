@@ -188,7 +188,7 @@ def bare(kind: DataType) -> str:
     """The type without its modifiers, as format_type has it."""
     if kind.element is not None:
         return f"{bare(kind.element)}[]"
-    return str(kind) if kind.kind is Kind.OTHER else kind.kind.value
+    return (kind.bare.name or "text") if kind.kind is Kind.OTHER else kind.kind.value
 
 
 @pytest.fixture(scope="module")

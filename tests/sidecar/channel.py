@@ -26,6 +26,7 @@ from sidecar.demo.judge import Judge
 from sidecar.demo.oracle import answers, snapshot
 from sidecar.devstack.ports import pick
 from sidecar.wiring import understand
+from tests.canary import Canary
 
 HERE = Path(shop.__file__).parent
 PATIENCE = 90.0
@@ -40,6 +41,8 @@ class Channel:
         self.source_url, self.sink_url = stack.postgres.url(f"{name}_src"), stack.postgres.url(f"{name}_dst")
         self.process: subprocess.Popen[bytes] | None = None
         self.module = "sidecar.cli"
+        self.canary = Canary()
+        self.canary.watch(self.sink_url)
 
     def make(self, *, customers: int = 60, products: int = 20, orders: int = 40) -> None:
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
@@ -99,6 +102,7 @@ class Channel:
     def get(self, path: str) -> bytes | None:
         with suppress(OSError), urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
             found: bytes = answer.read()
+            self.canary.look(found, path)
             return found
         return None
 
@@ -146,6 +150,8 @@ class Channel:
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
+            for path in ("/status", "/metrics", "/readyz", "/healthz"):
+                self.get(path)
             self.kill()
         self.stack.connect.delete(self.name)
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
@@ -161,6 +167,7 @@ class Channel:
             )
             for suffix in ("src", "dst"):
                 admin.execute(f'drop database "{self.name}_{suffix}" with (force)')
+        assert self.canary.told == [], "a server's password was answered"
 
 
 @contextmanager

@@ -78,7 +78,8 @@ class Broken:
 class Little:
     """`log` is what Kafka holds, `store` what the sink holds. `places`: records that cannot be decoded now."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = True) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = True, workers: int = 1) -> None:
+        self.workers = workers
         self.folder, self.log, self.store = folder, MemoryLog(), MemoryStore(keep_history=True)
         self.places: set[Place] = set()
         self.readable, self.batch = True, 1 << 16
@@ -211,6 +212,7 @@ class Little:
             "version": 1, "name": "little", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
             "sources": [{"name": "shop", "type": "debezium", "topic_prefix": PREFIX, "tables": tables, "skip": skip}],
             "sinks": [{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}],
+            "engine": {"workers": self.workers},
             "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
         }  # fmt: skip
 

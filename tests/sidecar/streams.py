@@ -43,14 +43,14 @@ def changes(
     )  # fmt: skip
 
 
-def end(txid: int, lsn: int, counts: dict[str, int], offset: int = 0) -> TransactionMark:
-    return TransactionMark("END", txid, lsn, counts, 2_000_000, "p.transaction", 0, offset)
+def end(txid: int, lsn: int, counts: dict[str, int], offset: int = 0, sent: int = -1) -> TransactionMark:
+    return TransactionMark("END", txid, lsn, counts, 2_000_000, "p.transaction", 0, offset, sent)
 
 
 def notified(
     status: str, table: str | None = None, rows: int | None = None, offset: int = 0, at: int = 0
 ) -> SnapshotMark:
-    return SnapshotMark(status, table, rows, at * 1000, "p.notifications", 0, offset)
+    return SnapshotMark(status, table, rows, at * 1000, "p.notifications", 0, offset, at)
 
 
 def version_end(

@@ -151,6 +151,14 @@ def test_a_view_in_error_is_told_as_that(place: Place) -> None:
     assert [(f.view, f.state) for f in place.audit("sums").run()] == [("sums", "in error")]
 
 
+def test_a_view_that_fails_in_the_source_too_keeps_no_other_from_its_audit(place: Place) -> None:
+    audit = place.audit()
+    audit.queries = {**audit.queries, "sums": "select id, total / (id - 1) as twice, weight from orders"}
+    assert {f.view: f.state for f in audit.run()} == {"sums": "no answer", "counts": "equal"}
+    place.db.execute("UPDATE headrace.view SET error = 'division by zero' WHERE name = 'sums'")
+    assert {f.view: f.state for f in audit.run()} == {"sums": "in error", "counts": "equal"}
+
+
 def test_a_sink_that_does_not_follow_is_named(place: Place) -> None:
     audit = place.audit()
     audit.sleep, audit.patience = (lambda _: None), 0.2

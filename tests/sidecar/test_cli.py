@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import pkgutil
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 import connectors
@@ -22,6 +25,7 @@ from engine.errors import HeadraceError
 from sidecar import stopped
 from sidecar.cli import app
 from sidecar.config import load_for_replay
+from sidecar.console import show
 from sidecar.console.errors import EXIT_CODES
 from sidecar.ingest import UndecodableError
 from tests.sidecar import recordings
@@ -95,6 +99,8 @@ def test_explain_shows_one_view_in_every_way(tmp_path: Path) -> None:
     body = json.loads(headrace("explain", "by_city", "-c", path, "--svg", drawn, "--json").stdout)
     assert body["view"] == "by_city"
     assert body["held"] is None, "no sidecar runs"
+    assert {a["name"].partition("-")[0] for a in body["expected"]} >= {"public.customers", "public.orders"}
+    assert all(a["bytes"] > 0 for a in body["expected"])
     assert {name: c["look_ups"] for name, c in body["costs"].items()} == {"public.customers": 2, "public.orders": 2}
     assert drawn.read_text().startswith("<svg")
     told = headrace("explain", "by_city", "-c", path, "--why").stdout
@@ -211,6 +217,18 @@ def test_replay_as_tables(tmp_path: Path) -> None:
     assert "by_city epoch 3" in changes
     assert "-1" in changes
     assert "NULL" in changes
+
+
+def test_tables_show_values_as_they_are() -> None:
+    told = print_of(show.table("[b]title", ("[i]name", "n"), [("[red]x[/]", 1), ("a[/nothing]", 2), (None, 3)]))
+    for text in ("[b]title", "[i]name", "[red]x[/]", "a[/nothing]"):
+        assert text in told
+
+
+def print_of(table: Table) -> str:
+    out = io.StringIO()
+    Console(file=out, width=100).print(table)
+    return out.getvalue()
 
 
 def test_replay_of_several_recordings_is_one_history(tmp_path: Path) -> None:

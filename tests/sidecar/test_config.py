@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.config import kafka_settings, load, schema
+from sidecar.config import kafka_settings, load, load_partly, schema
 from views.document import ConfigError
 
 GOOD = """\
@@ -83,6 +83,15 @@ def test_a_secret_is_not_shown_by_the_error_about_it(tmp_path: Path) -> None:
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="WAREHOUSE_URL is not set"):
         load(write(tmp_path, GOOD), {})
+
+
+def test_what_connects_to_nothing_needs_no_secret(tmp_path: Path) -> None:
+    settings = load_partly(write(tmp_path, GOOD), {})
+    assert len(settings.unfilled) == 1
+    assert "WAREHOUSE_URL is not set" in settings.unfilled[0]
+    assert load_partly(write(tmp_path, GOOD), ENV).unfilled == ()
+    path = write(tmp_path, GOOD.replace("${env:WAREHOUSE_URL}", "${file:not/there}"))
+    assert "cannot read" in load_partly(path, {}).unfilled[0]
 
 
 def test_the_schema_for_editors_knows_every_field() -> None:

@@ -52,7 +52,7 @@ def family(demo: subprocess.Popen[str]) -> Family:
 
 
 def wait_for(demo: subprocess.Popen[str], what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not what():
         assert demo.poll() is None, demo.stdout and demo.stdout.read()
         assert time.monotonic() < end

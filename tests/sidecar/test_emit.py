@@ -158,6 +158,27 @@ def test_a_full_backlog_slows_the_one_who_offers(slow: tuple[Slow, Group], monke
     assert rows(sink, LINES) == {A: 3}
 
 
+def test_who_leaves_waits_for_no_room_and_nothing_passes_what_was_left(
+    slow: tuple[Slow, Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit, "MAX_BACKLOG_BYTES", 1)
+    sink, group = slow
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert sink.entered.wait(5)
+    group.offer({LINES.name: changes(LINES, (A, 2, 1))}, frontier(2), {})
+    third = threading.Thread(target=group.offer, args=({LINES.name: changes(LINES, (A, 3, 1))}, frontier(3), {}))
+    third.start()
+    group.leave()
+    third.join(5)
+    assert not third.is_alive(), "who leaves waits no more"
+    sink.gate.set()
+    assert group.drain(5)
+    group.offer({LINES.name: changes(LINES, (B, 4, 1))}, frontier(4), {})
+    assert group.drain(5)
+    assert rows(sink, LINES) == {A: 2}
+    assert sink.store.frontier == frontier(2), "a later epoch would hide the one that was left"
+
+
 def test_a_failure_of_the_thread_is_raised_where_the_loop_looks() -> None:
     sink = MemorySink()
     group = opened(sink, LINES, threaded=True)

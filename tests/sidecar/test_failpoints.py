@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_the_process_dies_or_freezes_the_nth_time(
     reached("batch named")
     reached("batch named")
     assert deaths == [(os.getpid(), number)]
+
+
+def test_the_thread_that_comes_to_it_hangs_and_the_others_go_on(capfd: pytest.CaptureFixture[str]) -> None:
+    reached = failpoints({VARIABLE: "batch named:2:hang"})
+    reached("batch named")
+    hanging = threading.Thread(target=reached, args=("batch named",), daemon=True)
+    hanging.start()
+    hanging.join(0.1)
+    assert hanging.is_alive()
+    reached("batch named")
+    assert "hangs at batch named" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

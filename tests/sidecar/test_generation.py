@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -126,3 +127,23 @@ def test_a_power_cut_leaves_a_generation_that_was_ready_whatever_befell_the_star
         disk.forget(random.Random(seed))
         view = View(disk, lambda _: None, random.Random(seed))
         assert view.exists(fresh.ready)
+
+
+def test_a_start_that_finds_no_room_takes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found on a tmpfs: each start that failed kept what it had copied, so that room that was made was gone again."""
+    first, _ = take_generation(tmp_path)
+    carry_over(first, None)
+    first.log.write_bytes(b"x" * 1000)
+    fresh, previous = take_generation(tmp_path)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StateError, match="No space left"):
+            carry_over(fresh, previous)
+    assert not fresh.log.exists()
+    again, before = take_generation(tmp_path)
+    carry_over(again, before)
+    assert again.log.read_bytes() == b"x" * 1000

@@ -84,6 +84,20 @@ def test_a_torn_last_line_is_cut_off_and_a_torn_middle_is_refused(tmp_path: Path
         ReclockLog(path)
 
 
+@pytest.mark.parametrize(("found", "follows"), [(10, True), (0, True), (20, False)])
+def test_a_later_snapshot_is_not_the_one_that_the_log_has_bound(tmp_path: Path, found: int, follows: bool) -> None:
+    """Its connector took another one before the first checkpoint: the sinks have the rows of the first one at that epoch. One
+    without rows has no LSN: other tables may be read now."""
+    Reclock(ReclockLog(tmp_path / "log")).bind("a", [transaction(-1, 10, "snapshot")], at(1))
+    again = Reclock(ReclockLog(tmp_path / "log"))
+    if follows:
+        [(binding, [snapshot])] = again.bind("a", [transaction(-1, found, "snapshot")], at(1))
+        assert (binding.first, snapshot.lsn) == (1, found)
+    else:
+        with pytest.raises(ReclockError, match="other transactions"):
+            again.bind("a", [transaction(-1, found, "snapshot")], at(1))
+
+
 def test_trimming_keeps_what_is_still_needed(tmp_path: Path) -> None:
     log = ReclockLog(tmp_path / "log")
     reclock = Reclock(log)
@@ -91,7 +105,7 @@ def test_trimming_keeps_what_is_still_needed(tmp_path: Path) -> None:
         reclock.bind("a", [transaction(i, i)], at(i))
     log.forget(10, 2)
     reclock.bind("a", [transaction(10, 10)], at(10))
-    assert [b.first for b in ReclockLog(tmp_path / "log").bindings] == [9, 10, 11]
+    assert [b.first for b in ReclockLog(tmp_path / "log").bindings] == [8, 9, 10, 11]
 
 
 def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: Path) -> None:
@@ -107,6 +121,17 @@ def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: 
     again = Reclock(ReclockLog(tmp_path / "log"), 14)
     assert list(again.bound_transactions("quiet", 14)) == [(101, 101), (102, 102)]
     assert list(again.bound_transactions("busy", 14)) == [(8, 8), (9, 9)]
+
+
+def test_what_was_bound_after_the_checkpoint_takes_no_place_in_a_trimmed_log(tmp_path: Path) -> None:
+    """Found by the simulator (seed 380): a restart begins at the checkpoint, and knew no transaction before it."""
+    log = ReclockLog(tmp_path / "log")
+    reclock = Reclock(log)
+    for i in range(9):
+        reclock.bind("a", [transaction(i, i)], at(i))
+    log.forget(5, 2)
+    again = Reclock(ReclockLog(tmp_path / "log"), 5)
+    assert list(again.bound_transactions("a", 5)) == [(2, 2), (3, 3)]
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

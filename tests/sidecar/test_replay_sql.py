@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from engine.batch.keys import fingerprint
 from engine.schema import INTEGER, Column, Schema
 from sidecar.cli import app
 from sidecar.console.script import run_script
 from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script import maintained
+from sidecar.script import asked, maintained
 from sidecar.script.asked import Answer
 from sidecar.script.run import Note
 from sidecar.script.session import Row
@@ -141,6 +143,27 @@ select sum(x) from u;
     assert len(found) == 14
 
 
+def test_tables_are_followed_whatever_else_cannot_be_read_or_looks_different(postgres: EmbeddedPostgres) -> None:
+    found = statuses(
+        postgres,
+        """create table v (i int, j int);
+create materialized view never as select i, j from v with no data;
+alter table v rename column i to x;
+insert into v values (1, 2);
+select * from v;
+select * from never;
+refresh materialized view never;
+select * from never;
+create table whole (a text, b text);
+create table people (id int primary key, who whole);
+insert into people values (1, '(Joe,Blow)'), (2, '(An,)');
+select * from people;
+alter table whole add column suffix text;
+select * from people""",
+    )
+    assert found == [(5, "equal"), (6, "refused"), (8, "equal"), (12, "equal"), (14, "equal")]
+
+
 def test_views_of_the_script_are_read(postgres: EmbeddedPostgres) -> None:
     assert statuses(postgres, """
 create table t (a int, b int);
@@ -239,6 +262,19 @@ def test_a_mistake_of_ours_is_told_of_its_query_alone(
     monkeypatch.setattr(maintained.Maintained, "install", failing)
     text = "create table t (a int);\ninsert into t values (1);\nselect a from t;\nselect a + 1 from t;\nselect a + 2 from t;"
     assert [s for _, s in statuses(postgres, text)] == ["equal", "different", "equal"]
+
+
+def test_an_answer_that_takes_too_long_is_refused(postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(_self: maintained.Maintained, _view: object, _views: object) -> None:
+        rows = pa.record_batch({"a": pa.array(range(1000))})
+        while True:  # mostly inside of a kernel
+            fingerprint(rows)
+
+    monkeypatch.setattr(maintained.Maintained, "install", endless)
+    monkeypatch.setattr(asked, "SECONDS", 0.05)
+    [answer] = answers(postgres, "select 1")
+    assert isinstance(answer, Answer)
+    assert (answer.status, answer.reason) == ("refused", "not answered within 0.05 seconds")
 
 
 def test_random_changes_between_queries_that_stay(postgres: EmbeddedPostgres) -> None:

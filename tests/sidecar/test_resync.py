@@ -307,6 +307,7 @@ def test_requests_are_files(tmp_path: Path) -> None:
     def answered(_: float) -> None:
         for request in requests.take():
             assert (request.does, request.of) == ("resync", {"table": "t"})
+            assert [f.read_bytes() for f in (tmp_path / "requests").iterdir()] == [b""], "a secret does not stay there"
             requests.answer(request, {"rows": 3})
 
     assert ask(tmp_path, "resync", {"table": "t"}, 50, answered, lambda: next(clock)) == {"rows": 3}

@@ -146,6 +146,22 @@ def test_a_skipped_record_is_passed_over_and_its_transaction_waits_for_nothing(s
     assert shop.rows("customers") == {(1, 5): 1, (2, 2): 1, (9, 9): 1}, "also where all is read anew"
 
 
+def test_a_record_that_can_be_read_is_skipped_too(shop: Little) -> None:
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.end(drained=True)
+    (_, named) = shop.transact((ORDERS, "c", (2, 2)), (CUSTOMERS, "c", (7, 7)))
+    shop.skip = [named]
+    shop.start()
+    shop.show_all()
+    shop.turn(3)
+    assert shop.rows("orders") == answers(shop.state)["orders"]
+    assert (7, 7) not in shop.rows("customers")
+    (source,) = shop.running.runtime.parts.intakes
+    assert source.skipped == [named]
+
+
 def test_a_record_of_the_snapshot_stops_its_table_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from sidecar.config import load
-from sidecar.console.show import status_tables
+from sidecar.console.status import status_tables
 from sidecar.unread import UNDECLARED, UNUSED, Unread, unread
 
 CONFIG = """\

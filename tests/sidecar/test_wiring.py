@@ -27,9 +27,9 @@ ZERO = "division by zero"
 def recovered(recorded: Mapping[str, int], fingerprint: str, kept: bool) -> dict[str, int]:
     """The errors of a view of which one row divides by zero, after a recovery at epoch 1."""
     flow = KeptDataflow(BatchStore(Path()))
-    table = flow.table("t", ONE)
     share = Call("/(integer,integer)", (Literal(1, INTEGER), ColumnRef(0, INTEGER)), INTEGER)
-    output = table.project([share], ONE).output("v")
+    flow.build(lambda made: {"v": made.table("t", ONE).project([share], ONE)}, {"v": ONE})
+    output = flow.outputs["v"]
     rows = pa.RecordBatch.from_arrays([pa.array([0, 5], pa.int32())], schema=ONE.arrow)
     flow.push("t", Upserts(rows, np.ones(2, np.int64), np.full(2, INSERT, np.uint8)))
     flow.step(2)

@@ -140,8 +140,9 @@ class Broker:
         return producer
 
     def send(
-        self, name: str, epoch: int, place: Place, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> int:
+        self, name: str, epoch: int, place: Place, key: bytes | None, value: bytes | None, headers: Headers,
+        *, at: int = 0,
+    ) -> int:  # fmt: skip
         """Append within the producer's transaction, which begins with it; the offset. Raises FencedProducer."""
         producer = self._owned(name, epoch)
         self.settle(producer)
@@ -152,7 +153,7 @@ class Broker:
         offset = partition.end
         partition.open.setdefault(producer.transaction, offset)
         producer.places.add(place)
-        partition.records.append(Record(offset, key, value, 0, headers, producer.transaction))
+        partition.records.append(Record(offset, key, value, at, headers, producer.transaction))
         return offset
 
     def end(self, name: str, epoch: int, commit: bool) -> None:

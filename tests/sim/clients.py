@@ -16,6 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from connectors.kafka import discovery
+from connectors.letters import Letter, LettersError, MemoryLetters
 from tests.sim.broker import Broker, FencedProducer, Headers, NoTransaction, Record
 
 LATEST = type(OffsetSpec.latest())
@@ -306,6 +307,23 @@ class Admin:
         topics = self._ask().topics
         policy = {r: topics[r.name].config.get("cleanup.policy", "delete") for r in asked}
         return {r: _Answer({"cleanup.policy": SimpleNamespace(value=value)}) for r, value in policy.items()}
+
+
+class DeadLetters(MemoryLetters):
+    """A process's way to the dead letters `kept`, which outlive it; the request to keep some, or its answer, may be lost."""
+
+    def __init__(self, line: Line, kept: MemoryLetters) -> None:
+        super().__init__()
+        self._line, self._outside = line, kept
+
+    def keep(self, letters: Sequence[Letter]) -> None:
+        """See `Letters.keep`."""
+        self._line.door("letters keep")
+        lost = self._line.lost("letters keep") if self._line.broker.up else "request"
+        if lost in ("", "answer"):
+            self._outside.keep(letters)
+        if lost:
+            raise LettersError("the dead letters cannot be kept")
 
 
 class Watcher(discovery.Watcher):

@@ -148,9 +148,9 @@ class DatabaseSink(MemorySink):
 
     def _written(self, before: int) -> bool:
         """Whether an attempt whose end was not known went through, read under the row's lock."""
-        if self.store.generation > self._generation:
+        if self.store.generation >= self._generation and self.store.run is not self._run:
             raise Fenced("another generation writes to this sink", sink=self.name)
-        if self.store.generation < self._generation or self.store.writes not in (before, before + 1):
+        if self.store.run is not self._run or self.store.writes not in (before, before + 1):
             raise SinkError("the frontier was changed by something else than this sink", sink=self.name)
         return self.store.writes == before + 1
 

@@ -28,6 +28,7 @@ from sidecar.runtime import Runtime
 from sidecar.snapshot import Snapshot
 from tests.crash import counts
 from tests.sim.broker import Broker
+from tests.sim.clients import DeadLetters
 from tests.sim.database import DatabaseSink
 from tests.sim.run import play_in
 from tests.sim.world import World
@@ -251,6 +252,16 @@ def _(patch: Patch) -> None:
 @guard("portions are bound together")
 def _(patch: Patch) -> None:
     patch.setattr(reclock, "_one_kind", lambda stamps: [[stamp] for stamp in stamps])
+
+
+@guard("a dead letter is kept before its record is passed over")
+def _(patch: Patch) -> None:
+    patch.setattr(DeadLetters, "keep", nothing)
+
+
+@guard("a record that is passed over counts as here")
+def _(patch: Patch) -> None:
+    patch.setattr(TransactionAssembler, "skip", nothing)
 
 
 @guard("what a sink holds is left out")

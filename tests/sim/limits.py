@@ -38,7 +38,7 @@ class Limits:
         """The limits of a life."""
         return cls(
             draw.choice([3000, 0]),
-            draw.choice([400, 40]),
+            draw.choice([40, 5]),
             draw.choice([64 << 20, 64 << 20, 400]),
             draw.choice([ROWS, ROWS, 4, 1]),
             draw.choice([DEFAULT_BYTES, DEFAULT_BYTES, 800, 0]),

@@ -1,7 +1,8 @@
 """A source database and its Debezium connector: transactions become events and marks, which wait until they are shown.
 
 `states` is the naive twin: the tables after each commit, by its LSN. Events reach Kafka per partition in order and otherwise in
-any order; a connector that crashes loses what it had not sent and repeats whole transactions. The LSN is its clock too.
+any order; a connector that crashes loses what it had not sent and repeats whole transactions. The LSN is its clock too:
+a record's time in Kafka is when the connector gave it to its producer, however late it gets there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +39,8 @@ views:
 """
 
 Row = tuple[int, int]
+BROKEN = 1 << 70
+"""What a broken converter writes for a key: no bigint, so that the row is not known."""
 State = dict[str, Counter[Row]]
 Tables = tuple[tuple[str, State], ...]
 
@@ -49,7 +53,9 @@ class _Step:
 
 
 class Shop:
-    """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN."""
+    """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN. `clumsy`: it writes what the view
+    `shares` cannot divide by, and takes it back, all the time. `broken`: how often a converter of the connector makes a
+    record of an update that nobody can decode (`BROKEN`): the twin keeps the row as it was, as a dead letter says."""
 
     def __init__(self, name: str, broker: Broker, draw: random.Random) -> None:
         self.name, self.broker, self.draw = name, broker, draw
@@ -59,10 +65,12 @@ class Shop:
         self.order: list[int] = []
         self.txid, self.lsn = 600, 1000
         self.stream: list[_Step] = []
-        self.queues: dict[tuple[str, int], deque[tuple[int, bytes | None, bytes | None]]] = {}
+        self.queues: dict[tuple[str, int], deque[tuple[int, int, bytes | None, bytes | None]]] = {}
         self.tombstones = draw.random() < 0.5
         self.exactly_once = draw.random() < 0.4
-        self._writer = -1
+        self.clumsy = draw.random() < 0.5
+        self.broken = draw.choice([0.0, 0.0, 0.15])
+        self._writer, self._late = -1, ""
         for table in self.tables:
             broker.create(f"{name}.{table}", PARTITIONS.get(table, 1))
         for more in ("transaction", "notifications"):
@@ -113,6 +121,8 @@ class Shop:
     def _change(self, step: _Step, counts: Counter[str], order: int) -> int:
         table = self.draw.choice(list(self.tables))
         held, id_, v = self.state[table], self.draw.randrange(1, 9), self.draw.randrange(1, 6)
+        if self.clumsy and self.draw.random() < 0.3:
+            id_, v = self.draw.choice([(2, 3), (3, 2)])
         old = next((r for r in sorted(held) if r[0] == id_ and held[r] > 0), None)
         if self.draw.random() < 0.03:
             held.clear()
@@ -120,6 +130,8 @@ class Shop:
         if old is None:
             held[id_, v] += 1
             return self._emit(step, counts, table, [("c", None, (id_, v))], order)
+        if self.tables[table] is not None and self.draw.random() < self.broken:
+            return self._emit(step, counts, table, [("u", old, (BROKEN, v))], order)
         held[old] -= 1
         if self.draw.random() < 0.3:
             return self._emit(step, counts, table, [("d", old, None)], order)
@@ -137,7 +149,7 @@ class Shop:
         step: _Step,
         counts: Counter[str],
         table: str,
-        events: list[tuple[str, Row | None, Row | None]],
+        events: Sequence[tuple[str, Row | None, Row | None]],
         order: int,
     ) -> int:
         for op, before, after in events:
@@ -156,7 +168,13 @@ class Shop:
     # what the connector makes of it
 
     def _event(
-        self, step: _Step, table: str, op: str, before: Row | None, after: Row | None, order: int | None
+        self,
+        step: _Step,
+        table: str,
+        op: str,
+        before: Row | None,
+        after: Row | None,
+        order: int | None,
     ) -> None:
         schema, name = table.split(".")
         id_ = (after or before or (0, 0))[0]
@@ -188,7 +206,7 @@ class Shop:
 
     def _queue(self, at: int) -> None:
         for topic, partition, key, value in self.stream[at].records:
-            self.queues.setdefault((topic, partition), deque()).append((at, key, value))
+            self.queues.setdefault((topic, partition), deque()).append((at, self.lsn, key, value))
 
     # what reaches Kafka
 
@@ -198,19 +216,21 @@ class Shop:
         return any(self.queues.values())
 
     def show(self, most: int) -> None:
-        """Kafka takes up to `most` records of each of some partitions; of a connector with exactly-once in a transaction,
-        which may be aborted, or left open until the next."""
+        """Kafka takes up to `most` records of each of some partitions, mostly none of the topic that is late; of a connector
+        with exactly-once in a transaction, which may be aborted, or left open until the next."""
         if self.exactly_once and self._writer < 0:
             self._writer = self.broker.init(self.name)
         sent = []
         for place in sorted(self.queues):
             queue = self.queues[place]
+            if self._late and place[0].endswith(self._late) and self.draw.random() < 0.8:
+                continue
             sent += [(place, queue.popleft()) for _ in range(min(len(queue), self.draw.randint(0, most)))]
-        for place, (_, key, value) in sent:
+        for place, (_, at, key, value) in sent:
             if self.exactly_once:
-                self.broker.send(self.name, self._writer, place, key, value, None)
+                self.broker.send(self.name, self._writer, place, key, value, None, at=at)
             else:
-                self.broker.append(place, key, value)
+                self.broker.append(place, key, value, at=at)
         if self.exactly_once and sent:
             commit = self.draw.random() < 0.8
             self.broker.end(self.name, self._writer, commit)
@@ -225,11 +245,21 @@ class Shop:
         if self._writer >= 0:
             self.broker.settle(self.broker.producers[self.name])
 
+    def undecodable(self) -> set[str]:
+        """The places of the records that nobody can decode, among those that a reader sees."""
+        return {
+            f"{name}/{p}/{r.offset}"
+            for name in (f"{self.name}.{table}" for table in self.tables)
+            for p, partition in enumerate(self.broker.topics[name].partitions)
+            for r in partition.read(0, 1 << 30, committed=True)[0]
+            if str(BROKEN).encode() in (r.value or b"")
+        }
+
     def crash(self) -> None:
         """The connector dies: what it had not sent is lost, and is repeated from some transaction before it; a snapshot
         that was not sent whole begins again."""
         unsent = [queue[0][0] for queue in self.queues.values() if queue]
-        self.queues = {}
+        self.queues, self._late = {}, self.draw.choice(["", "notifications", "transaction", *self.tables])
         if 0 in unsent:
             self.stream, self.order, self.states = [], [], {}
             self.snapshot()

@@ -2,128 +2,36 @@
 happen in an order that the seed draws, and a judge looks at everything that is published.
 
 Always: the same seed plays the same life. Nothing here waits, sleeps, or touches a file, but for what spills (see limits). One
-class, longer than a file should be: every fault, actor and judge acts on the one world.
+class: every fault, actor and judge acts on the one world.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors.kafka.sink import KafkaSink
+from connectors.letters import MemoryLetters
 from engine.errors import HeadraceError
-from engine.schema import Schema
 from sidecar import runtime, wiring
-from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, load
-from sidecar.failpoints import STEPS
+from sidecar.config import PostgresSinkConfig, Settings, SinkConfig
 from sidecar.generation import open_generation
-from sidecar.wiring import Understood, understand
 from tests.sim.broker import Broker
-from tests.sim.clients import Clients
+from tests.sim.clients import Clients, DeadLetters
 from tests.sim.contracts import put_in_place
 from tests.sim.database import Database, DatabaseSink, become, copy_of
+from tests.sim.declared import STATE, understood
 from tests.sim.disk import Disk
 from tests.sim.limits import Limits
 from tests.sim.oracle import Judge, KafkaReader, Wrong
 from tests.sim.process import Killed, Process
-from tests.sim.shop import TABLES, VIEWS, Shop
-
-STATE = Path("/sim/state")
-
-
-class _Settled(Settings):
-    """Settings whose state folder is on the simulated disk."""
-
-    @property
-    def state(self) -> Path:
-        return STATE
-
-
-class _Compiled(Understood):
-    """Compiles once: it is pure."""
-
-    def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
-        return _compiled(len(self.settings.config.sources))
-
-
-@cache
-def _compiled(sources: int) -> Any:
-    return Understood.compile(_understood(sources))
-
-
-@cache
-def _understood(sources: int) -> Understood:
-    """The sidecar's configuration over the first so many shops."""
-    columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
-    shops = list(TABLES.items())[:sources]
-    body = {
-        "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
-        "sources": [
-            {"name": name, "type": "debezium", "topic_prefix": name,
-             "tables": [{"name": t, "columns": columns} | ({"key": k} if k else {}) for t, k in tables.items()]}
-            for name, tables in shops
-        ],
-        "sinks": [
-            {"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x", "interval_ms": 0},
-            {"name": "k", "type": "kafka", "topic_prefix": "out."},
-        ],
-        "checkpoint": {"interval_seconds": 3},
-    }  # fmt: skip
-    views = VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "views").mkdir()
-        (Path(folder) / "views" / "v.yaml").write_text(views)
-        (Path(folder) / "headrace.yaml").write_text(json.dumps(body))
-        settings = load(Path(folder) / "headrace.yaml", {})
-        found = understand(_Settled(settings.config, settings.path))
-    return _Compiled(found.settings, found.specs, found.tables, found.unknown)
-
-
-POINTS = (
-    *(step for step in STEPS if not step.startswith("postgres")),
-    "sql connect", "sql write", "sql commit", "kafka init", "kafka send", "kafka end", "kafka fetch",
-)  # fmt: skip
-"""The doors that a life may have it in for: the durable steps of the sidecar itself, and what it asks of servers."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How often what happens, of one life: each of a few orders of magnitude, or never. `point`: a door at which something
-    happens at the rate `eager`."""
-
-    nested: float
-    kill: float
-    power: float
-    lost: float
-    down: float
-    full: float
-    stop: float
-    zombie: float
-    crash: float
-    wipe: float
-    restore: float
-    point: str
-    eager: float
-
-    @classmethod
-    def drawn(cls, draw: random.Random) -> Rates:
-        def rate(*choices: float) -> float:
-            return draw.choice(choices)
-
-        return cls(
-            rate(0, 0.01, 0.05), rate(0, 0.001, 0.004), rate(0, 0.0005, 0.003), rate(0, 0, 0.01, 0.05),
-            rate(0, 0, 0.02), rate(0, 0, 0, 0.02), rate(0, 0.01, 0.05), rate(0, 0, 0.0005, 0.002), rate(0, 0.01, 0.05),
-            rate(0, 0, 0, 0, 0.3), rate(0, 0, 0, 0, 0.02), draw.choice(POINTS), rate(0, 0.05, 0.3),
-        )  # fmt: skip
+from tests.sim.rates import Rates
+from tests.sim.shop import TABLES, Shop
 
 
 class World:
@@ -145,10 +53,11 @@ class World:
         self.wiped = False
         self.troubled: set[str] = set()
         self.backups: list[Any] = []
+        self.letters = MemoryLetters()
         self.counts = dict.fromkeys(("kills", "power cuts", "lost", "zombies", "starts", "doors"), 0)
         sources = self.draw.choice([1, 1, 2])
         self.shops = {n: Shop(n, self.broker, self.draw) for n in list(TABLES)[:sources]}
-        self.understood = _understood(sources)
+        self.understood = understood(sources)
         self.judge = Judge(self.shops)
         keyless = {v.name: v.key is None for v in self.understood.compile() if "k" in v.spec.sinks}
         self.reader = KafkaReader(self.broker, self.judge, "k", "out.", keyless)
@@ -220,7 +129,8 @@ class World:
         while self.flying:
             self.flying.pop(0)()
         for name in sorted(self.broker.producers):
-            self.broker.settle(self.broker.producers[name])
+            if not self.faulty or self.draw.random() >= self.rates.slow:
+                self.broker.settle(self.broker.producers[name])
         if not self.faulty:
             self._mend()
 
@@ -250,7 +160,8 @@ class World:
     def _start(self) -> None:
         self.counts["starts"] += 1
         for older in self._alive():
-            older.excuses |= {"fenced", "sink", "state", "checkpoint"}
+            # the last for a log that it would trim: this one may sweep it
+            older.excuses |= {"fenced", "sink", "state", "checkpoint", "reclock"}
         self.started_count += 1
         process = Process(self, self.started_count)
         if self._alive():
@@ -355,7 +266,7 @@ class World:
                 shop.show(self.draw.choice([1, 3, 20]))
             case _:
                 name = self.draw.choice(sorted(self.broker.producers) or [""])
-                if name:
+                if name and self.draw.random() >= self.rates.slow:
                     self.broker.settle(self.broker.producers[name], self.draw.choice([1, None]))
                 elif self.flying:
                     self.flying.pop(0)()
@@ -440,6 +351,9 @@ class World:
         self._raise()
         if not self._caught_up():
             raise Wrong("a restart loses what the sinks held")
+        letters = {letter.id for letter in self.letters.read()}
+        if letters != (bad := set[str]().union(*(shop.undecodable() for shop in self.shops.values()))):
+            raise Wrong(f"{letters ^ bad} became dead letters, or did not")
 
     def _why(self) -> str:
         found = [p.running.runtime.waiting() for p in self._alive() if p.running is not None]
@@ -458,6 +372,7 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             put_in_place(patch, made, lambda: self.clock, lambda s: self.current[-1].sleep(s))
             patch.setattr(wiring, "make_sink", self._sink)
+            patch.setattr(wiring, "make_letters", lambda _: DeadLetters(self.current[-1], self.letters))
             patch.setattr(wiring, "failpoints", lambda _: self.current[-1].door)
             patch.setattr(runtime.Runtime, "reconcile", self._reconcile)
             with self.limits.in_place(patch):

@@ -12,10 +12,32 @@ from engine.operators.expressions.functions import catalogue, fallback_users
 from engine.operators.expressions.sets import MOST
 from tests.views.corpus import REFUSED, SUPPORTED
 from views.sql.aggregates import AGGREGATES
-from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, WINDOWS
+from views.sql.refusals import LATER_AGGREGATES, VOLATILE, WINDOWS
 
 COMMAND = "python -m tests.views.docs"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
+
+
+COSTS = (
+    "## What a change costs",
+    "A changed row costs as much in a group of ten rows as in one of ten million: count, sum, avg, min, max, bool_and,"
+    " bool_or and DISTINCT follow the change, alone or side by side. Two things read more of a group. Sums and averages"
+    " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
+    " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
+    " eight bytes, numerics that share 13 digits or have more than 18. string_agg, percentiles, mode, bit_and and their"
+    " like, and variance of floats or of distinct values, array_agg, the aggregates of JSON, corr and the regressions, read"
+    " their group in Python.",
+    "A function that returns a set makes rows of each row as it changes, and keeps nothing; one row gives at most"
+    f" {MOST:,} of them. Arrays and JSON are held as their text.",
+    "A LEFT JOIN and IN (SELECT …) keep each key of their right side once, beside its rows, but for a table's primary"
+    " key, which the table itself has once; a key that comes again or goes once more moves no row. Where an outer join's"
+    " condition is more than equalities, the keys of the rows that have a partner are kept too.",
+    "A subquery becomes a join, however often it is asked: where it reads the query around it by equalities alone, by"
+    " those; else by the distinct values that it reads. What is correlated by another condition, or joined without an"
+    " equality, looks at every pair of rows, and `headrace validate` warns of it.",
+    "ORDER BY … LIMIT reads of the order what it keeps. A window function other than an aggregate over a whole partition"
+    " computes the partition of a changed row anew, in columns; what does not change is not sent.",
+)
 
 
 def page() -> str:
@@ -37,32 +59,17 @@ def page() -> str:
         table(("Feature", "For example", "Reason given"), [(r.feature, f"`{r.sql}`", r.reason) for r in REFUSED]),
         f"Aggregates that come later: {names(LATER_AGGREGATES)}.",
         f"Functions whose answer is not a function of the tables: {names(VOLATILE)}.",
-        f"Functions that return sets and are not supported: {names(SETS)}.",
         "## Errors",
         "A row whose expression fails (division by zero, overflow, text that is no number) puts the view in error until"
         " the row is gone, as the same SELECT would fail in Postgres. Errors follow SQL's order of clauses: FROM,"
         " WHERE, GROUP BY, HAVING, SELECT. What WHERE or a join keeps from a row is never asked of it, even where Postgres's"
         " planner would ask; what is not read by the view is not computed. An error inside of a subquery counts for every"
         " row that it is asked for, even where CASE does not look at its answer.",
-        "## What a change costs",
-        "A changed row costs as much in a group of ten rows as in one of ten million: count, sum, avg, min, max, bool_and,"
-        " bool_or and DISTINCT follow the change, alone or side by side. Two things read more of a group. Sums and averages"
-        " of real, of double precision and of numeric without a declared scale add up its values anew, exactly. And where"
-        " the least or greatest value goes, what shares its first 64 bits is compared: texts that begin with the same"
-        " eight bytes, numerics that share 13 digits or have more than 18. string_agg, percentiles, mode, bit_and and their"
-        " like, and variance of floats or of distinct values, array_agg, the aggregates of JSON, corr and the regressions, read"
-        " their group in Python.",
-        "A function that returns a set makes rows of each row as it changes, and keeps nothing; one row gives at most"
-        f" {MOST:,} of them. Arrays and JSON are held as their text: an array of several dimensions, or one that does not"
-        " begin at 1, is carried as it is, and an error of its row where a function asks for its elements by their place.",
-        "A LEFT JOIN and IN (SELECT …) keep each key of their right side once, beside its rows, but for a table's primary"
-        " key, which the table itself has once; a key that comes again or goes once more moves no row. Where an outer join's"
-        " condition is more than equalities, the keys of the rows that have a partner are kept too.",
-        "A subquery becomes a join, however often it is asked: where it reads the query around it by equalities alone, by"
-        " those; else by the distinct values that it reads. What is correlated by another condition, or joined without an"
-        " equality, looks at every pair of rows, and `headrace validate` warns of it.",
-        "ORDER BY … LIMIT reads of the order what it keeps. A window function other than an aggregate over a whole partition"
-        " computes the partition of a changed row anew, in columns; what does not change is not sent.",
+        *COSTS,
+        "## Equal values that look different",
+        "1.0 and 1.00, '1 day' and '24 hours', the jsonb 1 and 1.0, an instant in two time zones are equal, and so GROUP BY,"
+        " DISTINCT, UNION, joins and windows take them for one value. Postgres shows the one that it met first; here it is the"
+        " least of their texts that is there, which no order of rows changes.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"

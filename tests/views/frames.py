@@ -36,6 +36,16 @@ FRAMES: tuple[Supported, ...] = (
          "select p.id, c.id as c, round((sum(p.weight) over (order by p.id, c.id rows between 1 preceding and current"
          " row))::numeric, 9) as a, round((avg(p.weight) over (order by p.id, c.id))::numeric, 9) as b, sum(p.id::real) over"
          " (order by p.id, c.id rows 2 preceding) as s from products p, customers c"),
+        ("Sums of numerics of any scale over frames", "sliding_numerics",
+         "select id, sum(total / 3) over (order by id rows between 2 preceding and 1 preceding) as a, avg(total * id) over"
+         " (partition by status order by id) as b, sum(case discount when 1 then 'NaN' when 2 then '-inf' when 3 then '1.250'"
+         " else '7' end::numeric) over (order by id rows between 1 preceding and 1 following exclude current row) as c"
+         " from orders"),
+        ("Variance and sums of intervals over windows", "sliding_spreads",
+         "select id, variance(discount) over (order by id rows 3 preceding) as a, stddev_pop(total) over (partition by"
+         " status order by id) as b, var_pop(parts::bigint) filter (where id > 2) over (order by id rows between current row"
+         " and unbounded following) as c, stddev(total / 7) over () as d, sum(placed - timestamp '2024-01-01') over (order"
+         " by id rows 2 preceding) as e, avg(make_interval(days => parts)) over (partition by status) as f from orders"),
         ("Other aggregates over frames", "sliding_others",
          "select id, array_agg(id) over (order by id rows 2 preceding) as a, string_agg(status, ',') over (order by id) as b,"
          " round((stddev_pop(discount::double precision) over (order by id rows between 1 preceding and 1"
@@ -56,7 +66,4 @@ FRAMES_REFUSED: tuple[Refused, ...] = (
     Refused("Offsets of a frame that are columns",
             "select id, sum(total) over (order by id rows between discount preceding and current row) as s from orders",
             "a frame's offset must be a constant", "sum(total)"),
-    Refused("Sums of numerics of no declared scale over frames",
-            "select id, sum(total / 3) over (order by id rows 1 preceding) as s from orders",
-            "sum over such a frame is not supported", "sum(total"),
 )  # fmt: skip

@@ -61,11 +61,24 @@ RELATIONAL: tuple[Supported, ...] = (
         ("VALUES in FROM", "constants_joined",
          "select v.a, v.b, count(o.id) as n from (values (1, 'one'), (2, null), (3, 'three')) v(a, b) left join orders o"
          " on o.customer_id = v.a group by v.a, v.b"),
+        ("Subqueries in VALUES", "constants_asked",
+         "select o.id, v.x from orders o, lateral (values ((select sum(p.amount) from payments p where p.order_id = o.id)),"
+         " (o.total), ((select min(total) from orders))) v(x)"),
+        ("An alias for a parenthesised join", "joined_under_a_name",
+         "select j.o, j.who, j.status from (orders o left join customers c on c.id = o.customer_id) as j(o, who) where j.o > 2"),
+        ("LATERAL in a join reads the items of FROM before it", "lateral_between_items",
+         "select a.id, b.id as other, x.t, g from customers a, orders b left join lateral (select b.total + a.id as t) x on"
+         " b.id > 2 join generate_series(1, a.id) g on g < b.id"),
+        ("ORDER BY … USING", "sorted_using",
+         "select distinct on (status) status, id from orders order by status using <, id using >"),
         ("SELECT without FROM", "one_row", "select 1 as one, upper('x') as two"),
         ("ROLLUP, grouping()", "rolled_up",
          "select status, customer_id, count(*) as n, grouping(status, customer_id) as g from orders group by rollup"
          " (status, customer_id)"),
         ("CUBE", "cubed", "select region, id % 2 as half, count(*) as n from customers group by cube (region, id % 2), vip"),
+        ("GROUPING SETS of rows", "sets_of_rows",
+         "select status, discount, parts, count(*) as n from orders group by grouping sets ((status, (discount, parts)),"
+         " ((discount)), rollup ((status, parts)))"),
         ("GROUPING SETS", "sets_grouped",
          "select status, customer_id, sum(total) as t from orders group by grouping sets ((status), (customer_id), (),"
          " (status, customer_id)) having count(*) > 1"),

@@ -36,6 +36,10 @@ SETS: tuple[Supported, ...] = (
         ("unnest of several arrays, and ROWS FROM", "unnested_together",
          "select t.a, t.b, u.x, u.y from unnest(array[1, 2, null], array['x', 'y']) as t(a, b), rows from"
          " (generate_series(1, 2), unnest(array[true])) as u(x, y)"),
+        ("Arrays of several dimensions", "arrays_deep",
+         "select id, array[[discount, 2], [3, parts]] as a, (array[[id, 2], [3.5, 4]])[2][1] as b, array[array[status],"
+         " array['x']] as c, (array[[1, 2], [3, 4]])[2:2] as d, array[[1, 2]] || array[discount, 3] as e,"
+         " array_dims(array[[[id]]]) as f, array[['1', '2'], ['3', null]]::integer[] as g from orders"),
         ("unnest in subqueries", "unnested_inside",
          "select id, (select count(*) from unnest(array[discount, parts, 2]) x where x > 1) as n, exists (select 1 from"
          " unnest(string_to_array(status, 'i')) w where w like 'v%') as e from orders"),
@@ -91,6 +95,6 @@ SETS_REFUSED: tuple[Refused, ...] = (
     Refused("Functions of columns before them in an outer join by a condition",
             "select o.id from orders o left join lateral generate_series(1, o.discount) x on x > 2",
             "a function that reads columns before it, in an outer join by a condition", "generate_series"),
-    Refused("Arrays of several dimensions", "select array[[1, 2], [3, 4]] as a from orders",
-            "arrays of several dimensions are not supported", "1, 2"),
+    Refused("Slices of several dimensions", "select (array[[1, 2], [3, 4]])[1:2][1:1] as a from orders",
+            "a slice of several dimensions is not supported", "1, 2"),
 )  # fmt: skip

@@ -14,14 +14,18 @@ from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
+from engine.operators.expressions.range_text import ELEMENTS
 from engine.operators.folded import folding
 from engine.operators.regressions import REGRESSIONS
-from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, Kind
-from views.scalar import columns, reaches_out
+from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, DataType, Kind
+from views.scalar import columns, outer_place, outer_ref
+from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import GROUPING, Binder, binds
 from views.sql.collected import COLLECTING, PAIRED, UNDETERMINED, collected, constant, placed, regression
 from views.sql.ordering import check_ordered
+from views.sql.rows import counted
+from views.sql.scope import Bound
 
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
@@ -34,7 +38,10 @@ _BITS = frozenset({"bit_and", "bit_or", "bit_xor"})
 WITHIN = frozenset({"percentile_cont", "percentile_disc", "mode"})
 """The aggregates that are written WITHIN GROUP."""
 
-AGGREGATES = _KEPT | _BITS | frozenset(_SPREADS) | {"every", "any_value"} | WITHIN | COLLECTING | REGRESSIONS
+_OF_RANGES = frozenset({"range_agg", "range_intersect_agg"})
+AGGREGATES = (
+    _KEPT | _BITS | _OF_RANGES | frozenset(_SPREADS) | {"every", "any_value"} | WITHIN | COLLECTING | REGRESSIONS
+)
 
 
 def grouping(binder: Binder, node: exp.Expr) -> Expr:
@@ -60,9 +67,8 @@ def aggregate(
     """
     name = str(node.this).lower()
     name = {"every": "bool_and", "any_value": "min"}.get(name, name)
-    if binder.aggregates is None or binder.inside_aggregate:
-        inside = "another aggregate" if binder.inside_aggregate else binder.clause
-        binder.source.refuse(node, f"aggregate {name} is not allowed in {inside}", "aggregate in a subquery in FROM")
+    if binder.inside_aggregate or binder.scope.outer is None:
+        _check_allowed(binder, node, name)
     args, distinct, orders = _taken_apart(binder, node)
     if (name in WITHIN) != (within is not None):
         binder.source.refuse(node, f"{name} is written with{'' if name in WITHIN else 'out'} WITHIN GROUP")
@@ -71,6 +77,8 @@ def aggregate(
         return _within(binder, node, name, args, list(within.expressions), where)
     binder.inside_aggregate = over is None
     try:
+        if name == "count" and not distinct and len(args) == 1 and counted(binder, args[0]):
+            args = [exp.Star()]
         bound = [] if _is_star(args) else [binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]
         condition = None if where is None else binder.boolean(where, "FILTER")
@@ -80,7 +88,11 @@ def aggregate(
     if (_is_star(args) and (distinct or name != "count")) or (len(bound) != wanted and not _is_star(args)):
         hint = "write count(*)" if name == "count" else ""
         binder.source.refuse(node, f"{name} takes {'one argument' if wanted == 1 else 'two arguments'}", hint)
-    _check_own(binder, node, name, [*bound, *([] if condition is None else [condition])])
+    parts = [*bound, *([] if condition is None else [condition])]
+    around = _around(binder, node, name, parts, lambda outer: aggregate(outer, node, where), alone=over is None)
+    if around is not None:
+        return around
+    _check_allowed(binder, node, name)
     if over is not None:
         binder = binder.collecting(over)
     if name in COLLECTING:
@@ -90,6 +102,8 @@ def aggregate(
     arg: Expr | None = bound[0] if bound else None
     if arg is not None and name in _BITS:
         return _bits(binder, node, name, arg, condition, distinct=distinct)
+    if arg is not None and name in _OF_RANGES:
+        return _ranges(binder, node, name, arg, condition)
     if arg is not None and name in _SPREADS:
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
     if arg is not None and arg.type == INTERVAL and name in ("sum", "avg"):
@@ -117,11 +131,32 @@ def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: E
     return coerce.called("/", [total, coerce.called("nullif", [count, Literal(0, BIGINT)])])
 
 
-def _check_own(binder: Binder, node: exp.Expr, name: str, parts: Sequence[Expr]) -> None:
-    """Refuses an aggregate that reads columns of a query around and none of its own: it would be that query's."""
-    around = any(reaches_out(p) for p in parts) or (binder.queries is not None and binder.queries.read_around(parts))
-    if around and not any(columns(p) for p in parts):
-        binder.source.refuse(node, f"{name} of a column of the query around is not supported", "aggregate it there")
+def _check_allowed(binder: Binder, node: exp.Expr, name: str) -> None:
+    if binder.aggregates is None or binder.inside_aggregate:
+        inside = "another aggregate" if binder.inside_aggregate else binder.clause
+        binder.source.refuse(node, f"aggregate {name} is not allowed in {inside}", "aggregate in a subquery in FROM")
+
+
+def _around(
+    binder: Binder, node: exp.Expr, name: str, parts: Sequence[Expr], again: Bound, *, alone: bool = True
+) -> Expr | None:
+    """What stands for an aggregate that reads columns of a query around and none of its own: it is over that query's rows,
+    and bound `again` there. None for any other. `alone`: not over a window. Raises ViewError.
+    """
+    levels = {place[0] for part in parts for e in parts_of(part) if (place := outer_place(e)) is not None}
+    if binder.queries is not None:
+        levels |= binder.queries.levels_read(parts)
+    if not levels or any(columns(p) for p in parts):
+        return None
+    scope = binder.scope
+    for _ in range(min(levels)):
+        assert scope.outer is not None, "what is read there is there"
+        scope = scope.outer
+    if scope.aggregating is None or not alone:
+        reason = f"{name} is of columns of the query around alone, which does not aggregate there"
+        binder.source.refuse(node, reason, "aggregate in a subquery in FROM")
+    position, kind = scope.aggregating(again)
+    return outer_ref(min(levels), position, kind)
 
 
 def _taken_apart(binder: Binder, node: exp.Expr) -> tuple[list[exp.Expr], bool, list[exp.Expr]]:
@@ -147,6 +182,17 @@ def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | No
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
     function = folding(name, distinct=True) if distinct and name == "bit_xor" else folding(name)
     return placed(binder, Aggregate(function, arg, arg.type, filter=where))
+
+
+def _ranges(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None) -> Expr:
+    """What some ranges or multiranges cover together, or each of them."""
+    own = arg.type.name or ""
+    if own.replace("multirange", "range") not in ELEMENTS:
+        binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
+    several = own if own.endswith("multirange") else own.replace("range", "multirange")
+    into = several if name == "range_agg" else own
+    found = Aggregate(folding(name, type=own, into=into), arg, DataType(Kind.OTHER, name=into), filter=where)
+    return placed(binder, found)
 
 
 def _spread(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
@@ -193,14 +239,22 @@ def _within(
         condition = None if where is None else binder.boolean(where, "FILTER")
     finally:
         binder.inside_aggregate = False
-    _check_own(binder, node, name, [arg, *([] if condition is None else [condition])])
+    parts = [arg, *([] if condition is None else [condition])]
+    around = _around(binder, node, name, parts, lambda outer: _within(outer, node, name, args, orders, where))
+    if around is not None:
+        return around
+    _check_allowed(binder, node, name)
     check_ordered(binder.source, orders[0], arg.type)
     if name == "percentile_cont":
         if arg.type.kind not in (*_INTS, *_FLOATS, Kind.NUMERIC):
             binder.source.refuse(node, f"percentile_cont of type {arg.type} is not supported")
         arg = coerce.coerced(arg, DOUBLE)
-    options = folding(name, fraction=fraction, descending=bool(orders[0].args.get("desc")))
-    return placed(binder, Aggregate(options, arg, arg.type, filter=condition))
+    keyed = needs_key(arg.type)
+    options = folding(name, fraction=fraction, descending=bool(orders[0].args.get("desc")), keyed=keyed)
+    if not keyed:
+        return placed(binder, Aggregate(options, arg, arg.type, filter=condition))
+    behind = coerce.called("$behind key", [arg])
+    return Call("$of key(text)", (placed(binder, Aggregate(options, behind, TEXT, filter=condition)),), arg.type)
 
 
 @binds(exp.Filter)

@@ -1,6 +1,6 @@
 """Handlers of arrays: ARRAY[…], subscripts and slices, casts of constructors, and comparisons with ANY and ALL of one.
 
-Always: an array has one dimension and begins at 1; other shapes come in data only. Registered with the binder at import;
+Always: a slice is of the first dimension. Registered with the binder at import;
 `quantified` and `cast_elements` are called by the handlers of operators and casts.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from engine.operators.expressions.arrays import QUANTIFIED
+from engine.operators.expressions.arrays import MOST_DIMENSIONS, QUANTIFIED
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.operators.expressions.resolve import resolve
 from engine.schema import BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
@@ -20,20 +20,39 @@ from views.sql.binder import Binder, binds, unsupported
 MADE = "$array(any,...)"
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _LAST = 2**31 - 1
-SEVERAL = "arrays of several dimensions are not supported"
+NESTED = "$arrays(any,...)"
 
 
 @binds(exp.Array, reads="expressions")
 def _array(binder: Binder, node: exp.Expr) -> Expr:
     if not node.expressions:
         binder.source.refuse(node, "cannot determine type of empty array", "cast it: ARRAY[]::integer[]")
-    bound, target = coerce.unified([binder.bind(n) for n in node.expressions])
-    return _made(binder, node, bound, target)
+    bound, target = coerce.unified(_parts(binder, node))
+    return _made(bound, target)
 
 
-def _made(binder: Binder, node: exp.Expr, elements: Sequence[Expr], target: DataType) -> Expr:
+def _parts(binder: Binder, node: exp.Expr, element: DataType | None = None) -> list[Expr]:
+    """What an array is made of; of arrays written inside, each with the type that the elements of all have in common."""
+    inner = [n for n in node.expressions if isinstance(n, exp.Array)]
+    if len(inner) < len(node.expressions) or not inner:
+        parts = [binder.bind(n) for n in node.expressions]
+        return parts if element is None else [coerce.cast(p, element) for p in parts]
+    if element is None:
+        element = coerce.unified([e for n in inner for e in _leaves(binder, n)])[1]
+    made = (_parts(binder, n, element) for n in inner)
+    return [_made(parts, element if parts[0].type.element is None else parts[0].type) for parts in made]
+
+
+def _leaves(binder: Binder, node: exp.Expr) -> list[Expr]:
+    """The elements of an array that may be written as arrays of arrays."""
+    if all(isinstance(n, exp.Array) for n in node.expressions):
+        return [e for n in node.expressions for e in _leaves(binder, n)]
+    return [binder.bind(n) for n in node.expressions]
+
+
+def _made(elements: Sequence[Expr], target: DataType) -> Expr:
     if target.element is not None:
-        binder.source.refuse(node, SEVERAL)
+        return Call(NESTED, tuple(elements), target)
     return Call(MADE, tuple(elements), array_of(target))
 
 
@@ -43,28 +62,35 @@ def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
     assert element is not None
     if not node.expressions:
         return Literal("{}", target)
-    if any(isinstance(n, exp.Array) for n in node.expressions):
-        binder.source.refuse(node, SEVERAL)
-    elements = [coerce.cast(binder.bind(n), element) for n in node.expressions]
-    return coerce.cast(_made(binder, node, elements, element), target)
+    parts = _parts(binder, node, element)
+    return coerce.cast(_made(parts, element if parts[0].type.element is None else parts[0].type), target)
 
 
 @binds(exp.Bracket, reads="this expressions offset safe returns_list_for_maps")
 def _subscript(binder: Binder, node: exp.Expr) -> Expr:
-    base = binder.bind(node.this)
+    # a[1][2] asks for one element of two dimensions.
+    inner, places = node, list(node.expressions)
+    while isinstance(inner.this, exp.Bracket) and len(inner.this.expressions) == 1:
+        inner = inner.this
+        places = [*inner.expressions, *places]
+    base = binder.bind(inner.this)
+    if base.type.kind is Kind.JSONB:
+        base, places = binder.bind(node.this), list(node.expressions)
     if base.type.kind is Kind.JSONB and not any(isinstance(n, exp.Slice) for n in node.expressions):
         for part in node.expressions:
             step = binder.bind(part)
             base = coerce.called("$json at", [base, coerce.cast(step, TEXT) if step.type.kind in _INTS else step])
         return base
-    if base.type.element is None or len(node.expressions) != 1:
+    if base.type.element is None or len(node.expressions) != 1 or len(places) > MOST_DIMENSIONS:
         return unsupported(binder, node)
-    place = node.expressions[0]
-    if not isinstance(place, exp.Slice):
-        return coerce.called("$subscript", [base, _number(binder, place)])
+    if not any(isinstance(place, exp.Slice) for place in places):
+        return coerce.called("$subscript", [base, *(_number(binder, place) for place in places)])
+    if len(places) > 1:
+        binder.source.refuse(node, "a slice of several dimensions is not supported", "slice the first one")
+    (place,) = places
     first, last = place.this, place.expression
     ends = [
-        Literal(1, INTEGER) if first is None else _number(binder, first),
+        Literal(-_LAST - 1, INTEGER) if first is None else _number(binder, first),
         Literal(_LAST, INTEGER) if last is None else _number(binder, last),
     ]
     return coerce.called("$slice", [base, *ends])

@@ -189,8 +189,8 @@ class Queries(Protocol):
     def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
         """The subquery's value over the binder's row, until it has its columns there. Raises ViewError."""
 
-    def read_around(self, exprs: Sequence[Expr]) -> bool:
-        """Whether a subquery in `exprs` reads a query around the one that it stands in."""
+    def levels_read(self, exprs: Sequence[Expr]) -> set[int]:
+        """How many levels up stand the queries that subqueries in `exprs` read, around the one that they stand in."""
 
 
 def _names(scope: Scope, node: exp.Expr) -> bool:

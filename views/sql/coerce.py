@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 from engine.errors import HeadraceError
-from engine.operators.expressions.coercion import can_cast, common_type
-from engine.operators.expressions.families import family_of, needs_key
+from engine.operators.expressions.coercion import STRINGS, can_cast, common_type
+from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.images import parse_literal
 from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
 from engine.operators.expressions.resolve import aggregate_type, resolve
 from engine.schema import BIGINT, BOOLEAN, INTEGER, MAX_DIGITS, NUMERIC, TEXT, DataType, Kind
+from views.sql.known import unread
 
 UNKNOWN = DataType(Kind.OTHER, name="unknown")
 """The type of a quoted literal or NULL before its surroundings give it one; never leaves the binder."""
@@ -88,10 +89,20 @@ def read(expr: Expr, target: DataType) -> Expr:
         raise TypeProblem(error.what, hint=error.hint) from None
 
 
+_COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
+
+
 def called(name: str, args: Sequence[Expr]) -> Call:
     """The catalogue's function or operator over `args`. Raises TypeProblem (or NoSuchFunction, likewise placeless)."""
+    cut = next((a.type for a in args if a.type.name == "name"), None)
+    if cut is not None and name in _COMPARISONS:
+        # A constant beside a name is one, and is cut off as it is.
+        args = [coerced(a, cut) if a.type == UNKNOWN else a for a in args]
     resolution = resolve(name, [known(a) for a in args])
     bound = tuple(coerced(a, p) for a, p in zip(args, resolution.params, strict=True))
+    why = unread(name, bound)
+    if why is not None:
+        raise TypeProblem(why)
     return Call(resolution.function, bound, resolution.result)
 
 
@@ -103,8 +114,11 @@ def unified(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], DataType]:
 
 def cast(expr: Expr, target: DataType) -> Expr:
     """CAST(expr AS target). Raises TypeProblem where Postgres has no such cast."""
-    if expr.type == UNKNOWN:
+    if expr.type == UNKNOWN and target.length is None and target.size is None:
         return read(expr, target)
+    if expr.type == UNKNOWN or (target.size is not None and expr.type.kind in STRINGS):
+        # What is too long is read first, and cut then.
+        expr = cast(expr, target.bare)
     if not can_cast(expr.type, target, "explicit"):
         raise TypeProblem(f"cannot cast type {expr.type} to {target}")
     return expr if expr.type == target else Cast(expr, target)
@@ -137,11 +151,8 @@ def truth(expr: Expr, what: str) -> Expr:
 
 def check_comparable(target: DataType, what: str) -> None:
     """Raises TypeProblem for a type whose values cannot be told equal, as `what` (GROUP BY, DISTINCT …) must."""
-    family = family_of(target)
     try:
         resolve("=", [target, target])
-        if family is not None and not family.exact:
-            raise TypeProblem(f"values of type {target} are equal in several spellings")
     except HeadraceError:
         raise TypeProblem(f"{what} cannot compare values of type {target}", hint="cast it to text") from None
 

@@ -1,6 +1,7 @@
-"""String constants with escapes (E'…', U&'…'), and constants in several pieces, as plain strings before parsing.
+"""String constants with escapes (E'…', U&'…') or in several pieces as plain strings, and numbers in every spelling as
+decimal ones, before parsing.
 
-Always: what follows sees one string token where Postgres sees one constant, at the same place. Called by `parse`.
+Always: what follows sees one token where Postgres sees one constant, at the same place. Called by `parse`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,52 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|''", re.DOTALL)
 
 
+_BETWEEN_PIECES = re.compile(r"(?:[ \t\f\v]|--[^\n\r]*)*[\n\r](?:\s|--[^\n\r]*[\n\r])*")
+"""What may stand between two pieces of one constant: a new line at least, and no comment but `--`."""
+
+
 class BadConstant(Exception):
     """A constant that Postgres does not read; `token` is where."""
 
     def __init__(self, reason: str, token: Token) -> None:
         super().__init__(reason)
         self.token = token
+
+
+def plain_numbers(tokens: Sequence[Token], text: str) -> list[Token]:
+    """The tokens, each number (`0x1F`, `0b11`, `1_000.5`) being one token of decimal digits. Raises BadConstant."""
+    out: list[Token] = []
+    end = 0
+    for token in tokens:
+        if token.start < end:
+            continue  # a part of the number before it
+        found = _NUMBER.match(text, token.start)
+        if found is not None and (
+            token.token_type in _NUMERIC or (token.token_type is TokenType.DOT and not _ends(out))
+        ):
+            end = found.end()
+            if found["junk"]:
+                raise BadConstant(f'trailing junk after numeric literal at or near "{found[0]}"', token)
+            spelled = found[0].replace("_", "")
+            token.text = str(int(spelled, 0)) if found["radix"] else spelled if spelled[0] != "." else f"0{spelled}"
+            token.token_type, token.end = TokenType.NUMBER, end - 1
+        out.append(token)
+    return out
+
+
+_NUMERIC = (TokenType.NUMBER, TokenType.HEX_STRING, TokenType.BIT_STRING)
+_DIGITS = r"\d+(?:_\d+)*"
+_NUMBER = re.compile(
+    rf"(?:(?P<radix>0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)"
+    rf"|(?:{_DIGITS}(?:\.(?!\.)(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)(?P<junk>[^\W\d]\w*)?",
+    re.ASCII,
+)
+
+
+def _ends(tokens: Sequence[Token]) -> bool:
+    """Whether a dot behind these tokens belongs to what they name."""
+    kinds = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.R_BRACKET)
+    return bool(tokens) and tokens[-1].token_type in kinds
 
 
 def plain_strings(tokens: Sequence[Token], text: str) -> list[Token]:
@@ -33,7 +74,7 @@ def plain_strings(tokens: Sequence[Token], text: str) -> list[Token]:
         kind, raw = token.token_type, text[token.start : token.end + 1]
         try:
             if out and kind is TokenType.STRING and out[-1].token_type is TokenType.STRING:
-                if "\n" not in text[out[-1].end + 1 : token.start]:
+                if not _BETWEEN_PIECES.fullmatch(text, out[-1].end + 1, token.start):
                     raise BadConstant(f'syntax error at or near "{raw}"', token)
                 out[-1].text += _escaped(raw[1:-1]) if escaped else token.text
                 out[-1].end = token.end

@@ -42,6 +42,7 @@ from views.scalar import (
     outer_place,
     outer_ref,
     rewrite,
+    seen,
     substituted,
 )
 from views.scalar import walk as parts_of
@@ -76,10 +77,10 @@ def parameters(plan: Plan) -> tuple[tuple[int, Expr], ...]:
     return tuple(sorted(found.items()))
 
 
-def reads_beyond(plan: Plan) -> bool:
-    """Whether a plan reads columns more than one level up."""
+def levels_read(plan: Plan) -> set[int]:
+    """How many levels up stand the queries whose columns a plan reads."""
     places = (outer_place(part) for n in walk(plan) for e in expressions(n) for part in parts_of(e))
-    return any(place is not None and place[0] > 1 for place in places)
+    return {place[0] for place in places if place is not None}
 
 
 def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = False) -> Linked:
@@ -97,7 +98,8 @@ def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = 
                 (_lowered(expr, values), ColumnRef(at, found.plan.schema.columns[at].type)) for expr, at in found.pairs
             )
             return Linked(lowered(found.plan, {}), pairs, 0, width, found.empty)
-    exprs = tuple(values.values())
+    # What looks different is asked apart, however equal it is.
+    exprs = seen(tuple(values.values()))
     names = tuple(f"outer{i}" for i in range(len(exprs)))
     domain = Distinct(Project(around, exprs, names))
     # What `around` itself reads around it must stay what it is when the whole is lowered.

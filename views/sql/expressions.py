@@ -9,9 +9,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Expr, Literal
-from engine.schema import BOOLEAN, Kind
-from views.sql import coerce
+from engine.operators.expressions.bits import read_bits
+from engine.operators.expressions.ir import Call, Expr, Literal
+from engine.schema import BIT, BOOLEAN, Kind
+from views.sql import coerce, rows
 from views.sql.arrays import quantified
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
@@ -55,6 +56,16 @@ def _paren(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.RawString, reads="this")
 def _dollar_quoted(_binder: Binder, node: exp.Expr) -> Expr:
     return Literal(node.this, UNKNOWN)
+
+
+@binds(exp.BitString, reads="this")
+def _bits(_binder: Binder, node: exp.Expr) -> Expr:
+    return Literal(read_bits(str(node.this)), BIT)
+
+
+@binds(exp.HexString, reads="this is_integer")
+def _hexadecimal(_binder: Binder, node: exp.Expr) -> Expr:
+    return Literal(read_bits(f"x{node.this}"), BIT)
 
 
 @binds(exp.Boolean, reads="this")
@@ -106,6 +117,10 @@ def _test(binder: Binder, node: exp.Expr) -> Expr:
 def _tested(binder: Binder, node: exp.Expr, *, negated: bool) -> Expr:
     what = node.expression
     word = "is not" if negated != bool(node.args.get("negate")) else "is"
+    columns = rows.cells(binder, node.this)
+    if isinstance(what, exp.Null) and columns is not None:
+        found = rows.null(binder, node, columns, "is not" if node.args.get("negate") else "is")
+        return coerce.called("not", [found]) if negated else found
     if isinstance(what, exp.Null):
         return coerce.called(f"{word} null", [binder.settled(node.this)])
     if isinstance(what, exp.Boolean):
@@ -128,9 +143,9 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
         return member_of(binder, node.this, query, "<>" if negated else "=", every=negated)
     if not node.expressions:
         binder.source.refuse(node, 'syntax error at or near ")"', "a list of IN has a value at least")
-    if _cells(node.this) is not None:
-        rows = [_equal_rows(binder, node.this, row) for row in node.expressions]
-        found = Call("or", tuple(rows), BOOLEAN) if len(rows) > 1 else rows[0]
+    if rows.cells(binder, node.this) is not None:
+        equal = [rows.equal(binder, node.this, row) for row in node.expressions]
+        found = Call("or", tuple(equal), BOOLEAN) if len(equal) > 1 else equal[0]
         return coerce.called("not", [found]) if word == "not in" else found
     args, _ = coerce.unified([binder.bind(n) for n in (node.this, *node.expressions)])
     return coerce.called(word, args)
@@ -156,8 +171,8 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
             binder.source.refuse(node, "NOT LIKE ANY and ALL are not supported", "write NOT (… LIKE ALL …)")
         return _quantified(binder, node)
     word = _OPERATORS[type(node)]
-    if _cells(sides[0]) is not None:
-        return _row_comparison(binder, node, word)
+    if any(rows.cells(binder, side) is not None for side in sides):
+        return rows.compared(binder, node, word)
     call = coerce.called(word, [binder.bind(s) for s in sides])
     return coerce.called("not", [call]) if node.args.get("negate") else call
 
@@ -167,42 +182,6 @@ def _spelled_operator(binder: Binder, node: exp.Expr) -> Expr:
     """`a OPERATOR(pg_catalog.+) b`, and operators that have no node of their own."""
     sign = str(node.args["operator"]).removeprefix("pg_catalog.")
     return coerce.called(sign, [binder.bind(node.this), binder.bind(node.expression)])
-
-
-def _row_comparison(binder: Binder, node: exp.Expr, word: str) -> Expr:
-    if word == "=":
-        return _equal_rows(binder, node.this, node.expression)
-    if word not in ("<>", "<", "<=", ">", ">="):
-        binder.source.refuse(node, f"rows can only be compared, not taken by {word}")
-    pairs = _row_pairs(binder, node.this, node.expression)
-    if word == "<>":
-        differ = tuple(coerce.called("<>", pair) for pair in pairs)
-        return Call("or", differ, BOOLEAN) if len(differ) > 1 else differ[0]
-    # The first columns that are not equal decide; of those before the last, equal ones do not.
-    found: Expr = coerce.called(word, pairs[-1])
-    for pair in reversed(pairs[:-1]):
-        found = Case(((coerce.called("=", pair), found),), coerce.called(word[0], pair), BOOLEAN)
-    return found
-
-
-def _cells(node: exp.Expr) -> list[exp.Expr] | None:
-    """The columns of a row value; None for anything else."""
-    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"):
-        return list(node.expressions)
-    return None
-
-
-def _row_pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
-    """The columns of two rows, side by side."""
-    left, right = _cells(one) or [], _cells(other)
-    if right is None or len(left) != len(right) or not left:
-        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
-    return [[binder.bind(a), binder.bind(b)] for a, b in zip(left, right, strict=True)]
-
-
-def _equal_rows(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
-    pairs = [coerce.called("=", pair) for pair in _row_pairs(binder, one, other)]
-    return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
 
 
 def _is_all(node: exp.Expr) -> bool:

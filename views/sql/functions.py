@@ -9,22 +9,23 @@ from functools import partial
 
 from sqlglot import exp
 
-from engine.operators.expressions.families import family_of
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
-from engine.schema import TEXT, DataType, Kind
+from engine.operators.expressions.json_records import RECORDS
+from engine.schema import INTEGER, TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
-from views.sql.binder import Binder, binds, unsupported
+from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
+from views.sql.datatypes import digits_of, type_named
 from views.sql.intervals import interval_arguments, is_interval, to_interval
-from views.sql.parse import name_of
-from views.sql.refusals import LATER_AGGREGATES, SETS, VOLATILE, VOLATILE_HINT, WINDOWS
+from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
 
+ONE_BIT = DataType.parse("bit")
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "|/", exp.Cbrt: "||/"}
 
 
@@ -45,36 +46,28 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
         else:
             conditions.append(coerce.called("=", [subject, test]))
     values = binder.choosing("CASE", [branch.args["true"] for branch in ifs])
-    values += [Literal(None, UNKNOWN)] if default is None else binder.choosing("CASE", [default])
-    bound, target = coerce.unified(values)
-    return Case(tuple(zip(conditions, bound[:-1], strict=True)), bound[-1], target)
+    otherwise = Literal(None, UNKNOWN) if default is None else binder.choosing("CASE", [default])[0]
+    # Of types that turn into one another ELSE's goes first.
+    bound, target = coerce.unified([otherwise, *values])
+    return Case(tuple(zip(conditions, bound[1:], strict=True)), bound[0], target)
 
 
 @binds(exp.Cast, reads="this to")
 def _cast(binder: Binder, node: exp.Expr) -> Expr:
     if is_interval(node.args["to"]):
         return to_interval(binder, node)
-    target = _type_named(binder, node.args["to"])
+    target = type_named(binder, node.args["to"], precise=True)
+    digits = digits_of(node.args["to"], target)
     if target.element is not None and isinstance(node.this, exp.Array):
         return cast_elements(binder, node.this, target)
     value = binder.bind(node.this)
+    if target == ONE_BIT and isinstance(node.this, exp.Literal) and not node.args["to"].expressions:
+        binder.source.refuse(node, "a constant as type bit of no length is not supported", "write B'…', or bit(1)")
     if target.kind is Kind.TIME and value.type == INTERVAL:
-        return coerce.called("$time", [value])
-    return coerce.cast(value, target)
-
-
-def _type_named(binder: Binder, node: exp.Expr) -> DataType:
-    """The Postgres type that a cast names. Raises ViewError for one the engine cannot compute with."""
-    spelled = node.sql(dialect="postgres").lower()
-    spelled = {"float": "double precision"}.get(spelled, spelled)
-    target = binder.source.type_named(spelled)
-    named = target if target.element is None else target.element
-    family = family_of(named)
-    if named.kind is Kind.OTHER and (family is None or family.order is None or named.name == "bit"):
-        binder.source.refuse(node, f"type {spelled} is not supported in expressions")
-    if "(" in spelled and named.kind not in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR):
-        binder.source.refuse(node, f"a precision is not supported for type {target.kind.value}", "leave it out")
-    return target
+        found: Expr = coerce.called("$time", [value])
+    else:
+        found = coerce.cast(value, target)
+    return found if digits is None else coerce.called("$rounded", [found, Literal(digits, INTEGER)])
 
 
 @binds(exp.Anonymous, reads="this expressions")
@@ -89,8 +82,6 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         binder.source.refuse(
             node, f"{name}() is not supported: its answer is not a function of the tables", VOLATILE_HINT
         )
-    if name in SETS:
-        binder.source.refuse(node, f"{name}() is not supported: it returns a set of rows")
     if any(s.columns for s in named(name)):
         return _set(binder, node, name)
     if name in LATER_AGGREGATES:
@@ -119,7 +110,7 @@ def _set(binder: Binder, node: exp.Expr, name: str) -> Expr:
     call = coerce.called(name, args)
     if not is_set(call):
         return call
-    if len(by_function(call.function).columns) > 1:
+    if name in RECORDS or len(by_function(call.function).columns) > 1:
         binder.source.refuse(node, f"{name}() gives several columns: a row value is not supported", "put it in FROM")
     return sets.call(call)
 
@@ -165,10 +156,3 @@ def _find_text(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.AtTimeZone, reads="this zone")
 def _at_time_zone(binder: Binder, node: exp.Expr) -> Expr:
     return coerce.called("timezone", [binder.bind(node.args["zone"]), binder.bind(node.this)])
-
-
-@binds(exp.Dot)
-def _dotted(binder: Binder, node: exp.Expr) -> Expr:
-    if name_of(node.this) == "pg_catalog" and isinstance(node.expression, exp.Anonymous):
-        return binder.bind(node.expression)
-    return unsupported(binder, node)

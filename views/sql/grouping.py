@@ -42,8 +42,8 @@ def grouping_sets(source: Source, group: exp.Expr | None, bind: Callable[[exp.Ex
 def _sets_of(source: Source, node: exp.Expr, bind: Callable[[exp.Expr], Expr]) -> Sets:
     if isinstance(node, exp.GroupingSets):
         return [some for item in node.expressions for some in _sets_of(source, item, bind)]
-    if isinstance(node, exp.Tuple):
-        return [tuple(bind(part) for part in node.expressions)]
+    if isinstance(node.unnest(), exp.Tuple):
+        return [tuple(bind(part) for part in _members(node))]
     if not isinstance(node, exp.Rollup | exp.Cube):
         return [(bind(node),)]
     items = [_sets_of(source, item, bind)[0] for item in node.expressions]
@@ -52,6 +52,12 @@ def _sets_of(source: Source, node: exp.Expr, bind: Callable[[exp.Expr], Expr]) -
     if len(items) > MOST_CUBED:
         source.refuse(node, f"CUBE of more than {MOST_CUBED} expressions", "write the GROUPING SETS that are read")
     return _crossed([[some, ()] for some in items])
+
+
+def _members(node: exp.Expr) -> list[exp.Expr]:
+    """What stands in parentheses, at any depth: `((a, b), c)` groups by three."""
+    bare = node.unnest()
+    return [m for part in bare.expressions for m in _members(part)] if isinstance(bare, exp.Tuple) else [node]
 
 
 def _crossed(parts: list[Sets]) -> Sets:

@@ -15,6 +15,7 @@ from engine.operators.expressions.ir import Expr, Literal
 from engine.schema import INTEGER, TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
+from views.sql.datatypes import digits_of
 
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
 
@@ -53,19 +54,24 @@ def is_interval(node: exp.Expr) -> bool:
 def to_interval(binder: Binder, node: exp.Expr) -> Expr:
     """CAST(… AS interval …). Raises ViewError."""
     to = node.args["to"].this
+    digits = digits_of(node.args["to"], INTERVAL)
     fields = fields_of(binder, node, to.args.get("unit") if isinstance(to, exp.Interval) else None)
     if isinstance(node.this, exp.Literal) and node.this.is_string:
-        return interval_constant(binder, node, str(node.this.this), fields)
+        value = interval_constant(binder, node, str(node.this.this), fields)
+        return value if digits is None else _restricted(value, fields, digits)
     value = binder.bind(node.this)
     if value.type == coerce.UNKNOWN:
         return Literal(None, INTERVAL)
     if value.type != INTERVAL:
         if value.type.kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR, Kind.TIME):
             binder.source.refuse(node, f"cannot cast type {value.type} to interval")
-        value = coerce.called("$interval", [value])
-    if not fields:
-        return value
-    return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(6, INTEGER)])
+        is_clock = value.type.kind is Kind.TIME
+        value = coerce.called("$interval", [value]) if is_clock else coerce.cast(value, INTERVAL)
+    return value if not fields and digits is None else _restricted(value, fields, 6 if digits is None else digits)
+
+
+def _restricted(value: Expr, fields: tuple[str, ...], digits: int) -> Expr:
+    return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(digits, INTEGER)])
 
 
 def interval_arguments(binder: Binder, node: exp.Expr) -> list[exp.Expr]:

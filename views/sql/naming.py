@@ -59,7 +59,8 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
     if isinstance(node, exp.Anonymous):
         return 2, str(node.this).lower()
     if isinstance(node, exp.Dot):
-        return _named(node.expression)
+        field = node.expression
+        return (2, name_of(field)) if isinstance(field, exp.Identifier) else _named(field)
     if isinstance(node, exp.Trim):
         return 2, _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
     if type(node) in _FIXED:

@@ -6,9 +6,8 @@ dropped. `Source.refuse` is the one way in which the SQL front says no. Called b
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
@@ -22,7 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
-from views.sql.constants import BadConstant, plain_strings
+from views.sql.constants import BadConstant, plain_numbers, plain_strings
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -32,7 +31,6 @@ _CLAUSES: dict[str, tuple[str, str, str]] = {
     "only": (r"\bonly\b", "ONLY is not supported: a partitioned table is one table", "leave ONLY out"),
     "into": (r"\binto\b", "SELECT INTO is not a view", "leave INTO out"),
 }
-_NUMBER_THEN_NAME = re.compile(r"^\d[\w.]*$")
 
 
 def _operator(sign: str) -> Callable[..., exp.Operator]:
@@ -40,6 +38,8 @@ def _operator(sign: str) -> Callable[..., exp.Operator]:
     return lambda this, expression: exp.Operator(this=this, operator=sign, expression=expression)
 
 
+_WITHIN, _AROUND = TokenType.COLON_GT, TokenType.NCOLON_GT
+"""Kinds of tokens that Postgres's grammar has no use for: they stand for `<<=` and `>>=`."""
 _OTHERS: dict[TokenType, Any] = {
     TokenType.AT_GT: exp.ArrayContainsAll,
     TokenType.LT_AT: exp.ArrayContainedBy,
@@ -52,8 +52,17 @@ _OTHERS: dict[TokenType, Any] = {
     TokenType.ADJACENT: exp.Adjacent,
     TokenType.AT_QMARK: exp.JSONBPathExists,
     TokenType.DAT: _operator("@@"),
+    _WITHIN: _operator("<<="),
+    _AROUND: _operator(">>="),
 }
 
+_TOUCHING = (_WITHIN, _AROUND)
+_PAIRS = {
+    (TokenType.LT, TokenType.LTE): _WITHIN,
+    (TokenType.GT, TokenType.GTE): _AROUND,
+    (TokenType.USING, TokenType.LT): TokenType.ASC,
+    (TokenType.USING, TokenType.GT): TokenType.DESC,
+}
 _UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
 
 
@@ -271,11 +280,11 @@ def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[
         raise source.error(
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
-    _check_tokens(source, tokens)
     try:
-        tokens = plain_strings(tokens, spec.sql)
+        tokens = plain_strings(_operators(plain_numbers(tokens, spec.sql)), spec.sql)
     except BadConstant as error:
         raise source.error(str(error), offset=error.token.start) from None
+    tokens = _one_word(tokens)
     try:
         # A comment after the last semicolon is a statement to sqlglot.
         parsed = dialect.parser().parse(tokens, spec.sql)
@@ -293,6 +302,31 @@ def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[
         return source, statement
     first = tokens[0]
     raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)
+
+
+def _one_word(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with `bit varying` as the one word that sqlglot knows."""
+    out: list[Token] = []
+    for token in tokens:
+        plain = bool(out) and out[-1].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+        if plain and (out[-1].text.lower(), token.text.lower()) == ("bit", "varying"):
+            out[-1].text, out[-1].token_type, out[-1].end = "varbit", TokenType.VAR, token.end
+        else:
+            out.append(token)
+    return out
+
+
+def _operators(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with what sqlglot has in pieces as one: `<<=`, `>>=`, and the `USING <` and `USING >` of an ORDER BY."""
+    out: list[Token] = []
+    for token in tokens:
+        before = out[-1] if out else None
+        made = None if before is None else _PAIRS.get((before.token_type, token.token_type))
+        if made is None or before is None or (made in _TOUCHING and before.end + 1 != token.start):
+            out.append(token)
+        else:
+            before.token_type = made
+    return out
 
 
 def body_of(text: str) -> str:
@@ -332,13 +366,6 @@ def name_of(identifier: exp.Expr) -> str:
     """An identifier as Postgres stores it: folded to lower case unless it was quoted."""
     text = str(identifier.this)
     return text if identifier.args.get("quoted") else text.lower()
-
-
-def _check_tokens(source: Source, tokens: list[Token]) -> None:
-    for before, after in itertools.pairwise(tokens):
-        # Postgres reads 1_000 as a number, sqlglot as 1 AS _000.
-        if before.end + 1 == after.start and _NUMBER_THEN_NAME.match(before.text) and re.match(r"\w", after.text):
-            raise source.error("digits run into a name", "write the number without underscores", offset=before.start)
 
 
 def _syntax_error(source: Source, error: ParseError) -> ViewError:

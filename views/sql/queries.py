@@ -51,7 +51,7 @@ def _bind(source: Source, env: Environment, query: exp.Expr, *, settle: bool) ->
         sides = [_bind(source, env, side, settle=False) for side in (query.this, query.expression)]
         return _cut(source, query, set_operation(source, query, sides, settle=settle or bool(query.args.get("order"))))
     if isinstance(query, exp.Values):
-        return _cut(source, query, values(source, env, query, settle=settle))
+        return _cut(source, query, values(source, env, query, bind_query, settle=settle))
     if not isinstance(query, exp.Select):
         source.refuse(query, f"{type(query).__name__.upper()} is not supported")
     return Select(source, env, query, bind_query).bind(settle=settle)

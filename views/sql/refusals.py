@@ -13,16 +13,10 @@ VOLATILE = frozenset(
         "uuid_generate_v4", "uuidv4", "uuidv7", "version",
     }
 )  # fmt: skip
-SETS = frozenset(
-    {
-        "json_populate_recordset", "json_to_recordset", "jsonb_populate_recordset", "jsonb_to_recordset",
-    }
-)  # fmt: skip
 LATER_AGGREGATES = frozenset(
     {
         "json_agg_strict", "json_object_agg_strict", "json_object_agg_unique",
-        "jsonb_agg_strict", "jsonb_object_agg_strict", "jsonb_object_agg_unique", "range_agg",
-        "range_intersect_agg", "xmlagg",
+        "jsonb_agg_strict", "jsonb_object_agg_strict", "jsonb_object_agg_unique", "xmlagg",
     }
 )  # fmt: skip
 WINDOWS = frozenset(

@@ -6,10 +6,15 @@ unqualified name may mean, in order, with a column merged by USING standing once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from engine.schema import Column
+from engine.operators.expressions.ir import Expr
+from engine.schema import Column, DataType
+
+Bound = Callable[[Any], Expr]
+"""What a binder of the query makes of an aggregate."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,14 @@ class Relation:
 class Scope:
     """The relations in sight. `visible`: (name, position) of what is seen without qualification.
 
-    `outer`: the names of the query around this one, which are looked at where this one has no such name.
+    `outer`: the names of the query around this one, which are looked at where this one has no such name. `aggregating`:
+    puts an aggregate over this query's rows, which stands in a query within, behind the row; its position there and type.
     """
 
     relations: tuple[Relation, ...]
     visible: tuple[tuple[str, int], ...]
     outer: Scope | None = None
+    aggregating: Callable[[Bound], tuple[int, DataType]] | None = None
 
     @classmethod
     def of(cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = ()) -> Scope:
@@ -57,6 +64,13 @@ class Scope:
         moved = (replace(r, offset=r.offset + by, key=frozenset(k + by for k in r.key)) for r in right.relations)
         visible = (*self.visible, *((n, p + by) for n, p in right.visible))
         return replace(self, relations=(*self.relations, *moved), visible=visible)
+
+    def since(self, begin: int) -> Scope:
+        """This scope where no name means a column before `begin`."""
+        if not begin:
+            return self
+        relations = tuple(replace(r, alias="") if r.offset < begin else r for r in self.relations)
+        return replace(self, relations=relations, visible=tuple((n, p) for n, p in self.visible if p >= begin))
 
     def within(self, outer: Scope | None) -> Scope:
         """This scope inside the query whose names are `outer`."""

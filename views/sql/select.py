@@ -206,6 +206,8 @@ class Select:
                 found += [Item(node, n, p) for n, p in self.scope.visible]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 found += self.star_of(node)
+            elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
+                found += self.star_of(exp.Column(this=node.expression, table=node.this.unnest().this))
             elif isinstance(node, exp.Alias):
                 found.append(Item(node.this, name_of(node.args["alias"])))
             elif isinstance(node, exp.Aliases):

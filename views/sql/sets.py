@@ -15,12 +15,14 @@ from sqlglot import exp
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.ir import Call, ColumnRef, Expr, Literal
 from engine.operators.spread import SetFunction
-from engine.schema import INTEGER, DataType
+from engine.schema import BIGINT, INTEGER, Column, DataType
+from views.catalog import Catalog
 from views.plan import Plan, Project, Spread, identity, keyed
 from views.scalar import outermost, rewrite
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.parse import name_of
+from views.sql.records import field, listed, record_of
 
 PLACE = "$set"
 """The function of a call that stands for what a set-returning function gives: its number, then its arguments."""
@@ -92,9 +94,12 @@ def _columns(call: Call) -> tuple[tuple[str, DataType | None], ...]:
 
 @dataclass(frozen=True)
 class FromCall:
-    """A function in FROM, or several in step: their columns' own names, and those that the alias gives."""
+    """A function in FROM, or several in step: their columns' own names, and those that the alias gives. `records`: of each
+    function the columns of the records that it gives, if it gives such.
+    """
 
     calls: tuple[Call, ...]
+    records: tuple[tuple[Column, ...], ...]
     names: tuple[str, ...]
     ordinal: bool
     alias: str
@@ -102,26 +107,29 @@ class FromCall:
 
     def column_names(self) -> tuple[str, ...]:
         """The names in sight: one function whose column has no name of its own gives it the alias."""
-        single = self.names == (self.calls[0].function.partition("(")[0],)
+        single = self.names == (self.calls[0].function.partition("(")[0],) and not any(self.records)
         own = [self.alias] if single else list(self.names)
         own += ["ordinality"] if self.ordinal else []
         return (*self.given, *own[len(self.given) :])
 
 
-def in_from(binder: Binder, node: exp.Expr) -> FromCall:
+def in_from(binder: Binder, catalog: Catalog, node: exp.Expr) -> FromCall:
     """A function in FROM bound. Raises ViewError."""
     calls: list[Call] = []
+    records: list[tuple[Column, ...]] = []
     names: list[str] = []
-    functions, ordinal, alias, given = _parts(binder, node)
+    functions, ordinal, alias, given = _parts(node)
+    lists = [_list_of(f) if len(functions) > 1 else given for f in functions for _ in _written(f)]
     written = [w for f in functions for w in _written(f)]
-    for one in written:
+    for one, some in zip(written, lists, strict=True):
         binder.source.only(one, {"this", "expressions"})
         name = str(one.this).lower()
         if not isinstance(one, exp.Anonymous):
             binder.source.refuse(
                 node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows"
             )
-        args = [binder.bind(a) for a in one.expressions]
+        nodes, columns = record_of(binder, catalog, one, listed(binder, some))
+        args = [binder.bind(a) for a in nodes]
         found = binder.typed(one, partial(coerce.called, name, args))
         assert isinstance(found, Call)
         if not is_set(found):
@@ -129,26 +137,38 @@ def in_from(binder: Binder, node: exp.Expr) -> FromCall:
                 one, f"{name}() in FROM is not supported: it returns one value", "write SELECT without FROM"
             )
         calls.append(found)
-        names += [n for n, _ in _columns(found)]
+        records.append(columns)
+        names += [c.name for c in columns] or [n for n, _ in _columns(found)]
+    if ordinal and any(map(listed_types, lists)):
+        binder.source.refuse(node, "WITH ORDINALITY cannot be used with a column definition list")
+    renamed = [name_of(c) for c in given if not isinstance(c, exp.ColumnDef)]
     own = str(written[0].this).lower() if len(written) == 1 else "unnest" if len(functions) == 1 else ""
-    return FromCall(tuple(calls), tuple(names), ordinal, own if alias is None else alias, tuple(given))
+    alias = own if alias is None else alias
+    return FromCall(tuple(calls), tuple(records), tuple(names), ordinal, alias, tuple(renamed))
 
 
-def _parts(binder: Binder, node: exp.Expr) -> tuple[list[exp.Expr], bool, str | None, list[str]]:
-    """(functions, WITH ORDINALITY, alias, column names of the alias) of a function in FROM."""
+def listed_types(nodes: Sequence[exp.Expr]) -> bool:
+    """Whether a list of columns gives them types."""
+    return any(isinstance(node, exp.ColumnDef) for node in nodes)
+
+
+def _list_of(node: exp.Expr) -> list[exp.Expr]:
+    """The list of columns behind one function of ROWS FROM."""
+    alias = node.args.get("alias")
+    return [] if alias is None else list(alias.args.get("columns") or ())
+
+
+def _parts(node: exp.Expr) -> tuple[list[exp.Expr], bool, str | None, list[exp.Expr]]:
+    """(functions, WITH ORDINALITY, alias, columns of the alias) of a function in FROM."""
     inner = node.this if isinstance(node, exp.Lateral) else node
     functions = list(inner.args.get("rows_from") or ()) or [inner]
     offset = inner.args.get("offset")
     ordinal = bool(node.args.get("ordinality") or inner.args.get("ordinality") or offset)
     alias = node.args.get("alias") or inner.args.get("alias")
-    names: list[str] = []
-    for column in () if alias is None else alias.args.get("columns") or ():
-        if isinstance(column, exp.ColumnDef):
-            binder.source.refuse(column, "a list of columns with types is not supported for a function in FROM")
-        names.append(name_of(column))
+    columns = [] if alias is None else list(alias.args.get("columns") or ())
     if isinstance(offset, exp.Identifier):
-        names.append(name_of(offset))
-    return functions, ordinal, None if alias is None or alias.this is None else name_of(alias.this), names
+        columns.append(offset)
+    return functions, ordinal, None if alias is None or alias.this is None else name_of(alias.this), columns
 
 
 def _written(node: exp.Expr) -> list[exp.Expr]:
@@ -173,8 +193,16 @@ def is_function(node: exp.Expr) -> bool:
 
 def beside(plan: Plan, call: FromCall, *, outer: bool = False) -> Plan:
     """`plan`'s columns, then those of the functions for each of its rows, then their number."""
-    names = [*call.names, *(["ordinality"] if call.ordinal else [])]
-    made = replace(spread(plan, call.calls, names, ordinal=call.ordinal), outer=outer)
-    width, first = len(plan.schema.columns), len(made.input.schema.columns)
-    order = [*range(width), *range(first, len(made.schema.columns))]
-    return Project(made, *identity(made.schema, order))
+    given = [name for one in call.calls for name, _ in _columns(one)]
+    made = replace(spread(plan, call.calls, [*given, "ordinality"], ordinal=call.ordinal), outer=outer)
+    own, names = identity(plan.schema)
+    place = len(made.input.schema.columns)
+    exprs = list(own)
+    for one, columns in zip(call.calls, call.records, strict=True):
+        for _ in _columns(one):
+            ref = ColumnRef(place, made.schema.columns[place].type)
+            exprs += [field(ref, c) for c in columns] if columns else [ref]
+            place += 1
+    last = ["ordinality"] if call.ordinal else []
+    exprs += [ColumnRef(place, BIGINT) for _ in last]
+    return Project(made, tuple(exprs), (*names, *call.names, *last))

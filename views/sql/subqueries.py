@@ -8,7 +8,8 @@ that WHERE asks alone. Called by `select` and `tables`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NoReturn
 
 from sqlglot import exp
@@ -21,13 +22,14 @@ from views.scalar import children, columns, conjunction, may_be_null, moved, reb
 from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
-from views.sql.correlate import Linked, link, parameters, reads_beyond
+from views.sql.correlate import Linked, levels_read, link, parameters
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
 from views.sql.members import beside, marked, quantified, sides
 from views.sql.outer import TRUE
 from views.sql.parse import Source
 from views.sql.refusals import SUBQUERY
+from views.sql.scope import Bound
 
 PLACE = "$subquery"
 """The function of a call that stands for a subquery's value: its number, then its operands, then what it reads."""
@@ -61,13 +63,18 @@ class Subqueries:
         self.env = env
         self.bind_query = bind_query
         self.found: list[Subquery] = []
+        self.asked: list[Expr] = []
+        """What subqueries read behind the row: aggregates over its query's rows."""
 
     def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
         """The call that stands for a subquery until it is attached. Raises ViewError."""
         query = node.this if isinstance(node, exp.Exists) else node
         if kind == "exists":
             query = _without_limit(query)
-        plan = self.bind_query(self.source, self.env.inside(binder.scope), query)
+        scope = binder.scope
+        if binder.aggregates is not None:
+            scope = replace(scope, aggregating=partial(self._aggregating, binder))
+        plan = self.bind_query(self.source, self.env.inside(scope), query)
         if kind == "exists":
             plan = _rows_alone(plan)
         width = len(plan.schema.columns)
@@ -80,14 +87,22 @@ class Subqueries:
         if sub not in self.found:
             self.found.append(sub)
         number = Literal(self.found.index(sub), INTEGER)
-        refs = [binder.reference(p, node) for p in inside]
+        width = scope.width
+        refs = [binder.reference(p, node) if p < width else self.asked[p - width] for p in inside]
         kind_of = plan.schema.columns[0].type if kind == "scalar" else BOOLEAN
         return Call(PLACE, (number, *operands, *refs), kind_of)
 
-    def read_around(self, exprs: Sequence[Expr]) -> bool:
-        """Whether a subquery in `exprs` reads a query around the one that it stands in."""
+    def _aggregating(self, binder: Binder, bound: Bound) -> tuple[int, DataType]:
+        """An aggregate that stands in a subquery and is over the rows of this query: where it stands behind them."""
+        found = bound(binder)
+        if found not in self.asked:
+            self.asked.append(found)
+        return binder.scope.width + self.asked.index(found), found.type
+
+    def levels_read(self, exprs: Sequence[Expr]) -> set[int]:
+        """How many levels up stand the queries that subqueries in `exprs` read, around the one that they stand in."""
         calls = (e for expr in exprs for e in parts_of(expr) if isinstance(e, Call) and e.function == PLACE)
-        return any(reads_beyond(self.parts(call)[0].plan) for call in calls)
+        return {level - 1 for call in calls for level in levels_read(self.parts(call)[0].plan) if level > 1}
 
     def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
         """The plan with the answers behind its columns, and the expressions over it."""

@@ -46,9 +46,12 @@ class Tables:
         for join in joins:
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
             plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
-            if plain and (isinstance(join.this, exp.Lateral) or is_function(join.this)):
-                # It sees all that stands before it.
-                groups = [self.join(*self.together(first, groups), join)]
+            named = any(join.args.get(k) for k in ("using", "method"))
+            sees = isinstance(join.this, exp.Lateral) or is_function(join.this)
+            if sees and not named and join.args.get("side") in (None, "", "LEFT"):
+                # It sees all that stands before it, its condition the tables of its own item.
+                begin = 0 if plain else sum(names.width for _, names in groups[:-1])
+                groups = [self.join(*self.together(first, groups), join, begin)]
             elif plain:
                 groups.append(self.item(join.this))
             else:
@@ -63,22 +66,22 @@ class Tables:
             plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
         return plan, scope
 
-    def join(self, left: Plan, names: Scope, join: exp.Expr) -> tuple[Plan, Scope]:
-        """One `left JOIN …`."""
+    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> tuple[Plan, Scope]:
+        """One `left JOIN …`, whose own item of FROM has the columns from `begin` on."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
         if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
             self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
         if is_function(join.this):
-            found = self.function_beside(left, names, join, side)
+            found = self.function_beside(left, names, join, side, begin)
             if found is not None:
                 return found
         elif isinstance(join.this, exp.Lateral):
-            return self.lateral(left, names, join, side)
+            return self.lateral(left, names, join, side, begin)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
-        both = names.beside(right_names)
+        both = names.beside(right_names).since(begin)
         using = [name_of(n) for n in join.args.get("using") or ()]
         if method == "NATURAL":
             using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
@@ -112,7 +115,7 @@ class Tables:
         places = [*range(widths[0]), *(len(left.schema.columns) + i for i in range(widths[1]))]
         return Project(joined, *identity(joined.schema, places))
 
-    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope]:
+    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> tuple[Plan, Scope]:
         """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""
         node = join.this
         self.source.only(node, {"this", "alias"})
@@ -122,7 +125,7 @@ class Tables:
         plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
         scope = self.aliased(node, "", plan.schema.columns, plan)
         self.check_aliases(node, names, scope)
-        both = names.beside(scope)
+        both = names.beside(scope).since(begin)
         on = join.args.get("on")
         condition = [] if on is None else [Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")]
         row = identity(left.schema)[0]
@@ -194,7 +197,7 @@ class Tables:
             # There is nothing before it.
             return self.subquery(node.this)
         if isinstance(node, exp.Values):
-            plan = values(self.source, self.env, node, settle=True)
+            plan = values(self.source, self.env, node, self.bind_query, settle=True)
             return plan, self.aliased(node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             self.refused(node)
@@ -212,7 +215,7 @@ class Tables:
     def function(self, node: exp.Expr) -> tuple[Plan, Scope]:
         """A function in FROM that reads nothing before it."""
         binder = Binder(self.source, Scope((), (), self.env.outer), "functions in FROM")
-        call = in_from(binder, node)
+        call = in_from(binder, self.env.catalog, node)
         plan = beside(One(), call)
         plan = Project(plan, *identity(plan.schema, range(1, len(plan.schema.columns))))
         return plan, self.named_function(node, call, plan.schema.columns)
@@ -225,11 +228,13 @@ class Tables:
         columns = tuple(replace(c, name=n) for c, n in zip(columns, call.column_names(), strict=True))
         return Scope.of(call.alias, columns)
 
-    def function_beside(self, left: Plan, names: Scope, join: exp.Expr, side: str) -> tuple[Plan, Scope] | None:
+    def function_beside(
+        self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int
+    ) -> tuple[Plan, Scope] | None:
         """One `left JOIN function(…)` that reads columns before it; None for one that reads none."""
         node = join.this
         binder = Binder(self.source, names.within(self.env.outer), "functions in FROM")
-        call = in_from(binder, node)
+        call = in_from(binder, self.env.catalog, node)
         if not any(columns_of(a) for c in call.calls for a in c.args):
             return None
         self.source.only(join, {"this", "on", "kind", "side"})
@@ -244,7 +249,8 @@ class Tables:
         both = names.beside(scope)
         if on is not None and not always:
             plan = Filter(
-                plan, Binder(self.source, both.within(self.env.outer), "JOIN conditions").boolean(on, "JOIN/ON")
+                plan,
+                Binder(self.source, both.since(begin).within(self.env.outer), "JOIN conditions").boolean(on, "JOIN/ON"),
             )
         return plan, both
 
@@ -282,11 +288,13 @@ class Tables:
         """`(SELECT …) AS alias`, or a parenthesised join."""
         self.source.only(node, {"this", "alias", "joins"})
         inner = node.this
-        if isinstance(inner, exp.Table | exp.Subquery) and node.args.get("alias") is None:
+        if isinstance(inner, exp.Table | exp.Subquery):
             plan, scope = self.item(inner)
+            if node.args.get("alias") is not None:
+                exprs, _ = identity(plan.schema, [place for _, place in scope.visible])
+                plan = Project(plan, exprs, scope.names())
+                scope = self.aliased(node, "", plan.schema.columns, plan)
             return self.nested(plan, scope, node.args.get("joins") or [])
-        if not isinstance(inner, exp.Query):
-            self.source.refuse(node, "an alias for a parenthesised join is not supported", "alias its tables")
         plan = self.bind_query(self.source, self.env, inner)
         scope = self.aliased(node, "", plan.schema.columns, plan)
         return self.nested(plan, scope, node.args.get("joins") or [])

@@ -1,6 +1,7 @@
 """VALUES bound: rows of constants, as a union of projections of one row.
 
-Always: columns have their rows' common types and the names column1, column2 …; an expression in it reads no table.
+Always: columns have their rows' common types and the names column1, column2 …; an expression in it reads a
+table in a subquery alone.
 Called by `select` and `tables`.
 """
 
@@ -16,18 +17,21 @@ from views.sql.binder import Binder
 from views.sql.coerce import UNKNOWN
 from views.sql.environment import Environment
 from views.sql.parse import Source
-from views.sql.scope import Scope
+from views.sql.scope import Relation, Scope
+from views.sql.subqueries import BindQuery, Subqueries
 
 MANY = 1000
 """So many rows are too many for a plan: they are a table's."""
 
 
-def values(source: Source, env: Environment, node: exp.Expr, *, settle: bool) -> Plan:
+def values(source: Source, env: Environment, node: exp.Expr, bind_query: BindQuery, *, settle: bool) -> Plan:
     """The plan of `VALUES (…), …`. Raises ViewError."""
     source.only(node, {"expressions", "alias", "order", "limit", "offset"})
     if len(node.expressions) > MANY:
         source.refuse_words(node, r"\bvalues\b", f"VALUES of more than {MANY} rows", "put the rows in a table")
-    binder = Binder(source, Scope((), (), env.outer), "VALUES")
+    queries = Subqueries(source, env, bind_query)
+    one = Scope((Relation("", One().schema.columns),), (), env.outer)
+    binder = Binder(source, one, "VALUES", queries=queries)
     rows: list[list[Expr]] = []
     for row in node.expressions:
         cells = row.expressions if isinstance(row, exp.Tuple) else [row]
@@ -44,7 +48,8 @@ def values(source: Source, env: Environment, node: exp.Expr, *, settle: bool) ->
                 source.refuse(node, error.what, error.hint)
         columns.append(exprs)
     names = tuple(f"column{i + 1}" for i in range(len(columns)))
-    plans = tuple(Project(One(), row, names) for row in zip(*columns, strict=True))
+    rows_of = (queries.attached(One(), row) for row in zip(*columns, strict=True))
+    plans = tuple(Project(plan, tuple(row), names) for plan, row in rows_of)
     if not plans:
         source.refuse(node, "VALUES without columns is not supported")
     return plans[0] if len(plans) == 1 else Union(plans)

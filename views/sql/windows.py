@@ -7,7 +7,7 @@ rows; over other frames it is one of the engine's window functions, or refused. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,18 +179,20 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
         (node.this.this, node.this.expression.this) if isinstance(node.this, exp.Filter) else (node.this, None)
     )
     name = str(called.this).lower() if isinstance(called, exp.Anonymous) else ""
+
+    def standing(over: Over, args: list[Expr]) -> Expr:
+        # Where nothing depends on the order there is none.
+        ordered = over.aggregate is None
+        if over.frame.reach:
+            args = [*args, *reach]
+        over = replace(over, args=len(args), partition=len(keys), orders=tuple(flags) if ordered else ())
+        return windows.call(over, [*args, *keys, *(by if ordered else ())])
+
     if name in AGGREGATES:
-        over, args = _aggregate(binder, node, called, where, frame, ordered=bool(by))
-    elif name in _FUNCTIONS and where is None:
-        over, args = _function(binder, called, name, frame)
-    else:
+        return _aggregate(binder, node, called, where, frame, standing, ordered=bool(by))
+    if name not in _FUNCTIONS or where is not None:
         binder.source.refuse(node, f"{name or 'this'} OVER is not supported")
-    # Where nothing depends on the order there is none.
-    ordered = over.aggregate is None
-    if over.frame.reach:
-        args = [*args, *reach]
-    over = replace(over, args=len(args), partition=len(keys), orders=tuple(flags) if ordered else ())
-    return windows.call(over, [*args, *keys, *(by if ordered else ())])
+    return standing(*_function(binder, called, name, frame))
 
 
 def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], Any]:
@@ -212,16 +214,34 @@ def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple
 
 
 def _aggregate(
-    binder: Binder, node: exp.Expr, called: exp.Expr, where: exp.Expr | None, frame: Frame, *, ordered: bool
-) -> tuple[Over, list[Expr]]:
-    """An aggregate OVER a window."""
+    binder: Binder,
+    node: exp.Expr,
+    called: exp.Expr,
+    where: exp.Expr | None,
+    frame: Frame,
+    standing: Callable[[Over, list[Expr]], Expr],
+    *,
+    ordered: bool,
+) -> Expr:
+    """An aggregate OVER a window, or what is made of several (variance): each of them is one by itself."""
     found: list[Aggregate] = []
     # What collects has the window's order, where there is one.
     collects = ordered and str(called.this).lower() in COLLECTING
     value = aggregate(binder, called, where, over=found, in_order=collects)
-    if len(found) != 1 or not (isinstance(value, Call) and value.function == PLACEHOLDER):
-        binder.source.refuse(node, f"{str(called.this).lower()} OVER is not supported", "aggregate in a subquery")
-    (made,) = found
+    calls = [standing(*_kept(binder, node, made, frame, collects=collects)) for made in found]
+
+    def placed(expr: Expr) -> Expr | None:
+        if not (isinstance(expr, Call) and expr.function == PLACEHOLDER):
+            return None
+        number = expr.args[0]
+        assert isinstance(number, Literal)
+        return calls[int(number.value or 0)]
+
+    return rewrite(value, placed)
+
+
+def _kept(binder: Binder, node: exp.Expr, made: Aggregate, frame: Frame, *, collects: bool) -> tuple[Over, list[Expr]]:
+    """One of the engine's aggregates OVER a window, and its arguments."""
     if made.distinct:
         binder.source.refuse(node, "DISTINCT is not implemented for window functions")
     args = [] if made.arg is None else [made.arg]
@@ -232,7 +252,7 @@ def _aggregate(
     if made.filter is not None:
         arg = args[0] if args else Literal(True, BOOLEAN)
         args = [Case(((made.filter, arg),), Literal(None, arg.type), arg.type)]
-    if not keeps_frame(made.function, args[0].type if args else None, made.type) and args:
+    if args and not keeps_frame(made.function, args[0].type, made.type):
         name = made.function.partition(" ")[0]
         binder.source.refuse(node, f"{name} over such a frame is not supported", "use the whole partition")
     return Over(made.function, None, made.type, 0, 0, (), frame), args
@@ -250,15 +270,22 @@ def _function(binder: Binder, called: exp.Expr, name: str, frame: Frame) -> tupl
         return Over(name, None, kind, 0, 0, (), WHOLE, number), []
     args = [binder.settled(given[0])]
     number = 1
-    if len(given) > 1:
-        number = _number(binder, given[1], name, least=1 if name == "nth_value" else 0)
     if len(given) > 2:
         args = list(coerce.unified([args[0], binder.bind(given[2])])[0])
+    if len(given) > 1 and name in NEIGHBOURS and not _is_count(given[1]):
+        steps = binder.typed(given[1], lambda: coerce.assigned_implicitly(binder.bind(given[1]), INTEGER))
+        args += [*([Literal(None, args[0].type)] if len(args) < 2 else []), steps]
+    elif len(given) > 1:
+        number = _number(binder, given[1], name, least=1 if name == "nth_value" else 0)
     frame = frame if name in ENDS else WHOLE
     return Over(name, None, args[0].type, 0, 0, (), frame, number), args
 
 
 def _number(binder: Binder, node: exp.Expr, what: str, *, least: int) -> int:
-    if not isinstance(node, exp.Literal) or not str(node.this).isdigit() or int(str(node.this)) < least:
+    if not _is_count(node) or int(str(node.this)) < least:
         binder.source.refuse(node, f"the number of {what} must be a constant of {least} or more")
     return int(str(node.this))
+
+
+def _is_count(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and str(node.this).isdigit()

@@ -74,6 +74,26 @@ def bounds(image: str) -> str:
     return "".join(f"[{a}:{b}]" for a, b in pairs) + "=" if any(a != 1 for a, _ in pairs) else ""
 
 
+def lows(image: str, dimensions: int) -> tuple[int, ...]:
+    """The lower bound of each dimension."""
+    written = bounds(image)
+    if not written:
+        return (1,) * dimensions
+    return tuple(int(part.partition(":")[0]) for part in written.strip("[]=").split("]["))
+
+
+def shaped(elements: Sequence[str | None], shape: Sequence[int], lower: Sequence[int]) -> str:
+    """The image of an array whose dimensions begin at `lower`.
+
+    >>> shaped(["1", "2"], (2,), (0,)), shaped(["1", "2"], (2, 1), (1, 1))
+    ('[0:1]={1,2}', '{{1},{2}}')
+    """
+    if not elements:
+        return "{}"
+    ends = "".join(f"[{low}:{low + size - 1}]" for low, size in zip(lower, shape, strict=True))
+    return (f"{ends}=" if any(low != 1 for low in lower) else "") + spell(elements, shape)
+
+
 def read(image: str) -> tuple[tuple[int, ...], Elements]:
     """(size of each dimension, elements). Raises RowError."""
     body = image.strip(_BLANK)
@@ -172,13 +192,19 @@ def first_of_each(counts: Int64s, messages: pa.Array) -> pa.Array:
     return pa.array(out, col.MESSAGE)
 
 
-def imploded(counts: Int64s, images: pa.Array, missing: pa.Array) -> pa.Array:
-    """Arrays of `counts` elements each; NULL where `missing`."""
+def imploded(counts: Int64s, images: pa.Array, like: pa.Array) -> pa.Array:
+    """Arrays of `counts` elements each, in the shape of `like`; NULL where that is."""
     texts = images.to_pylist()
     ends = np.cumsum(counts).tolist()
     starts = [0, *ends[:-1]] if ends else []
     out = [
-        None if gone else spell(texts[start:end])
-        for start, end, gone in zip(starts, ends, missing.to_pylist(), strict=True)
+        None if image is None else _as(image, texts[start:end])
+        for start, end, image in zip(starts, ends, like.to_pylist(), strict=True)
     ]
     return pa.array(out, pa.large_string())
+
+
+def _as(image: str, found: Elements) -> str:
+    """Elements in the shape of an array; those of one that could not be read are none."""
+    shape = read(image)[0] if found else ()
+    return shaped(found, shape, lows(image, len(shape)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +16,10 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import array_text, coercion, fallback, images
 from engine.operators.expressions import columns as col
-from engine.operators.expressions.array_text import elements, spell
+from engine.operators.expressions.array_text import spell
 from engine.operators.expressions.coercion import compared_by_image
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.order_keys import key_of
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Pseudo, Values, by_function, entry
 from engine.schema import BOOLEAN, DataType, Kind
 
@@ -27,6 +27,9 @@ STRING = pa.large_string()
 Params = tuple[DataType, ...]
 ARRAY, ELEMENT = Pseudo.ARRAY, Pseudo.ELEMENT
 ANY_ARRAY, ANY = Pseudo.COMPATIBLE_ARRAY, Pseudo.COMPATIBLE
+NOT_FLAT = "argument must be empty or one-dimensional array"
+NOT_SEARCHED = "searching for elements in multidimensional arrays is not supported"
+MOST_DIMENSIONS = 6
 T, N, B = Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN
 
 
@@ -39,15 +42,6 @@ def element_of(datatype: DataType) -> DataType:
 def first_array(params: Params) -> DataType:
     """The type of the first array among the parameters."""
     return next(p for p in params if p.element is not None)
-
-
-def comparable_by(element: DataType) -> Callable[[str], Any]:
-    """From an element's image to what is equal for equal elements."""
-    if element.kind is Kind.NUMERIC:
-        return fallback.order
-    if element.kind in (Kind.REAL, Kind.DOUBLE):
-        return lambda image: "NaN" if image == "NaN" else Decimal(image)
-    return (lambda image: image.rstrip(" ")) if element.kind is Kind.BPCHAR else str
 
 
 def on_images(function: Callable[..., Any], *numbers: int, strict: bool = True, image: bool = False) -> Maker:
@@ -77,18 +71,20 @@ def with_equality(function: Callable[..., Any], *numbers: int, strict: bool = Tr
 
     def make(params: Params, result: DataType) -> Kernel:
         element = element_of(first_array(params))
-        key = comparable_by(element)
-
-        def keyed(image: str | None) -> Any:
-            return None if image is None else key(image)
-
-        if element.kind in (Kind.JSON, Kind.JSONB) or (element.kind is Kind.OTHER and not compared_by_image(element)):
+        key = key_of(element)
+        if key is None and element.kind is Kind.OTHER and compared_by_image(element):
+            key = str
+        if key is None:
             message = f"could not identify an equality operator for type {element}"
 
             def failing(*_args: Any) -> Any:
                 raise RowError(message)
 
             return on_images(failing, *numbers, strict=strict)(params, result)
+
+        def keyed(image: str | None) -> Any:
+            return None if image is None else key(image)
+
         return on_images(lambda *args: function(keyed, *args), *numbers, strict=strict)(params, result)
 
     return make
@@ -109,34 +105,89 @@ def _length(image: str, dimension: int) -> int | None:
 
 
 def _upper(image: str, dimension: int) -> int | None:
-    elements(image) if dimension == 1 else None
-    return _length(image, dimension)
+    size, low = _length(image, dimension), _lower(image, dimension)
+    return None if size is None or low is None else low + size - 1
 
 
 def _lower(image: str, dimension: int) -> int | None:
-    if array_text.bounds(image):
-        raise RowError(array_text.SHAPED)
-    return None if _length(image, dimension) is None else 1
+    shape = array_text.read(image)[0]
+    return array_text.lows(image, len(shape))[dimension - 1] if 1 <= dimension <= len(shape) else None
 
 
 def _dims(image: str) -> str | None:
-    if array_text.bounds(image):
-        return array_text.bounds(image)[:-1]
-    return "".join(f"[1:{n}]" for n in array_text.read(image)[0]) or None
+    shape = array_text.read(image)[0]
+    pairs = zip(array_text.lows(image, len(shape)), shape, strict=True)
+    return "".join(f"[{low}:{low + size - 1}]" for low, size in pairs) or None
+
+
+def _array(image: str | None) -> Array:
+    shape, found = array_text.read(image or "{}")
+    return Array(shape, array_text.lows(image or "{}", len(shape)), found)
+
+
+class Array(NamedTuple):
+    """An array taken apart: the size and the lower bound of each dimension, and the elements."""
+
+    shape: tuple[int, ...]
+    lower: tuple[int, ...]
+    found: array_text.Elements
+
+    def image(self) -> str:
+        """Its text."""
+        return array_text.shaped(self.found, self.shape, self.lower)
+
+    def flat(self, fault: str) -> Array:
+        """Itself, if it has one dimension or none. Raises RowError."""
+        if len(self.shape) > 1:
+            raise RowError(fault)
+        return self
+
+    def of(self, found: array_text.Elements) -> str:
+        """The text of an array of one dimension that begins where this one does."""
+        return array_text.shaped(found, (len(found),), self.lower or (1,))
 
 
 def _appended(image: str | None, element: str | None) -> str:
-    return spell([*elements(image or "{}"), element])
+    array = _array(image).flat(NOT_FLAT)
+    return array.of([*array.found, element])
 
 
 def _prepended(element: str | None, image: str | None) -> str:
-    return spell([element, *elements(image or "{}")])
+    array = _array(image).flat(NOT_FLAT)
+    return array.of([element, *array.found])
 
 
 def _joined(one: str | None, other: str | None) -> str | None:
     if one is None or other is None:
         return other if one is None else one
-    return spell([*elements(one), *elements(other)])
+    a, b = _array(one), _array(other)
+    if not a.shape or not b.shape:
+        return other if not a.shape else one
+    depth = len(a.shape) - len(b.shape)
+    # An array of one dimension less is one element of the other's first dimension.
+    inner = [
+        (x.shape[1:], x.lower[1:]) if whole else (x.shape, x.lower) for x, whole in ((a, depth >= 0), (b, depth <= 0))
+    ]
+    if abs(depth) > 1 or inner[0] != inner[1]:
+        raise RowError("cannot concatenate incompatible arrays")
+    wide = a if depth >= 0 else b
+    size = (a.shape[0] if depth >= 0 else 1) + (b.shape[0] if depth <= 0 else 1)
+    return array_text.shaped([*a.found, *b.found], (size, *wide.shape[1:]), wide.lower)
+
+
+def _of_arrays(params: Params, _result: DataType) -> Kernel:
+    """Arrays as the elements of one of a dimension more."""
+
+    def one(*found: str | None) -> str:
+        arrays = [_array(image) for image in found]
+        if len({(a.shape, a.lower) for a in arrays}) > 1:
+            raise RowError("multidimensional arrays must have array expressions with matching dimensions")
+        (shape, lower, _), elements = arrays[0], [e for a in arrays for e in a.found]
+        return array_text.shaped(elements, (len(arrays), *shape), (1, *lower))
+
+    return lambda *values: fallback.map_values(
+        one, STRING, [images.image_of(v, p) for v, p in zip(values, params, strict=True)], strict=False
+    )
 
 
 def _to_string(image: str | None, separator: str | None, missing: str | None = None) -> str | None:
@@ -162,25 +213,34 @@ def _from_string(text: str | None, separator: str | None, missing: str | None = 
 def _position(key: Any, image: str | None, element: str | None, start: int | None = 1) -> int | None:
     if image is None:
         return None
+    array = _array(image).flat(NOT_SEARCHED)
     if start is None:
         raise RowError("initial position must not be null")
-    found = [key(e) for e in elements(image)]
     wanted = key(element)
-    return next((i + 1 for i in range(max(start - 1, 0), len(found)) if found[i] == wanted), None)
+    first = array.lower[0] if array.lower else 1
+    return next((i for i, e in enumerate(array.found, first) if i >= start and key(e) == wanted), None)
 
 
 def _positions(key: Any, image: str | None, element: str | None) -> str | None:
     if image is None:
         return None
-    return spell([str(i) for i, e in enumerate(elements(image), 1) if key(e) == key(element)])
+    array = _array(image).flat(NOT_SEARCHED)
+    first = array.lower[0] if array.lower else 1
+    return spell([str(i) for i, e in enumerate(array.found, first) if key(e) == key(element)])
 
 
 def _removed(key: Any, image: str | None, element: str | None) -> str | None:
-    return None if image is None else spell([e for e in elements(image) if key(e) != key(element)])
+    if image is None:
+        return None
+    array = _array(image).flat("removing elements from multidimensional arrays is not supported")
+    return array.of([e for e in array.found if key(e) != key(element)])
 
 
 def _replaced(key: Any, image: str | None, old: str | None, new: str | None) -> str | None:
-    return None if image is None else spell([new if key(e) == key(old) else e for e in elements(image)])
+    if image is None:
+        return None
+    array = _array(image)
+    return array._replace(found=[new if key(e) == key(old) else e for e in array.found]).image()
 
 
 def _contains(key: Any, one: str, other: str) -> bool:
@@ -194,19 +254,39 @@ def _overlaps(key: Any, one: str, other: str) -> bool:
 
 
 def _trimmed(image: str, count: int) -> str:
-    found = elements(image)
-    if not 0 <= count <= len(found):
-        raise RowError(f"number of elements to trim must be between 0 and {len(found)}")
-    return spell(found[: len(found) - count])
+    array = _array(image)
+    size = array.shape[0] if array.shape else 0
+    if not 0 <= count <= size:
+        raise RowError(f"number of elements to trim must be between 0 and {size}")
+    return _cut(array, 0, size - count)
 
 
-def _subscript(image: str, place: int) -> str | None:
-    found = elements(image)
-    return found[place - 1] if 1 <= place <= len(found) else None
+def _cut(array: Array, first: int, last: int) -> str:
+    """Of the first dimension what lies from `first` to before `last`; each dimension begins at 1 then."""
+    if first >= last:
+        return "{}"
+    step = len(array.found) // array.shape[0]
+    return array_text.spell(array.found[first * step : last * step], (last - first, *array.shape[1:]))
+
+
+def _subscript(image: str, *places: int) -> str | None:
+    array = _array(image)
+    if len(places) != len(array.shape):
+        return None
+    at = 0
+    for place, low, size in zip(places, array.lower, array.shape, strict=True):
+        if not low <= place < low + size:
+            return None
+        at = at * size + place - low
+    return array.found[at]
 
 
 def _slice(image: str, first: int, last: int) -> str:
-    return spell(elements(image)[max(first - 1, 0) : max(last, 0)])
+    array = _array(image)
+    if not array.shape:
+        return "{}"
+    low, size = array.lower[0], array.shape[0]
+    return _cut(array, max(first - low, 0), min(last - low + 1, size))
 
 
 def _bucket(params: Params, result: DataType) -> Kernel:
@@ -263,13 +343,19 @@ def _quantified(operator: str, *, every: bool) -> Maker:
 QUANTIFIED = ("=", "<>", "<", "<=", ">", ">=", "like", "ilike", "not like", "not ilike")
 
 
+def _subscripts(params: Params, result: DataType) -> Kernel:
+    return on_images(_subscript, *range(1, len(params)), image=True)(params, result)
+
+
 def _register() -> None:
     any_of: dict[str, Any] = {"strict": False, "fallback": True}
     entry("$array", (None,), Kind.OTHER, _made, strict=False, variadic=True)
     for operator in QUANTIFIED:
         entry(f"$any {operator}", (None, None), B, _quantified(operator, every=False), strict=False)
         entry(f"$all {operator}", (None, None), B, _quantified(operator, every=True), strict=False)
-    entry("$subscript", (ARRAY, N), lambda p: element_of(p[0]), on_images(_subscript, 1, image=True), fallback=True)
+    entry("$arrays", (None,), Kind.OTHER, _of_arrays, strict=False, variadic=True)
+    for count in range(1, MOST_DIMENSIONS + 1):
+        entry("$subscript", (ARRAY, *[N] * count), lambda p: element_of(p[0]), _subscripts, fallback=True)
     entry("$slice", (ARRAY, N, N), first_array, on_images(_slice, 1, 2), fallback=True)
     entry("array_length", (ARRAY, N), N, on_images(_length, 1), fallback=True)
     entry("array_upper", (ARRAY, N), N, on_images(_upper, 1), fallback=True)

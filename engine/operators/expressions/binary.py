@@ -10,15 +10,15 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Callable
-from typing import AnyStr
 
 import pyarrow as pa
 
+from engine.operators.expressions.conversions import conversion
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.images import read_escaped, read_hex
 from engine.operators.expressions.registry import entry
-from engine.operators.expressions.strings import STRING, part, per_value
-from engine.schema import Kind
+from engine.operators.expressions.strings import STRING, overlaid, part, per_value
+from engine.schema import DataType, Kind
 
 BYTES = pa.large_binary()
 Y, T, N, L = Kind.BYTEA, Kind.TEXT, Kind.INTEGER, Kind.BIGINT
@@ -110,21 +110,29 @@ def _trim(left: bool, right: bool) -> Callable[[bytes, bytes], bytes]:
     return trim
 
 
-def _overlay(value: AnyStr, new: AnyStr, start: int, count: int | None = None) -> AnyStr:
-    """`value` with `count` of it from `start` on replaced by `new`."""
-    count = len(new) if count is None else count
-    if start <= 0:
-        raise RowError("negative substring length not allowed")
-    if start + count >= 2**31:
-        raise RowError("integer out of range")
-    return part(value, 1, start - 1) + new + part(value, start + count)
-
-
 def _in_base(base: str, bits: int) -> Callable[[int], str]:
     return lambda value: format(value & ((1 << bits) - 1), base)
 
 
+def _bytes_of(width: int) -> Callable[[str, DataType], str]:
+    return lambda image, _target: "\\x" + int(image).to_bytes(width, "big", signed=True).hex()
+
+
+def _number_of(width: int, name: str) -> Callable[[str, DataType], str]:
+    def number(image: str, _target: DataType) -> str:
+        data = bytes.fromhex(image[2:])
+        if len(data) > width:
+            raise RowError(f"{name} out of range")
+        # Of fewer bytes than the number has there is no sign.
+        return str(int.from_bytes(data, "big", signed=len(data) == width))
+
+    return number
+
+
 def _register() -> None:
+    for number, width in ((Kind.SMALLINT, 2), (N, 4), (L, 8)):
+        conversion(DataType(number), DataType(Y), "explicit", _bytes_of(width))
+        conversion(DataType(Y), DataType(number), "explicit", _number_of(width, number.value))
     entry("encode", (Y, T), T, per_value(_encode, STRING), fallback=True)
     entry("decode", (T, T), Y, per_value(_decode, BYTES), fallback=True)
     for bits in (224, 256, 384, 512):
@@ -148,7 +156,7 @@ def _register() -> None:
     entry("position", (Y, Y), N, per_value(lambda data, some: data.find(some) + 1, pa.int32()), fallback=True)
     for kind, lane in ((T, STRING), (Y, BYTES)):
         for count in (3, 4):
-            entry("overlay", (kind, kind, N, N)[:count], kind, per_value(_overlay, lane), fallback=True)
+            entry("overlay", (kind, kind, N, N)[:count], kind, per_value(overlaid, lane), fallback=True)
     for name, base in (("to_hex", "x"), ("to_oct", "o"), ("to_bin", "b")):
         for kind, bits in ((N, 32), (L, 64)):
             entry(name, (kind,), T, per_value(_in_base(base, bits), STRING), fallback=True)

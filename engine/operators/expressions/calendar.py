@@ -6,6 +6,7 @@ An interval is its text image, read once per distinct value. Registered in the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from engine.operators.expressions.calendar_fields import (
 )
 from engine.operators.expressions.casts import date_to_stamp
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.intervals import is_endless, on_numbers
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
 
@@ -204,6 +206,18 @@ def _made_date(_params: Params, result: DataType) -> Kernel:
     return kernel
 
 
+def _rounded(start: int) -> Callable[[int, int], int]:
+    """Seconds of so many digits, halves away from `start`."""
+
+    def rounded(micros: int, digits: int) -> int:
+        if is_endless(micros):
+            return micros
+        size, away = int(10 ** (6 - digits)), micros - start
+        return start + (abs(away) + size // 2) // size * size * (1 if away >= 0 else -1)
+
+    return rounded
+
+
 def _register() -> None:
     date, number, interval = Kind.DATE, Kind.INTEGER, Kind.OTHER
     stamp, zoned, clock = Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME
@@ -220,6 +234,9 @@ def _register() -> None:
         entry("date_part", (Kind.TEXT, kind), Kind.DOUBLE, extract(True), fallback=True)
     entry("date_trunc", (Kind.TEXT, stamp), stamp, _date_trunc)
     entry("date_trunc", (Kind.TEXT, zoned), zoned, _date_trunc)
+    for kind in (stamp, zoned, clock):
+        start = 0 if kind is clock else text.day_number(2000, 1, 1) * DAY
+        entry("$rounded", (kind, number), kind, on_numbers(_rounded(start)), fallback=True)
     entry("make_date", (number, number, number), date, _made_date, fallback=True)
 
 

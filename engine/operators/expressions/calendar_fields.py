@@ -88,7 +88,7 @@ FIELDS = {
     "qtr": "quarter",
     "julian": "julian",
 }
-_CLOCKFIELDS = ("hour", "minute", "second", "millisecond", "microsecond")
+CLOCKFIELDS = ("hour", "minute", "second", "millisecond", "microsecond")
 _JULIAN_1970 = 2_440_588
 _GROWING = ("year", "decade", "century", "millennium", "isoyear", "epoch", "julian")
 
@@ -98,7 +98,8 @@ def _scaled(value: int, scale: int) -> str:
     return f"{'-' if value < 0 else ''}{whole}.{part:0{scale}d}"
 
 
-def _clock_field(field: str, rest: int) -> str:
+def clock_field(field: str, rest: int) -> str:
+    """A field of a time of day, given in microseconds."""
     if field == "hour":
         return str(rest // 3_600_000_000)
     if field == "minute":
@@ -157,7 +158,7 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
         if value in infinities and kind is not Kind.DATE:
             return ("Infinity" if value > 0 else "-Infinity") if field in _GROWING else None
         zone = field.startswith("timezone")
-        if (kind is Kind.DATE and (field in _CLOCKFIELDS or zone)) or (zone and kind is not Kind.TIMESTAMPTZ):
+        if (kind is Kind.DATE and (field in CLOCKFIELDS or zone)) or (zone and kind is not Kind.TIMESTAMPTZ):
             raise RowError(f'unit "{spelled.lower()}" not supported for type {name}')
         if value in infinities:
             return ("Infinity" if value > 0 else "-Infinity") if field in _GROWING else None
@@ -172,7 +173,7 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
         if field == "epoch":
             return _scaled(value, 6)
         days, rest = divmod(value, DAY)
-        return _clock_field(field, rest) if field in _CLOCKFIELDS else _date_field(field, days)
+        return clock_field(field, rest) if field in CLOCKFIELDS else _date_field(field, days)
 
     return extract
 
@@ -183,9 +184,9 @@ def _time_field(spelled: str, value: int) -> str:
         raise RowError(f'unit "{spelled.lower()}" not recognized for type {Kind.TIME.value}')
     if field == "epoch":
         return _scaled(value, 6)
-    if field not in _CLOCKFIELDS:
+    if field not in CLOCKFIELDS:
         raise RowError(f'unit "{spelled.lower()}" not supported for type {Kind.TIME.value}')
-    return _clock_field(field, value)
+    return clock_field(field, value)
 
 
 def _whole_field(field: str, value: Values) -> pa.Array | None:
@@ -197,7 +198,7 @@ def _whole_field(field: str, value: Values) -> pa.Array | None:
     if np.any(infinite_days(raw) if is_date else infinite_stamps(raw)):
         return None
     days, rest = (raw, None) if is_date else np.divmod(raw, DAY)
-    out = _clock_number(field, rest) if rest is not None and field in _CLOCKFIELDS else _date_number(field, days)
+    out = _clock_number(field, rest) if rest is not None and field in CLOCKFIELDS else _date_number(field, days)
     return None if out is None else col.build(out, pa.int64(), ~col.valid(value))
 
 

@@ -20,6 +20,7 @@ from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
 from engine.operators.expressions.arithmetic import out_of_range
 from engine.operators.expressions.coercion import FLOATS, INTEGERS, STRINGS, NoSuchFunction, can_cast
+from engine.operators.expressions.conversions import conversion_of
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import family_of
 from engine.operators.expressions.ir import Value
@@ -46,10 +47,18 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
         return None
     if not can_cast(source, target, "explicit"):
         raise NoSuchFunction(f"cannot cast type {source} to {target}")
+    named = conversion_of(source, target)
+    if named is not None:
+        return None if target == source.bare else _named(named.one, source, target)
     if target.element is not None and source.element is not None:
         return _elementwise(source.element, target.element)
+    if source.name == "name":
+        # A name is a text that was cut off.
+        return cast_kernel(DataType(Kind.TEXT), target)
     if target.kind in STRINGS:
         return _to_string(source, target)
+    if target.name == "name":
+        return _to_name(source)
     if target.kind in (Kind.JSON, Kind.JSONB):
         read = json_text.canonical if target.kind is Kind.JSONB else json_text.checked
         return None if source.kind is Kind.JSONB else lambda value: fallback.map_values(read, STRING, [value])
@@ -68,6 +77,27 @@ def cast_kernel(source: DataType, target: DataType) -> Kernel | None:
     if target.kind is Kind.BOOLEAN:
         return lambda value: (pc.not_equal(value, pa.scalar(0, source.arrow)), None)
     return _calendar(source, target)
+
+
+def _to_name(source: DataType) -> Kernel:
+    cut = images.reader(DataType(Kind.OTHER, name="name"))
+
+    def kernel(value: Values) -> Outcome:
+        text = images.image_of(value, source)
+        text = pc.ascii_rtrim(text, " ") if source.kind is Kind.BPCHAR else text
+        return fallback.map_values(cut, STRING, [text])
+
+    return kernel
+
+
+def _named(one: Callable[[str, DataType], str | None], source: DataType, target: DataType) -> Kernel:
+    read = images.reader(target)
+
+    def converted(image: str) -> object:
+        text = one(image, target)
+        return None if text is None else read(text)
+
+    return lambda value: images.read_each(converted, target, [images.image_of(value, source)])
 
 
 def _from_json(target: DataType) -> Kernel:
@@ -101,11 +131,11 @@ def _elementwise(source: DataType, target: DataType) -> Kernel | None:
 
     def kernel(value: Values) -> Outcome:
         rows = col.length(value)
-        counts, texts, unread = array_text.exploded(value, rows)
+        counts, texts, unread = array_text.exploded(value, rows, any_shape=True)
         values, before = images.read_text(texts, source)
         values, errors = inner(values)
         errors = col.first_error(before, errors)
-        out = array_text.imploded(counts, images.image_of(values, target), pc.is_null(col.as_column(value, rows)))
+        out = array_text.imploded(counts, images.image_of(values, target), col.as_column(value, rows))
         if errors is not None:
             errors = array_text.first_of_each(counts, errors)
         return out, col.first_error(unread, errors)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal as Choice
 
 from engine.errors import HeadraceError
+from engine.operators.expressions.conversions import conversion_of
 from engine.operators.expressions.families import family_of
 from engine.schema import NUMERIC, TEXT, DataType, Kind
 
@@ -39,7 +40,6 @@ _NOT_BY_IMAGE = {
         "semver",
     ),
 }
-_ARRAYS_BY_IMAGE = {"smallint", "integer", "bigint", "boolean", "text", "uuid", "date", "character varying"}
 
 
 def _base_name(datatype: DataType) -> str:
@@ -48,12 +48,10 @@ def _base_name(datatype: DataType) -> str:
 
 def compared_by_image(datatype: DataType) -> bool:
     """Whether values of an OTHER type are equal exactly when their text images are (an enum, inet, integer[])."""
-    base = _base_name(datatype)
-    if base.endswith("]"):
-        return base.partition("[")[0].strip() in _ARRAYS_BY_IMAGE
     family = family_of(datatype)
     if family is not None:
         return family.exact
+    base = _base_name(datatype)
     return base in _BY_IMAGE or (
         base not in _NOT_BY_IMAGE and datatype.labels is None and base.replace("_", "").isalnum()
     )
@@ -131,12 +129,17 @@ def can_cast(src: DataType | None, dst: DataType, context: Context) -> bool:
     """Whether a `src` may become a `dst` in `context`; None is an unknown literal, which may become anything."""
     if src is None or src == dst:
         return True
+    named = conversion_of(src, dst)
+    if named is not None:
+        return _RANK[named.context] <= _RANK[context]
+    if src.name == "name":
+        return dst.kind in STRINGS or can_cast(TEXT, dst, context)
+    if dst.name == "name":
+        return can_cast(src, TEXT, context) and (context == "explicit" or src.kind not in STRINGS)
     if src.element is not None and dst.element is not None:
         return can_cast(src.element, dst.element, context)
     if src.kind is dst.kind:
         return src.kind is not Kind.OTHER or src.name == dst.name or (src.name, dst.name) == ("cidr", "inet")
-    if src.name == "name" and dst.kind in STRINGS:
-        return True
     if (dst.element is not None or family_of(dst) is not None) and src.kind in STRINGS:
         return context == "explicit"
     allowed = _CASTS.get((src.kind, dst.kind))
@@ -174,8 +177,7 @@ def common_type(types: Sequence[DataType | None]) -> DataType:
     best = known[0]
     for other in known[1:]:
         if other.kind is best.kind:
-            if best.kind is Kind.OTHER and other.name != best.name:
-                raise NoSuchFunction(f"types {best} and {other} cannot be matched")
+            best = best if best.kind is not Kind.OTHER else _common_name(best, other)
             continue
         if category(best.kind) != category(other.kind) or category(best.kind) == "U":
             raise NoSuchFunction(f"types {_bare(best)} and {_bare(other)} cannot be matched")
@@ -189,14 +191,29 @@ def common_type(types: Sequence[DataType | None]) -> DataType:
         for other in known[1:]:
             merged = merge(merged, numeric_image(other))
         return merged
+    if best.kind is Kind.OTHER:
+        return best
     merged = next(t for t in known if t.kind is best.kind)
     for other in known:
         merged = merge(merged, other) if other.kind is best.kind else DataType(best.kind, name=best.name)
     return merged
 
 
+def _common_name(one: DataType, other: DataType) -> DataType:
+    """The type of values of two types that are known by their text. Raises NoSuchFunction."""
+    if one.name == other.name:
+        return one
+    if one.bare == other.bare:
+        return one.bare
+    if can_cast(other, one.bare, "implicit"):
+        return one.bare
+    if can_cast(one, other.bare, "implicit"):
+        return other.bare
+    raise NoSuchFunction(f"types {_bare(one)} and {_bare(other)} cannot be matched")
+
+
 def _bare(datatype: DataType) -> str:
-    return datatype.name or "other" if datatype.kind is Kind.OTHER else datatype.kind.value
+    return datatype.bare.name or "other" if datatype.kind is Kind.OTHER else datatype.kind.value
 
 
 def type_names(types: Sequence[DataType | None]) -> list[str]:

@@ -17,7 +17,7 @@ from engine.operators.expressions.interval_text import DAY
 from engine.operators.expressions.intervals import stamp
 from engine.operators.expressions.julian import JULIAN_1970
 from engine.operators.expressions.template import Piece, is_sign
-from engine.operators.expressions.zones import HOURS
+from engine.operators.expressions.zone_names import ABBREVIATIONS
 
 _DIGITS = {"DDD", "DD", "D", "HH24", "HH12", "HH", "IDDD", "ID", "IW", "IYYY",
            "IYY", "IY", "I", "J", "MI", "MM", "MS", "Q", "SSSSS", "SSSS", "SS", "US", "WW", "W", "Y,YYY", "YYYY", "YYY", "YY",
@@ -185,10 +185,10 @@ class _Reader:
         fields = self.fields
         if key == "TZ" and self._next().isalpha():
             word = re.match(r"[A-Za-z]+", self.text[self.at :])
-            hours = HOURS.get(word[0].lower()) if word else None
-            if word is None or hours is None:
+            seconds = ABBREVIATIONS.get(word[0].lower()) if word else None
+            if word is None or seconds is None:
                 raise RowError(f'invalid value "{self.text[self.at :]}" for "{piece.key}"')
-            fields.zone, fields.zone_sign = hours * 3600, 0
+            fields.zone, fields.zone_sign = seconds, 0
             self.at += len(word[0])
             return
         if key == "TZM":

@@ -43,17 +43,17 @@ def order(image: str) -> tuple[int, Decimal]:
 def map_values(
     function: Callable[..., Any], lane: pa.DataType, arguments: Sequence[Values], *, strict: bool = True
 ) -> Outcome:
-    """`function` over the distinct combinations of `arguments`. At least one is a column. `strict`: NULL where any is
+    """`function` over the distinct combinations of `arguments`; a constant of constants. `strict`: NULL where any is
     NULL; else the function is given None.
     """
     rows = col.length(*arguments)
     constants = [a.as_py() if isinstance(a, pa.Scalar) else None for a in arguments]
     varying = [i for i, a in enumerate(arguments) if not isinstance(a, pa.Scalar)]
-    if strict and any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
-        return pa.nulls(rows, lane), None
     if not varying:
         out, errors = map_values(function, lane, [pa.repeat(a, 1) for a in arguments], strict=strict)
         return out[0], None if errors is None else errors[0]
+    if strict and any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
+        return pa.nulls(rows, lane), None
     columns = [arguments[i] for i in varying]
     if rows <= _FEW:
         return _answers(function, lane, constants, varying, [c.to_pylist() for c in columns], strict)

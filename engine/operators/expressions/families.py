@@ -26,11 +26,17 @@ class Family:
 
 
 _FAMILIES: dict[str, Family] = {}
+_ARRAYS: list[Callable[[DataType], Family | None]] = []
 
 
 def family(name: str, made: Family) -> None:
     """Registers the family of a type by its bare name."""
     _FAMILIES[name] = made
+
+
+def arrays_of(make: Callable[[DataType], Family | None]) -> None:
+    """Registers what makes the family of arrays from the type of their elements."""
+    _ARRAYS.append(make)
 
 
 def families() -> tuple[str, ...]:
@@ -45,7 +51,7 @@ def family_of(datatype: DataType) -> Family | None:
     if datatype.kind is not Kind.OTHER:
         return None
     if datatype.element is not None:
-        return None
+        return _ARRAYS[0](datatype.element) if _ARRAYS else None
     if datatype.labels:
         return _enum(datatype.name or "enum", datatype.labels)
     return _FAMILIES.get((datatype.name or "").partition("(")[0].strip())
@@ -61,6 +67,12 @@ def _enum(name: str, labels: tuple[str, ...]) -> Family:
         return text
 
     return Family(read, places.__getitem__)
+
+
+def has_spellings(datatype: DataType) -> bool:
+    """Whether equal values of a type that is known by its text may have several, of which the key is one: intervals, jsonb …"""
+    found = family_of(datatype)
+    return found is not None and found.order is not None and not found.exact
 
 
 def needs_key(datatype: DataType) -> bool:

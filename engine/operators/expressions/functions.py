@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from engine.operators.expressions import (
     arithmetic,
+    array_order,
     arrays,
     binary,
+    bits,
     calendar,
     comparison,
     doubles,
@@ -20,6 +22,7 @@ from engine.operators.expressions import (
     intervals,
     json_changes,
     json_order,
+    json_records,
     jsonpaths,
     jsons,
     networks,
@@ -32,9 +35,11 @@ from engine.operators.expressions import (
     sets,
     strings,
     trigonometry,
+    zoned_times,
     zones,
 )
 from engine.operators.expressions.coercion import casts
+from engine.operators.expressions.conversions import conversions
 from engine.operators.expressions.registry import Signature, by_function, every, named
 
 FAMILIES = (
@@ -47,16 +52,20 @@ FAMILIES = (
     patterns,
     regexes,
     binary,
+    bits,
     quoting,
     calendar,
     intervals,
+    zoned_times,
     zones,
     formats,
+    array_order,
     arrays,
     sets,
     jsons,
     json_changes,
     json_order,
+    json_records,
     jsonpaths,
     networks,
     ranges,
@@ -74,6 +83,7 @@ def catalogue() -> tuple[tuple[str, str, str], ...]:
     """(form, function, operator, cast or refused; how it is written; result or weakest context), sorted."""
     rows = [_row(s) for s in every() if s.alias is None and not s.name.startswith("$")]
     rows += [("cast", f"{a.value} as {b.value}", context) for (a, b), context in casts().items()]
+    rows += [("cast", f"{a} as {b}", context) for a, b, context in conversions() if a != b]
     return tuple(sorted([*rows, *_FORMS]))
 
 

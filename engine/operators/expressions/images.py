@@ -8,7 +8,7 @@ casts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from engine.errors import HeadraceError
 from engine.operators.expressions import array_text, decimals, fallback, json_text, numerals
 from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import columns as col
+from engine.operators.expressions.calendar_reading import READERS
 from engine.operators.expressions.coercion import literal_is_image
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import family_of
@@ -284,8 +285,8 @@ def reader(datatype: DataType) -> Callable[[str], object]:
         return _read_uuid
     if kind in (Kind.VARCHAR, Kind.BPCHAR):
         return _length_reader(datatype)
-    if kind in calendar.READERS:
-        return calendar.READERS[kind]
+    if kind in READERS:
+        return READERS[kind]
     if datatype.element is not None:
         return _array_reader(datatype.element)
     if kind in (Kind.JSON, Kind.JSONB):
@@ -362,14 +363,20 @@ def read_text(value: Values, datatype: DataType) -> Outcome:
         kind is Kind.VARCHAR and datatype.length is None
     ):
         return value, None
-    if kind in calendar.READERS:
+    return read_each(reader(datatype), datatype, [value])
+
+
+def read_each(function: Callable[..., object], datatype: DataType, arguments: Sequence[Values]) -> Outcome:
+    """What `function` makes of the arguments' values, which is what a `reader` of the type gives, in the type's lane."""
+    kind, lane = datatype.kind, datatype.arrow
+    if kind in READERS:
         physical = pa.int32() if kind is Kind.DATE else pa.int64()
-        out, errors = fallback.map_values(reader(datatype), physical, [value])
+        out, errors = fallback.map_values(function, physical, arguments)
         return col.retyped(out, lane), errors
     if kind is Kind.NUMERIC and datatype.fixed_scale:
-        out, errors = fallback.map_values(reader(datatype), STRING, [value])
+        out, errors = fallback.map_values(function, STRING, arguments)
         return pc.cast(out, lane), errors
-    return fallback.map_values(reader(datatype), lane, [value])
+    return fallback.map_values(function, lane, arguments)
 
 
 def from_text(array: pa.Array, datatype: DataType) -> Evaluated:
@@ -383,7 +390,7 @@ def parse_literal(text: str, datatype: DataType) -> Value:
         value = reader(datatype)(text)
     except RowError as error:
         raise InvalidLiteral(str(error)) from None
-    if datatype.kind in calendar.READERS:
+    if datatype.kind in READERS:
         lane = pa.int32() if datatype.kind is Kind.DATE else pa.int64()
         return str(image_of(col.retyped(pa.array([value], lane), datatype.arrow), datatype)[0].as_py())
     return cast(Value, value)

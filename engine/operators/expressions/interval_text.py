@@ -41,7 +41,7 @@ for _unit, _names in {
     for _name in _names.split():
         _UNITS[_name] = _unit
 _TOKEN = re.compile(
-    r"\s*(?:(?P<clock>[+-]?\d+:\d+(?::\d+)?(?:\.\d*)?)|(?P<years>[+-]?\d+-\d+)(?![\d.])"
+    r"\s*(?:(?P<clock>[+-]?\d+:\d+(?::\d+)?(?:\.\d*)?)|(?P<years>[+-]?\d+-\d+)(?![\d.-])"
     r"|(?P<number>(?:[+-]\s*)?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>[a-z]+)|(?P<at>@))",
     re.ASCII | re.IGNORECASE,
 )

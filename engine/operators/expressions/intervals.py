@@ -350,7 +350,6 @@ def _register() -> None:
     put("make_timestamp", (n, n, n, n, n, number), s, stamp_of)
     put("make_timestamptz", (n, n, n, n, n, number), z, stamp_of)
     put("to_timestamp", (number,), z, _stamp_from_epoch)
-    put("$interval", (t,), i, lambda spelled: read(spelled))
     put("$interval", (c,), i, lambda clock: (0, 0, clock))
     put("$time", (i,), c, _clock_of)
     for name, place in (("$months", 0), ("$days", 1), ("$micros", 2)):

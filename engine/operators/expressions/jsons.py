@@ -28,7 +28,7 @@ from engine.operators.expressions.json_text import (
     members,
     quoted,
 )
-from engine.operators.expressions.registry import Kernel, Maker, Outcome, Param, Values, entry
+from engine.operators.expressions.registry import Kernel, Maker, Outcome, Param, Pseudo, Values, entry
 from engine.operators.expressions.sets import each
 from engine.operators.expressions.strings import per_value
 from engine.schema import TEXT, DataType, Kind
@@ -262,6 +262,7 @@ def _register() -> None:
         full = f"{name}_object_keys"
         keys = each(lambda v, n=full: [k for k, _ in _pairs(n, v)])
         entry(full, (kind,), T, keys, fallback=True, columns=((full, None),))
+    entry("array_to_json", (Pseudo.ARRAY,), J, _encoding(False), fallback=True)
     entry("jsonb_strip_nulls", (JB,), JB, per_value(lambda v: dumps(_stripped(loads(v))), STRING), fallback=True)
     entry("jsonb_pretty", (JB,), T, per_value(lambda v: _pretty(loads(v)), STRING), fallback=True)
     entry("-", (JB, T), JB, per_value(_deleted, STRING), fallback=True)

@@ -1,4 +1,4 @@
-"""Types of few functions that are known by their text: how network and hardware addresses, bit strings, names and OIDs are
+"""Types of few functions that are known by their text: how network and hardware addresses, names and OIDs are
 read and printed.
 
 Always: each value has one image, and an order. Registered with the families at import; called by their functions.
@@ -10,9 +10,11 @@ import ipaddress
 import re
 from collections.abc import Callable
 
+from engine.operators.expressions.conversions import conversion
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import Family, family
 from engine.operators.expressions.numerals import invalid
+from engine.schema import DataType, Kind
 
 Address = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 _V4 = re.compile(r"(\d{1,3})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:/(\d{1,2}))?", re.ASCII)
@@ -101,19 +103,6 @@ def _read_mac(octets: int) -> Callable[[str], str]:
     return read
 
 
-def _read_bits(text: str) -> str:
-    body = text[1:] if text[:1] in "bBxX" else text
-    if text[:1] in ("x", "X"):
-        for char in body:
-            if char not in "0123456789abcdefABCDEF":
-                raise RowError(f'"{char}" is not a valid hexadecimal digit')
-        return "".join(format(int(char, 16), "04b") for char in body)
-    for char in body:
-        if char not in "01":
-            raise RowError(f'"{char}" is not a valid binary digit')
-    return body
-
-
 def _read_name(text: str) -> str:
     return text.encode()[:63].decode("utf-8", "ignore")
 
@@ -137,13 +126,54 @@ def full(text: str) -> str:
     return text if "/" in text else f"{text}/{address(text).max_prefixlen}"
 
 
+def _network(image: str, _target: DataType) -> str:
+    """The network that an address is in."""
+    found = address(image).network
+    return f"{found.network_address}/{found.prefixlen}"
+
+
+def _wide_mac(image: str, _target: DataType) -> str:
+    return f"{image[:8]}:ff:fe:{image[9:]}"
+
+
+def _narrow_mac(image: str, _target: DataType) -> str:
+    if image[9:14] != "ff:fe":
+        raise RowError("macaddr8 data out of range to convert to macaddr")
+    return image[:8] + image[14:]
+
+
+def _number_of(image: str, _target: DataType) -> str:
+    """An OID as an integer, whose sign its first bit is."""
+    return str(int(image) - (1 << 32) if int(image) >> 31 else int(image))
+
+
+def _oid_of(image: str, _target: DataType) -> str:
+    return str(int(image) % (1 << 32))
+
+
+def _oid_of_bigint(image: str, _target: DataType) -> str:
+    if not 0 <= int(image) < 1 << 32:
+        raise RowError("OID out of range")
+    return image
+
+
+def _conversions() -> None:
+    oid, inet, cidr, mac, mac8 = (DataType(Kind.OTHER, name=n) for n in ("oid", "inet", "cidr", "macaddr", "macaddr8"))
+    conversion(inet, cidr, "assignment", _network)
+    conversion(mac, mac8, "assignment", _wide_mac)
+    conversion(mac8, mac, "assignment", _narrow_mac)
+    for kind, one in ((Kind.SMALLINT, _oid_of), (Kind.INTEGER, _oid_of), (Kind.BIGINT, _oid_of_bigint)):
+        conversion(DataType(kind), oid, "implicit", one)
+    conversion(oid, DataType(Kind.INTEGER), "assignment", _number_of)
+    conversion(oid, DataType(Kind.BIGINT), "assignment", lambda image, _: image)
+
+
 def _register() -> None:
+    _conversions()
     family("inet", Family(read_inet, _inet_order))
     family("cidr", Family(_read_cidr, _inet_order))
     for name, octets in (("macaddr", 6), ("macaddr8", 8)):
         family(name, Family(_read_mac(octets), _same))
-    for name in ("bit", "bit varying"):
-        family(name, Family(_read_bits, _same))
     family("name", Family(_read_name, _same))
     family("oid", Family(_read_oid, lambda image: image.rjust(10, "0")))
 

@@ -18,7 +18,7 @@ from engine.operators.expressions.strings import per_value
 from engine.schema import DataType, Kind
 
 STRING = pa.large_string()
-INET, CIDR, MACADDR = (DataType(Kind.OTHER, name=n) for n in ("inet", "cidr", "macaddr"))
+INET, CIDR, MACADDR, MACADDR8 = (DataType(Kind.OTHER, name=n) for n in ("inet", "cidr", "macaddr", "macaddr8"))
 LONG = "abbrev of a network of IPv6 is not supported"
 
 
@@ -136,7 +136,9 @@ def _addresses() -> None:
     entry("inet_merge", (INET, INET), cidr, per_value(_merged, text), fallback=True)
     entry("+", (INET, Kind.BIGINT), inet, per_value(_moved, text), fallback=True)
     entry("+", (Kind.BIGINT, INET), inet, per_value(lambda n, v: _moved(v, n), text), fallback=True)
-    entry("-", (INET, Kind.BIGINT), inet, per_value(lambda v, n: _moved(v, -n), text), fallback=True)
+    # The least bigint has no opposite: it is its own.
+    back = per_value(lambda v, n: _moved(v, -n if n > -(2**63) else n), text)
+    entry("-", (INET, Kind.BIGINT), inet, back, fallback=True)
     entry("-", (INET, INET), Kind.BIGINT, per_value(_distance, pa.int64()), fallback=True)
     entry("~", (INET,), inet, per_value(_not, text), fallback=True)
     entry("&", (INET, INET), inet, per_value(_bitwise(lambda a, b: a & b, "AND"), text), fallback=True)
@@ -150,8 +152,9 @@ def _broadcast(text: str) -> str:
 
 def _register() -> None:
     _addresses()
-    cut = per_value(lambda v: v[:8] + ":00:00:00", STRING)
-    entry("trunc", (MACADDR,), lambda _: MACADDR, cut, fallback=True)
+    for kind in (MACADDR, MACADDR8):
+        cut = per_value(lambda v: v[:8] + ":00" * (v.count(":") - 2), STRING)
+        entry("trunc", (kind,), lambda params: params[0], cut, fallback=True)
 
 
 _register()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from engine.operators.expressions import calendar_text as calendar
 from engine.operators.expressions import numerals
+from engine.operators.expressions.calendar_reading import READERS
 from engine.operators.expressions.families import family_of
 from engine.schema import DataType, Kind
 
@@ -56,8 +56,8 @@ def key_of(datatype: DataType) -> Callable[[str], str] | None:
         return number_key
     if kind in (Kind.REAL, Kind.DOUBLE):
         return _float_key
-    if kind in calendar.READERS:
-        read = calendar.READERS[kind]
+    if kind in READERS:
+        read = READERS[kind]
         return lambda image: number_key(str(read(image)))
     if kind is Kind.BPCHAR:
         return lambda image: image.rstrip(" ")

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.operators.expressions import fallback, images
+from engine.operators.expressions.conversions import conversion
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import Family, family
 from engine.operators.expressions.range_text import (
@@ -131,6 +132,17 @@ def _order(element: Element, *, multi: bool) -> Callable[[str], str]:
     return order
 
 
+def _several_of(element: Element) -> Callable[[str, DataType], str]:
+    """A range as the multirange of itself."""
+
+    def one(image: str, _target: DataType) -> str:
+        made = Ranges(element)
+        found = made.read(image)
+        return made.all_spelled([] if found is None else [found])
+
+    return one
+
+
 def _constructor(element: Element) -> Maker:
     def one(lower: str | None, upper: str | None, *bounds: str | None) -> str:
         if None in bounds:
@@ -247,6 +259,7 @@ def _register() -> None:
         exact = name not in ("numrange", "tstzrange")
         for own, multi in ((name, False), (several, True)):
             family(own, Family(_reader(element, multi=multi), _order(element, multi=multi), exact))
+        conversion(_type(name), _type(several), "explicit", _several_of(element))
         _functions(name, several, element)
         _operators(name, several, element)
 

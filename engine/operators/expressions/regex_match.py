@@ -1,201 +1,51 @@
 """Matching of regular expressions as Postgres does it: leftmost, then longest or shortest, then the parts by preference.
 
-Always: a set of states walks the text, so that the cost is the text's length times the pattern's at each start, and never
-grows with the ways to match; a budget of steps ends what is too costly. Parts are found from the outside in, as Postgres
-dissects a match. Made by `regexes`, once a pattern.
+Always: states tell where a match may end, and only where back references are ways to match tried one by one. Parts are
+found from the outside in, as Postgres dissects a match. Made by `regexes`, once a pattern.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.regex_syntax import (
-    ENDLESS,
-    LONGER,
-    SHORTER,
-    UNMATCHED,
-    Any,
-    At,
-    Group,
-    Piece,
-    Test,
-    is_word,
-)
+from engine.operators.expressions.patterns import lower
+from engine.operators.expressions.regex_states import Automaton, Text
+from engine.operators.expressions.regex_tree import ENDLESS, LONGER, SHORTER, Back, Group, Piece
 
-STEPS = 5_000_000
-"""Characters looked at for one value before its row fails."""
-_MIXED, _CAPTURES = 4, 8
+_MIXED, _CAPTURES, _BACK = 4, 8, 16
 _PREFERENCE = LONGER | SHORTER
-_MOST_STATES, _MOST_HELD = 20_000, 2_000
 Spans = list[tuple[int, int] | None]
 
 
 @dataclass
-class Text:
-    """A text that is being matched, and the steps that are left for it."""
-
-    value: str
-    left: int = STEPS
-
-    def spend(self, steps: int) -> None:
-        """Counts steps. Raises RowError when there are no more."""
-        self.left -= steps
-        if self.left < 0:
-            raise RowError(f"{UNMATCHED}: it takes more than {STEPS} steps on one value")
-
-
-class Automaton:
-    """The states of a sequence of pieces: 0 is the first, 1 the last. Its cache grows by whoever walks."""
-
-    def __init__(self, pieces: tuple[Piece, ...] | Group) -> None:
-        self.free: list[list[tuple[At | None, int]]] = [[], []]
-        self.arcs: list[list[tuple[Test, int]]] = [[], []]
-        self.inner: dict[int, Automaton] = {}
-        self.placed = False
-        self._held: dict[tuple[frozenset[int], str], frozenset[int]] = {}
-        if isinstance(pieces, Group):
-            self._group(pieces, 0, 1)
-        else:
-            self._sequence(pieces, 0, 1)
-
-    def _state(self) -> int:
-        if len(self.free) > _MOST_STATES:
-            raise RowError("invalid regular expression: regular expression is too complex")
-        self.free.append([])
-        self.arcs.append([])
-        return len(self.free) - 1
-
-    def _sequence(self, pieces: tuple[Piece, ...], start: int, end: int) -> None:
-        for piece in pieces:
-            after = self._state()
-            self._piece(piece, start, after)
-            start = after
-        self.free[start].append((None, end))
-
-    def _group(self, group: Group, start: int, end: int) -> None:
-        for branch in group.branches:
-            self._sequence(branch, start, end)
-
-    def _piece(self, piece: Piece, start: int, end: int) -> None:
-        for _ in range(piece.least):
-            after = self._state()
-            self._once(piece.atom, start, after)
-            start = after
-        if piece.most == ENDLESS:
-            around = self._state()
-            self.free[start].append((None, around))
-            self._once(piece.atom, around, around)
-            start = around
-        else:
-            for _ in range(piece.most - piece.least):
-                after = self._state()
-                self._once(piece.atom, start, after)
-                self.free[start].append((None, end))
-                start = after
-        self.free[start].append((None, end))
-
-    def _once(self, atom: Any | At | Group, start: int, end: int) -> None:
-        if isinstance(atom, Any):
-            self.arcs[start].append((atom.test, end))
-        elif isinstance(atom, Group):
-            inside, out = self._state(), self._state()
-            self.free[start].append((None, inside))
-            self._group(atom, inside, out)
-            self.free[out].append((None, end))
-        else:
-            self.placed = True
-            if atom.inner is not None:
-                self.inner[id(atom)] = Automaton(atom.inner)
-            self.free[start].append((atom, end))
-
-    def _closed(self, states: set[int], text: Text, at: int, lines: bool) -> frozenset[int]:
-        todo = list(states)
-        while todo:
-            for place, target in self.free[todo.pop()]:
-                if target not in states and (place is None or self._holds(place, text, at, lines)):
-                    states.add(target)
-                    todo.append(target)
-        return frozenset(states)
-
-    def _holds(self, place: At, text: Text, at: int, lines: bool) -> bool:
-        value, where = text.value, place.where
-        if where in "^A":
-            return at == 0 or (where == "^" and lines and value[at - 1] == "\n")
-        if where in "$Z":
-            return at == len(value) or (where == "$" and lines and value[at] == "\n")
-        if place.inner is not None:
-            inner = self.inner[id(place)]
-            if where.endswith("ahead"):
-                found = inner.end_from(text, at, len(value), lines, shortest=True) is not None
-            else:
-                found = any(inner.spans(text, start, at, lines) for start in range(at + 1))
-            return found != where.startswith("!")
-        before, after = at > 0 and is_word(value[at - 1]), at < len(value) and is_word(value[at])
-        if where in "mM":
-            return after and not before if where == "m" else before and not after
-        return (before != after) == (where == "y")
-
-    def _next(self, states: frozenset[int], text: Text, at: int, lines: bool, *, anew: bool = False) -> frozenset[int]:
-        """The states after the character at `at`; `anew`: the first state is added to them."""
-        char = text.value[at]
-        key = (states, char)
-        if not self.placed and not anew and (held := self._held.get(key)) is not None:
-            return held
-        found = {target for s in states for test, target in self.arcs[s] if test(char)}
-        if anew:
-            found.add(0)
-        text.spend(len(states))
-        closed = self._closed(found, text, at + 1, lines)
-        if not self.placed and not anew:
-            if len(self._held) > _MOST_HELD:
-                self._held.clear()
-            self._held[key] = closed
-        return closed
-
-    def end_from(self, text: Text, start: int, stop: int, lines: bool, *, shortest: bool, least: int = 0) -> int | None:
-        """Where the longest match from `start` ends, or the shortest that ends at `least` or later; None for none."""
-        states = self._closed({0}, text, start, lines)
-        found = None
-        at = start
-        while True:
-            if 1 in states and at >= least:
-                found = at
-                if shortest:
-                    return found
-            if at == stop or not states:
-                return found
-            text.spend(1)
-            states = self._next(states, text, at, lines)
-            at += 1
-
-    def spans(self, text: Text, start: int, end: int, lines: bool) -> bool:
-        """Whether it matches exactly from `start` to `end`."""
-        return self.end_from(text, start, end, lines, shortest=False, least=end) == end
-
-    def first_end(self, text: Text, start: int, lines: bool) -> int | None:
-        """The earliest end of any match that begins at `start` or later."""
-        states = self._closed({0}, text, start, lines)
-        for at in range(start, len(text.value) + 1):
-            if 1 in states:
-                return at
-            if at < len(text.value):
-                states = self._next(states, text, at, lines, anew=True)
-        return None
-
-
-@dataclass
 class Part:
-    """A node of the dissection: `kind` is = (nothing of interest inside), . (two parts), | or * (repeated, from none)."""
+    """A node of the dissection: `kind` is = (nothing of interest inside), . (two parts), |, * (repeated, from none), or b
+    (a back reference, `least` to `most` times)."""
 
     kind: str
     flags: int
     pieces: tuple[Piece, ...] | Group
     parts: list[Part] = field(default_factory=list)
     capture: int = 0
+    least: int = 0
     most: int = ENDLESS
+    back: Back | None = None
     _automaton: Automaton | None = None
+
+    @property
+    def captures(self) -> Iterator[int]:
+        """The parentheses in it."""
+        if self.capture:
+            yield self.capture
+        for part in self.parts:
+            yield from part.captures
+
+    @property
+    def refers(self) -> bool:
+        """Whether a back reference is in it, so that a match may not be one though its states say so."""
+        return bool(self.flags & _BACK)
 
     @property
     def automaton(self) -> Automaton:
@@ -220,7 +70,7 @@ def _combined(one: int, other: int) -> int:
 
 
 def _messy(flags: int) -> bool:
-    return bool(flags & (_MIXED | _CAPTURES))
+    return bool(flags & (_MIXED | _CAPTURES | _BACK))
 
 
 def _group_part(group: Group) -> Part:
@@ -245,6 +95,9 @@ def _branch_part(pieces: tuple[Piece, ...]) -> Part:
     flags = 0
     for i, piece in enumerate(pieces):
         atom = _group_part(piece.atom) if isinstance(piece.atom, Group) else None
+        if isinstance(piece.atom, Back):
+            preference = _combined(piece.prefers, _BACK)
+            atom = Part("b", preference, (piece,), least=piece.least, most=piece.most, back=piece.atom)
         if piece.most == 0:
             continue
         with_atom = flags | piece.prefers | (atom.flags if atom else 0)
@@ -262,18 +115,20 @@ def _branch_part(pieces: tuple[Piece, ...]) -> Part:
 
 
 def _quantified_part(piece: Piece, atom: Part) -> Part:
+    if atom.kind == "b" and isinstance(piece.atom, Back):
+        return atom  # which counts for itself
     if piece.least == piece.most == 1 and not piece.prefers:
         return atom
     flags = _combined(piece.prefers, atom.flags)
     if piece.least == piece.most == 1 and piece.prefers == atom.flags & (_PREFERENCE | _MIXED):
         return atom
-    if not atom.flags & _CAPTURES:
+    if not atom.flags & (_CAPTURES | _BACK):
         return Part("=", flags, (piece,))
-    if piece.least > 0:
+    if piece.least > 0 and not atom.refers:
         fewer = Piece(piece.atom, piece.least - 1, piece.most - (piece.most != ENDLESS), piece.prefers)
         before = Part("=", flags & _PREFERENCE, (fewer,))
         return Part(".", flags, (piece,), [before, atom])
-    return Part("*", flags, (piece,), [atom], most=piece.most)
+    return Part("*", flags, (piece,), [atom], least=piece.least, most=piece.most)
 
 
 class Matcher:
@@ -287,44 +142,91 @@ class Matcher:
 
     def found(self, text: Text) -> bool:
         """Whether there is a match anywhere."""
+        if self._part.refers:
+            return self.search(text) is not None
         return self._whole.automaton.first_end(text, 0, self._lines) is not None
 
     def search(self, text: Text, start: int = 0) -> Spans | None:
         """The spans of the first match from `start` on and of its parentheses; None for no match."""
-        automaton = self._whole.automaton
-        close = automaton.first_end(text, start, self._lines)
-        if close is None:
-            return None
-        for begin in range(start, close + 1):
-            end = automaton.end_from(text, begin, len(text.value), self._lines, shortest=self._part.shorter)
-            if end is not None:
-                spans: Spans = [(begin, end), *([None] * self.captures)]
-                if self.captures:
-                    self._dissect(self._part, text, begin, end, spans)
-                return spans
+        close = self._whole.automaton.first_end(text, start, self._lines)
+        while close is not None:
+            for begin in range(start, close + 1):
+                for end in self._ends(self._whole, text, begin, len(text.value)):
+                    spans: Spans = [(begin, end), *([None] * self.captures)]
+                    if not _messy(self._part.flags) or self._dissect(self._part, text, begin, end, spans):
+                        return spans
+            start = close + 1
+            if start >= len(text.value):
+                return None
+            close = self._whole.automaton.first_end(text, start, self._lines)
         return None
 
-    def _dissect(self, part: Part, text: Text, begin: int, end: int, spans: Spans) -> None:
+    def _dissect(self, part: Part, text: Text, begin: int, end: int, spans: Spans) -> bool:
+        """Put the spans of the parentheses within `part`, which matches so far as its states say; whether it does."""
         if part.kind == ".":
-            self._split(part, text, begin, end, spans)
+            found = self._split(part, text, begin, end, spans)
         elif part.kind == "|":
-            for branch in part.parts:
-                if branch.automaton.spans(text, begin, end, self._lines):
-                    self._dissect(branch, text, begin, end, spans)
-                    break
+            found = any(
+                branch.automaton.spans(text, begin, end, self._lines) and self._dissect(branch, text, begin, end, spans)
+                for branch in part.parts
+            )
+        elif part.kind == "b":
+            found = _repeats(part, text, begin, end, spans)
+        elif part.kind == "*" and part.refers:
+            found = self._repeated(part, text, begin, end, spans)
         elif part.kind == "*":
-            for one, other in self._rounds(part, text, begin, end)[-1:]:
-                self._dissect(part.parts[0], text, one, other, spans)
-        if part.capture:
+            rounds = self._rounds(part, text, begin, end)
+            found = all(self._dissect(part.parts[0], text, one, other, spans) for one, other in rounds[-1:])
+        else:
+            found = True
+        if found and part.capture:
             spans[part.capture] = (begin, end)
+        return found
 
-    def _split(self, part: Part, text: Text, begin: int, end: int, spans: Spans) -> None:
+    def _split(self, part: Part, text: Text, begin: int, end: int, spans: Spans) -> bool:
         left, right = part.parts
         for middle in self._ends(left, text, begin, end):
             if right.automaton.spans(text, middle, end, self._lines):
-                self._dissect(left, text, begin, middle, spans)
-                self._dissect(right, text, middle, end, spans)
-                return
+                if self._dissect(left, text, begin, middle, spans) and self._dissect(right, text, middle, end, spans):
+                    return True
+                _clear(part, spans)
+        return False
+
+    def _repeated(self, part: Part, text: Text, begin: int, end: int, spans: Spans) -> bool:
+        """A repeated part with back references in it: the ways to divide a match are tried until one holds."""
+        inner, may_be_none = part.parts[0], begin == end and part.least == 0
+        if may_be_none and inner.shorter:
+            return True
+        least = max(part.least, 1)
+        most = max(end - begin if part.most == ENDLESS else min(part.most, end - begin), least)
+        places = [begin]
+        choices = [self._ends(inner, text, begin, end)]
+        while choices:
+            at, done = places[-1], len(choices)
+            needed = least - done
+            # An empty round only where there would be too few without it.
+            place = next((e for e in choices[-1] if e > at or (needed >= 0 and needed >= end - e)), None)
+            if place is None:
+                choices.pop()
+                places.pop()
+                continue
+            if place < end:
+                if done < most:
+                    places.append(place)
+                    choices.append(self._ends(inner, text, place, end))
+                continue
+            if done >= least and self._hold(inner, text, [*places, end], spans):
+                return True
+        _clear(part, spans)
+        return may_be_none
+
+    def _hold(self, inner: Part, text: Text, places: list[int], spans: Spans) -> bool:
+        """Whether each round from place to place matches, one after the other."""
+        for one, other in itertools.pairwise(places):
+            _clear(inner, spans)
+            if not self._dissect(inner, text, one, other, spans):
+                return False
+        return True
 
     def _ends(self, part: Part, text: Text, begin: int, end: int) -> Iterator[int]:
         """The ends of the part's matches from `begin`, the preferred ones first."""
@@ -360,3 +262,25 @@ class Matcher:
                 found.append((start, at))
                 choices.append(self._ends(part.parts[0], text, at, end))
         return []
+
+
+def _clear(part: Part, spans: Spans) -> None:
+    """Forget what was found for the parentheses within `part`."""
+    for capture in part.captures:
+        spans[capture] = None
+
+
+def _repeats(part: Part, text: Text, begin: int, end: int, spans: Spans) -> bool:
+    """Whether what stands from `begin` to `end` is what the parentheses matched, as often as it may be."""
+    assert part.back is not None
+    span = spans[part.back.number]
+    if span is None:
+        return False
+    once, whole = text.value[span[0] : span[1]], text.value[begin:end]
+    if not once or not whole:
+        return whole == "" and (once == "" or part.least == 0)
+    times, rest = divmod(len(whole), len(once))
+    if rest or times < part.least or (part.most != ENDLESS and times > part.most):
+        return False
+    text.spend(len(whole))
+    return lower(whole) == lower(once) * times if part.back.folded else whole == once * times

@@ -1,21 +1,29 @@
 """Postgres's advanced regular expressions read to a tree: branches of quantified atoms, with Postgres's messages.
 
-Always: what is read is the whole of ARE syntax but for back references, which are refused by name, as are the basic and
-extended flavours; characters outside of ASCII are classed as Unicode does. Called by `regexes`; pure functions of text.
+Always: what is read is the whole of ARE syntax; the basic and extended flavours are refused by name; characters outside
+of ASCII are classed as Unicode does. Called by `regexes`; pure functions of text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.patterns import lower, upper
+from engine.operators.expressions.regex_tree import (
+    ENDLESS,
+    LONGER,
+    SHORTER,
+    Any,
+    At,
+    Back,
+    Group,
+    Piece,
+    Test,
+    unplaced,
+)
 
 UNMATCHED = "regular expression not supported"
-ENDLESS = -1
-LONGER, SHORTER = 1, 2
-Test = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
@@ -28,39 +36,6 @@ class Options:
     expanded: bool = False
     literal: bool = False
     everywhere: bool = False
-
-
-@dataclass(frozen=True)
-class Any:
-    """One character that passes a test."""
-
-    test: Test
-
-
-@dataclass(frozen=True)
-class At:
-    """A place: `where` is one of ^ $ A Z m M y Y, or ahead, !ahead, behind, !behind with an inner expression."""
-
-    where: str
-    inner: Group | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Branches in parentheses, `capture` counted from 1, or 0; the whole expression is one too."""
-
-    branches: tuple[tuple[Piece, ...], ...]
-    capture: int = 0
-
-
-@dataclass(frozen=True)
-class Piece:
-    """An atom `least` to `most` times; `prefers` LONGER or SHORTER, or 0 where the quantifier has no preference."""
-
-    atom: Any | At | Group
-    least: int = 1
-    most: int = 1
-    prefers: int = 0
 
 
 def invalid(reason: str) -> RowError:
@@ -83,12 +58,16 @@ _LETTERS = {
 }
 
 
+def _other_flavour(letter: str) -> RowError:
+    return RowError(f'{UNMATCHED}: option "{letter}", of other expressions than advanced ones')
+
+
 def options_of(flags: str) -> Options:
     """The options that a function's flags spell. Raises RowError."""
     found = Options()
     for letter in flags:
         if letter in "be":
-            raise RowError(f'regular expression option "{letter}" is not supported: only advanced ones are read')
+            raise _other_flavour(letter)
         if letter not in _LETTERS:
             raise RowError(f'invalid regular expression option: "{letter}"')
         found = replace(found, **_LETTERS[letter])
@@ -135,6 +114,8 @@ class Reader:
     options: Options
     at: int = 0
     captures: int = field(default=0)
+    _closed: dict[int, Group] = field(default_factory=dict)
+    _looking: bool = False
 
     def read(self) -> Group:
         """The tree of the whole pattern. Raises RowError."""
@@ -149,7 +130,9 @@ class Reader:
         if self.text.startswith("(?") and self.text[2:3].isalpha():
             end = self.text.find(")")
             for letter in self.text[2:end] if end > 0 else "!":
-                if letter in "beg" or letter not in _LETTERS:
+                if letter in "be":
+                    raise _other_flavour(letter)
+                if letter == "g" or letter not in _LETTERS:
                     raise invalid("invalid embedded option")
                 self.options = replace(self.options, **_LETTERS[letter])
             self.at = end + 1
@@ -194,7 +177,7 @@ class Reader:
     def _quantifies(self, char: str) -> bool:
         return char != "" and (char in "*+?" or (char == "{" and self.text[self.at + 1 : self.at + 2].isdigit()))
 
-    def _atom(self, char: str) -> Any | At | Group:
+    def _atom(self, char: str) -> Any | At | Group | Back:
         if self._quantifies(char):
             raise invalid("quantifier operand invalid")
         self.at += 1
@@ -219,19 +202,23 @@ class Reader:
         if not kind and self.text.startswith("?", self.at):
             raise invalid("quantifier operand invalid")
         self.at += len(kind)
-        capture = 0
-        if not kind:
+        capture, outside = 0, self._looking
+        if not kind and not outside:
             self.captures += 1
             capture = self.captures
+        self._looking = outside or kind not in ("", "?:")
         found = Group(self._branches(), capture)
+        self._looking = outside
         if self._see() != ")":
             raise invalid("parentheses () not balanced")
         self.at += 1
+        if capture:
+            self._closed[capture] = unplaced(found)
         if kind in ("", "?:"):
             return found
         return At({"?=": "ahead", "?!": "!ahead", "?<=": "behind", "?<!": "!behind"}[kind], found)
 
-    def _quantified(self, atom: Any | Group) -> Piece:
+    def _quantified(self, atom: Any | Group | Back) -> Piece:
         char = self._see()
         if not self._quantifies(char):
             return Piece(atom)
@@ -300,7 +287,7 @@ class Reader:
             return found
         return None
 
-    def _escape(self) -> Any | At:
+    def _escape(self) -> Any | At | Back:
         char = self.text[self.at : self.at + 1]
         self.at += 1
         plain = self._character(char)
@@ -311,11 +298,32 @@ class Reader:
             return Any((lambda c: not test(c)) if char.isupper() else test)
         if char in "AZmMyY":
             return At(char)
-        if char.isdigit():
-            if int(char) > self.captures:
-                raise invalid("invalid backreference number")
-            raise RowError(f"{UNMATCHED}: a back reference")
+        if char in [*"123456789"]:
+            self.at -= 1
+            return self._back()
         raise invalid("invalid escape \\ sequence")
+
+    def _back(self) -> Any | Back:
+        """A back reference; of several digits it is an octal character where there are not so many parentheses."""
+        number = self._digits("0123456789", 255)
+        if number > 9 and number > self.captures:
+            self.at -= len(str(number))
+            return self._plain(chr(self._digits("01234567", 255)))
+        if self._looking or number not in self._closed:
+            raise invalid("invalid backreference number")
+        return Back(number, self._closed[number], self.options.folded)
+
+    def _digits(self, digits: str, most: int) -> int:
+        """The number that the next digits spell, at least one and at most three of them."""
+        start, value = self.at, 0
+        while self.at - start < 3 and (digit := self.text[self.at : self.at + 1]) and digit in digits:
+            more = value * len(digits) + int(digit)
+            if more > most and self.at > start:
+                break
+            value, self.at = more, self.at + 1
+        if self.at == start:
+            raise invalid("invalid escape \\ sequence")
+        return value
 
     def _bracket(self) -> Any | At:
         for word, where in (("[:<:]]", "m"), ("[:>:]]", "M")):

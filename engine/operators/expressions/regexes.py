@@ -15,7 +15,8 @@ import pyarrow as pa
 from engine.operators.expressions import fallback
 from engine.operators.expressions.array_text import spell
 from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.regex_match import Matcher, Spans, Text
+from engine.operators.expressions.regex_match import Matcher, Spans
+from engine.operators.expressions.regex_states import Text
 from engine.operators.expressions.regex_syntax import Options, Reader, options_of
 from engine.operators.expressions.registry import Kernel, Maker, Values, entry
 from engine.operators.expressions.sets import each

@@ -59,8 +59,21 @@ _SPECIAL_FORMS = ("in", "not in", "greatest", "least")
 def resolve(name: str, args: Types) -> Resolution:
     """The catalogue entry that `name` means for `args`. Raises NoSuchFunction with Postgres's message."""
     name = _SYNONYMS.get(name.lower(), name.lower())
-    # A name is a text that was cut off: what takes texts takes it.
-    return _resolved(name, tuple(TEXT if a is not None and a.name == "name" else a for a in args))
+    return _resolved(name, tuple(None if a is None else _stand_in(name, a) for a in args))
+
+
+def _stand_in(function: str, arg: DataType) -> DataType:
+    """The type as a function takes it: a name is a text that was cut off, networks are compared as addresses, bits are of
+    any number."""
+    if arg.name == "name":
+        return TEXT
+    if arg.name == "cidr" and function in _AS_ADDRESSES:
+        return _INET
+    return arg.bare if arg.kind is Kind.OTHER else arg
+
+
+_INET = DataType.parse("inet")
+_AS_ADDRESSES = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
 @lru_cache(maxsize=4096)
@@ -237,7 +250,7 @@ def _resolution(signature: Signature, args: Types) -> Resolution:
         kinds = [_param(signature, i) for i in range(len(args))]
     params = tuple(_parameter(kind, arg) for kind, arg in zip(kinds, args, strict=True))
     if signature.params == (Kind.OTHER, Kind.OTHER):
-        params = (next(a for a in args if a is not None),) * len(args)
+        params = (_matched(signature.name, args),) * len(args)
     if Kind.OTHER in signature.params:
         _check_other(signature.name, next(p for p in params if p.kind is Kind.OTHER), args)
     result = signature.result(params) if callable(signature.result) else DataType(signature.result)
@@ -271,10 +284,18 @@ def _check_other(name: str, datatype: DataType, args: Types) -> None:
 def _check_comparable(name: str, datatype: DataType, args: Types) -> None:
     if datatype.kind is not Kind.OTHER:
         return
-    names = {a.name for a in args if a is not None}
+    _matched(name, args)
     sorts = needs_key(datatype)
-    if len(names) != 1 or not (sorts or (name not in _ORDERING and compared_by_image(datatype))):
+    if not (sorts or (name not in _ORDERING and compared_by_image(datatype))):
         raise _no_such(name, args, hint="the engine compares this type only where its text image decides equality")
+
+
+def _matched(name: str, args: Types) -> DataType:
+    """The type that operands of types that are known by their text have in common. Raises NoSuchFunction."""
+    try:
+        return common_type(args)
+    except NoSuchFunction:
+        raise _no_such(name, args) from None
 
 
 def _is_operator(name: str) -> bool:
@@ -309,7 +330,7 @@ _ORDERED = (
 )
 
 
-_EXTREME = ("inet", "interval", "oid")
+_EXTREME = ("inet", "interval", "oid", "time with time zone")
 """Types known by their text, enums apart, of which Postgres has a least and a greatest."""
 
 
@@ -323,7 +344,7 @@ def aggregate_type(function: str, arg: DataType | None) -> DataType:
     kind = arg.kind
     if function in ("min", "max") and arg.name == "name":
         return TEXT
-    if function in ("min", "max") and (kind in _ORDERED or arg.labels or arg.name in _EXTREME):
+    if function in ("min", "max") and (kind in _ORDERED or arg.labels or arg.name in _EXTREME or arg.element):
         return TEXT if kind is Kind.VARCHAR else DataType(kind) if kind is Kind.BPCHAR else arg
     if function == "sum" and kind in (Kind.SMALLINT, Kind.INTEGER):
         return BIGINT

@@ -200,11 +200,11 @@ def _elements(_params: Params, result: DataType) -> Any:
 def _subscripts(image: str | None, dimension: int | None) -> list[int]:
     if image is None or dimension is None:
         return []
-    if array_text.bounds(image):
-        raise RowError(array_text.SHAPED)
     shape = array_text.read(image)[0]
-    size = shape[dimension - 1] if 1 <= dimension <= len(shape) else 0
-    return list(range(1, size + 1))
+    if not 1 <= dimension <= len(shape):
+        return []
+    low = array_text.lows(image, len(shape))[dimension - 1]
+    return list(range(low, low + shape[dimension - 1]))
 
 
 def _parts(text: str | None, separator: str | None, missing: str | None = None) -> list[str | None]:

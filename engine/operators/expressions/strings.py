@@ -14,7 +14,7 @@ from typing import Any, AnyStr
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.operators.expressions import fallback, images, patterns
+from engine.operators.expressions import fallback, images, network_text, patterns
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Values, entry
 from engine.schema import DataType, Kind
@@ -93,6 +93,16 @@ def part(text: AnyStr, start: int, count: int | None = None) -> AnyStr:
         raise RowError("negative substring length not allowed")
     stop = start + count - 1
     return text[max(start - 1, 0) : max(stop, 0)]
+
+
+def overlaid(value: AnyStr, new: AnyStr, start: int, count: int | None = None) -> AnyStr:
+    """`value` with `count` of it from `start` on replaced by `new`. Raises RowError."""
+    count = len(new) if count is None else count
+    if start <= 0:
+        raise RowError("negative substring length not allowed")
+    if start + count >= 2**31:
+        raise RowError("integer out of range")
+    return part(value, 1, start - 1) + new + part(value, start + count)
 
 
 def _substring_fast(value: Values, start: int, count: int | None = None) -> Values | None:
@@ -205,6 +215,8 @@ def _cast_image(value: Values, datatype: DataType) -> Values:
     """`value::text`."""
     if datatype.kind is Kind.BOOLEAN:
         return pc.if_else(value, "true", "false").cast(STRING)
+    if datatype.name == "inet":
+        return fallback.map_values(network_text.full, STRING, [value])[0]
     if datatype.kind is Kind.BPCHAR:
         return pc.ascii_rtrim(value, " ")
     return images.image_of(value, datatype)

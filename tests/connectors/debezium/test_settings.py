@@ -46,6 +46,7 @@ def test_every_setting_is_written_filled_in() -> None:
         ("topic.transaction", "tx", "transaction"),
         ("topic.delimiter", "_", "."),
         ("event.processing.failure.handling.mode", "warn", "fail"),
+        ("event.converting.failure.handling.mode", "warn", "fail"),
         ("errors.tolerance", "all", "none"),
         ("slot.drop.on.stop", "true", "false"),
         ("snapshot.mode", "no_data", "initial"),
@@ -73,7 +74,7 @@ def test_debeziums_defaults_are_refused_where_they_lose_something() -> None:
     names = {f.setting for f in refused(check(bare))}
     assert names == {
         "provide.transaction.metadata", "skipped.operations", "notification.enabled.channels",
-        "value.converter.replace.null.with.default",
+        "event.converting.failure.handling.mode", "value.converter.replace.null.with.default",
     }  # fmt: skip
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from connectors.changes import Decoded, Heartbeat, SnapshotMark, TransactionMark
@@ -201,10 +203,11 @@ def test_transaction_marks() -> None:
         {"status": "END", "id": "7:12", "event_count": 6, "data_collections": collections, "ts_ms": 6},
         {"status": "HUH", "id": "7"},
     ]
-    decoded = form.decode(messages(values, topic="p.transaction"))
+    sent = np.array([21, 22, 23])
+    decoded = form.decode(replace(messages(values, topic="p.transaction"), timestamps=sent))
     assert decoded.marks == [
-        TransactionMark("BEGIN", 7, 10, {}, 5000, "p.transaction", 3, 100),
-        TransactionMark("END", 7, 12, {"public.part": 5, "public.z": 1}, 6000, "p.transaction", 3, 101),
+        TransactionMark("BEGIN", 7, 10, {}, 5000, "p.transaction", 3, 100, 21),
+        TransactionMark("END", 7, 12, {"public.part": 5, "public.z": 1}, 6000, "p.transaction", 3, 101, 22),
     ]
     assert [u.offset for u in decoded.undecodable] == [102]
 
@@ -223,11 +226,11 @@ def test_snapshot_notifications_heartbeats_and_what_is_ignored() -> None:
         note("COMPLETED"),
         {"aggregate_type": "Other", "type": "x"},
     ]
-    marks = form.decode(messages(values, topic="notes")).marks
+    marks = form.decode(replace(messages(values, topic="notes"), timestamps=np.arange(31, 36))).marks
     assert marks == [
-        SnapshotMark("started", None, None, 2000, "notes", 3, 100),
-        SnapshotMark("table", "public.t", 12, 2000, "notes", 3, 102),
-        SnapshotMark("completed", None, None, 2000, "notes", 3, 103),
+        SnapshotMark("started", None, None, 2000, "notes", 3, 100, 31),
+        SnapshotMark("table", "public.t", 12, 2000, "notes", 3, 102, 33),
+        SnapshotMark("completed", None, None, 2000, "notes", 3, 103, 34),
     ]
     beat = form.decode(messages([{"ts_ms": 9}], topic="__debezium-heartbeat.p"))
     assert beat.marks == [Heartbeat(-1, 9000, "__debezium-heartbeat.p", 3, 100)]

@@ -177,6 +177,18 @@ def test_a_configured_placeholder() -> None:
     assert changes.rows.column(1).to_pylist() == [None, PLACEHOLDER]
 
 
+@pytest.mark.parametrize("name", ["[Ljava.lang.String;@2c86d48f", "[I@152e537b", "[[D@1"])
+def test_an_array_of_arrays_that_came_as_its_name_is_refused(name: str) -> None:
+    (refused,) = decode(
+        table("public.t", {"id": "bigint", "v": "text[]"}), [envelope("c", None, {"id": 1, "v": [name]})]
+    ).undecodable
+    assert "more than one dimension" in refused.reason
+    (changes,) = decode(
+        table("public.t", {"id": "bigint", "v": "text[]"}), [envelope("c", None, {"id": 1, "v": ["[I@x"]})]
+    ).changes
+    assert changes.rows.column(1).to_pylist() == ["{[I@x}"]
+
+
 @pytest.mark.parametrize("count", [1, 70])
 def test_a_whole_number_that_lost_its_digits_is_no_numeric(count: int) -> None:
     """Beyond 64 bits the parser gives the nearest double: near is not enough for a numeric."""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.kafka.discovery import offsets
+from connectors.kafka import discovery
+from connectors.kafka.discovery import Watcher, offsets
 
 
 class Broker:
@@ -47,3 +48,26 @@ def test_what_does_not_pass_is_told(code: int, timeout: float) -> None:
     broker: Any = Broker(*[code] * 3)
     with pytest.raises(KafkaException):
         offsets(broker, [("t", 0)], end=True, timeout=timeout)
+
+
+@pytest.mark.parametrize(("took", "least", "most"), [(1000.0, 1.0, 20.0), (6.0, 600.0, 1000.0)], ids=["frozen", "away"])
+def test_time_in_which_nobody_asked_is_no_silence_of_the_brokers(
+    monkeypatch: pytest.MonkeyPatch, took: float, least: float, most: float
+) -> None:
+    """A process that was frozen for longer than its patience does not end when it goes on."""
+    looks = [took] + [6.0] * (0 if took > 100 else 99)
+    now = 0.0
+    monkeypatch.setattr(discovery, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def refuse(*_: object, **__: object) -> Any:
+        nonlocal now
+        now += looks.pop()
+        if not looks:
+            watcher._over.set()
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(discovery, "topics_there", refuse)
+    broker: Any = None
+    watcher = Watcher(broker, lambda _: True, {}, frozenset(), {}, 1e-4)
+    watcher.run()
+    assert least <= watcher.silent_for <= most

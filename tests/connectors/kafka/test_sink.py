@@ -152,6 +152,28 @@ def test_an_instance_that_lost_an_answer_does_not_fence_its_successor(harness: K
     assert harness.content(ORDERS) == texts(ORDERS, (2, None, None))
 
 
+def test_a_transaction_that_the_broker_ended_for_its_age_is_written_again(harness: KafkaHarness, kafka: str) -> None:
+    """A sidecar that was frozen in the middle of a write for longer than a transaction may last, and not superseded."""
+    freezes = [0.0, 0.0, 19.5]  # the broker looks every 10 s
+
+    def reached(step: str) -> None:
+        if step == "kafka sent" and freezes:
+            time.sleep(freezes.pop(0))
+
+    config = {"bootstrap.servers": kafka, "transaction.timeout.ms": 8000}
+    sink = KafkaSink(
+        "group", config, harness.prefix, sidecar=harness.prefix, replication=1, patience=60.0, reached=reached
+    )
+    harness.made.append(sink)
+    sink.open([LINES])
+    sink.write({LINES.name: whole(LINES, 1, ("a", 1))}, frontier(1))
+    sink.write({LINES.name: changes(LINES, (("b", 1), 2, 1))}, frontier(2))
+    assert freezes == []
+    assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1))
+    sink.write({LINES.name: changes(LINES, (("b", 1), 3, -1))}, frontier(3))
+    assert harness.content(LINES) == texts(LINES, ("a", 1))
+
+
 def test_a_failed_write_leaves_the_counts_as_they_were(harness: KafkaHarness) -> None:
     sink = harness.make()
     sink.open([LINES, ORDERS])

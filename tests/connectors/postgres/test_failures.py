@@ -241,6 +241,22 @@ def test_a_deferred_constraint_refuses_at_the_commit(sink: PostgresSink, admin: 
     sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1))}, frontier(2))
 
 
+def test_a_generation_taken_twice_because_the_database_went_back_still_fences(
+    sink: PostgresSink, admin: psycopg.Connection, database: str
+) -> None:
+    older = opened(sink).generation
+    admin.execute("UPDATE headrace.frontier SET generation = generation - 1, run = gen_random_uuid()")  # a backup
+    later = PostgresSink("group", database, patience=5.0)
+    assert later.open([ORDERS, LINES]).generation == older, "the case is not the one that is meant"
+    with pytest.raises(Fenced):
+        sink.write({ORDERS.name: changes(ORDERS, (TWO, 2, 1))}, frontier(2))
+    with pytest.raises(Fenced):
+        sink.open([ORDERS, LINES], held=older)
+    later.write({ORDERS.name: changes(ORDERS, (ONE, 2, -1))}, frontier(2))
+    later.close()
+    assert orders(admin) == {}
+
+
 @pytest.mark.parametrize("restored", ["writes = writes - 1, epoch = 1", "generation = 0, writes = 0, epoch = NULL"])
 def test_a_sink_that_went_back_is_no_other_generation(
     sink: PostgresSink, admin: psycopg.Connection, restored: str

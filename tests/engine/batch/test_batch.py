@@ -17,6 +17,7 @@ from engine.batch import batch as module
 from engine.batch.codec import UnreadableBatch, decode, encode
 from engine.batch.merger import Merger, merged
 from engine.errors import InvariantBroken
+from engine.kernels import bulk
 from engine.kernels.compiler import JIT_OFF
 from engine.lattice import Frontier
 from tests.engine.strategies import rows_of, schema_of, some_types, some_updates
@@ -54,7 +55,7 @@ def _lanes_left_out(large: bool, many_ties: bool) -> Iterator[None]:
     """Batches of any size count as large; fingerprints are made anew however many rows share a key."""
     with (
         mock.patch.object(module, "_LARGE", 1 if large else 1024),
-        mock.patch.object(module, "_FEW_TIES", 0 if many_ties else 8),
+        mock.patch.object(bulk, "FEW_TIES", 0 if many_ties else 8),
     ):
         yield
 

@@ -9,13 +9,15 @@ from itertools import product
 
 import pytest
 
+from engine.batch.updates import DELETE, UPSERT
 from engine.dataflow import Dataflow, NotInIterations, delta_join
-from engine.dataflow.delta_join import Place
+from engine.dataflow.delta_join import LookUpNode, Place
 from engine.errors import InvariantBroken
 from engine.operators.expressions.ir import Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, made_late, passes, restart
+from tests.engine.dataflow.test_flow import push, taken
 from tests.reference.dataflow import Content, Row, Twin
 
 EDGES = Schema((Column("a", BIGINT), Column("b", BIGINT)))
@@ -112,6 +114,25 @@ def test_nothing_is_kept_between_look_ups() -> None:
     flow.step(1)
     flow.drop(output)
     assert len(flow.arrangements()) == before
+
+
+def test_rows_that_came_and_went_are_not_carried_from_look_up_to_look_up() -> None:
+    flow = Dataflow()
+    chain = [flow.table(f"link {i}", AREAS) for i in range(8)]
+    joined = delta_join(chain, [[(i, 1), (i + 1, 0)] for i in range(7)], [(0, 0), (7, 1)])
+    output = joined.output("chain")
+    changes = [(epoch, DELETE if epoch % 2 else UPSERT, (7, 7)) for epoch in range(5)]
+    for i in range(len(chain)):
+        push(flow, f"link {i}", AREAS, *changes)
+    flow.step(5)
+    assert taken(output)[0] == [(0, (7, 7), 1), (1, (7, 7), -1), (2, (7, 7), 1), (3, (7, 7), -1), (4, (7, 7), 1)]
+    nodes, sent = [joined.node], dict[int, int]()
+    while nodes:
+        node = nodes.pop()
+        nodes += node.inputs
+        if isinstance(node, LookUpNode) and node.delta.rows is not None:
+            sent[id(node)] = len(node.delta.rows)
+    assert max(sent.values()) <= len(changes)  # not as many as there are histories of seven rows
 
 
 def test_what_cannot_be_joined_is_refused() -> None:

@@ -9,6 +9,7 @@ from engine.batch.updates import INSERT, RETRACT, Upserts
 from engine.dataflow import OVERFLOWED, Collection, Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, ColumnRef
 from engine.schema import BIGINT, Column, Schema
+from engine.trace.spine import SMALL
 
 ONE = Schema.of([Column("a", BIGINT)])
 COUNT = Aggregate("count", None, BIGINT)
@@ -107,14 +108,14 @@ def test_an_overflow_found_by_an_idle_merge_is_said_at_the_next_step() -> None:
     flow = Dataflow()
     one, two, probe = (flow.table(name, ONE) for name in ("t", "u", "v"))
     broken = most(one).concat(most(two)).join(probe, [0], [0]).output("broken")
-    change(flow, 1, *range(2000))
+    change(flow, 1, *range(4 * SMALL))
     flow.step(2)
-    change(flow, 2, *range(600), table="u")  # too few for the insert to merge them with the others
+    change(flow, 2, *range(SMALL + 100), table="u")  # too few for the insert to merge them with the others
     flow.step(3)
     flow.advance_since(2)
     assert values_of(broken) == []
     flow.exert(1 << 20)
-    change(flow, 3, 5000, table="v")
+    change(flow, 3, 5 * SMALL, table="v")
     flow.step(4)
     assert errors_of(broken) == [(3, OVERFLOWED, 1)]
 

@@ -17,7 +17,7 @@ from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, Colum
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.engine.dataflow.test_flow import push, taken
-from tests.engine.dataflow.test_random import divide, named, over, ref
+from tests.engine.dataflow.test_random import agg, divide, named, over, ref
 from tests.reference.dataflow import Row
 
 LEFT = Schema.of(
@@ -127,6 +127,31 @@ def projected(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     }
 
 
+def reduced(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """Counts, sums and what is no sum, looked up by their keys where their states lie; filtered and projected too."""
+    left, right, loose = t["left"], t["right"], t["loose"]
+    counted = loose.project([ref(0, LOOSE)], named(INTEGER)).count()
+    floats = left.project([ref(3, LEFT)], named(DOUBLE)).count()
+    per_group = [agg("count", None, LEFT, BIGINT), agg("sum", 0, LEFT, BIGINT), agg("max", 0, LEFT, INTEGER)]
+    sums = left.reduce([1], per_group, named(INTEGER, BIGINT, BIGINT, INTEGER))
+    rates = loose.reduce(
+        [1], [agg("sum", 0, LOOSE, BIGINT), agg("avg", 2, LOOSE, DOUBLE)], named(NUMERIC, BIGINT, DOUBLE)
+    )
+    whole = left.reduce([], per_group[:2], named(BIGINT, BIGINT))
+    failing = sums.project([divide(3, 0), ref(0, LOOSE)], named(INTEGER, INTEGER))
+    return {
+        "counted": left.join(counted, [1], [0]),
+        "floats": loose.left_join(floats, [2], [0]),
+        "sums": right.join(sums, [1], [0]),
+        "outer": loose.left_join(sums, [0], [0]),
+        "rates": left.left_join(rates, [2], [0]),
+        "whole": loose.join(whole, [], []),
+        "both": sums.join(counted, [0], [0]),
+        "filtered": right.join(sums.filter(over(3, 1)), [1], [0]),
+        "failing": right.join(failing, [1], [1]),
+    }
+
+
 def divides(one: int, by: int) -> Both:
     """Whether the quotient is positive, which fails for a divisor of nothing."""
     quotient = divide(one, by)
@@ -145,6 +170,7 @@ SHAPES: dict[str, Shape] = {
     "multiplicities": multiplicities,
     "filtered": filtered,
     "projected": projected,
+    "reduced": reduced,
 }
 
 

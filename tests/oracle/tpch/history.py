@@ -1,7 +1,8 @@
 """A history of TPC-H's tables: rows that come in random order in transactions, then the refresh functions' inserts and deletes.
 
 Always: drawn from a seed; an epoch is a transaction, of a random size; each refresh inserts orders that were held back, with
-their lines, and deletes as many others with theirs, a part in each of its transactions. Called by `trial` and the benchmark.
+their lines, and deletes as many others with theirs, a part in each of its transactions. Only the order of the rows is held: a
+change is taken from its table when it is asked for. Called by `trial`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from engine.batch.updates import DELETE, UPSERT, Int64s, Upserts
@@ -20,10 +22,25 @@ SHARE = 1000
 
 
 @dataclass(frozen=True)
-class History:
-    """Each table's changes, by epoch; `epochs`: how many there are, of which the first `loading` insert alone."""
+class Ordered:
+    """A table's changes, by epoch: change i is of kind `kinds[i]`, of row `which[i]` of `rows`, at `epochs[i]`."""
 
-    changes: dict[str, Upserts]
+    rows: pa.RecordBatch
+    which: Int64s
+    epochs: Int64s
+    kinds: npt.NDArray[np.uint8]
+
+    def between(self, first: int, last: int) -> Upserts:
+        """The changes [first, last)."""
+        rows = self.rows.take(pa.array(self.which[first:last]))
+        return Upserts(rows, self.epochs[first:last], self.kinds[first:last])
+
+
+@dataclass(frozen=True)
+class History:
+    """Each table's changes; `epochs`: how many there are, of which the first `loading` insert alone."""
+
+    changes: dict[str, Ordered]
     loading: int
     epochs: int
 
@@ -31,9 +48,7 @@ class History:
         """The changes of a table at the epochs [lower, upper); None if there are none."""
         every = self.changes[table]
         first, last = np.searchsorted(every.epochs, (lower, upper)).tolist()
-        if first == last:
-            return None
-        return Upserts(every.rows.slice(first, last - first), every.epochs[first:last], every.kinds[first:last])
+        return every.between(first, last) if first < last else None
 
     def count(self, lower: int, upper: int) -> int:
         """How many changes those epochs have."""
@@ -63,15 +78,15 @@ def history(tables: Tables, loading: int, seed: int, least: int = 20) -> History
         never = np.full(rows.num_rows, -1)
         begun, ended = whens.get(table, (never, never))
         loaded = np.searchsorted(cuts, random.random(rows.num_rows))
-        changes[table] = _changes(rows, np.where(begun < 0, loaded, begun), ended)
+        changes[table] = _ordered(rows, np.where(begun < 0, loaded, begun), ended)
     return History(changes, loading, epoch)
 
 
-def _changes(rows: pa.RecordBatch, begun: Int64s, ended: Int64s) -> Upserts:
+def _ordered(rows: pa.RecordBatch, begun: Int64s, ended: Int64s) -> Ordered:
     """The rows at the epochs at which they come, and again at those at which they go (-1: never)."""
     going = np.flatnonzero(ended >= 0)
     which = np.concatenate([np.arange(rows.num_rows), going])
     epochs = np.concatenate([begun, ended[going]])
     kinds = np.repeat(np.array([UPSERT, DELETE], np.uint8), [rows.num_rows, len(going)])
     order = np.argsort(epochs, kind="stable")
-    return Upserts(rows.take(pa.array(which[order])), epochs[order], kinds[order])
+    return Ordered(rows, which[order], epochs[order], kinds[order])

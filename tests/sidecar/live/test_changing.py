@@ -89,14 +89,14 @@ def test_dropping_needs_the_word_and_frees_what_nobody_else_holds(shop: Little) 
     change(shop, VIEWS + BIGGEST)
     assert shop.running is not None
     flow = shop.running.runtime.parts.flow
-    many = set(flow.registry.arrangements())
+    many = set(flow.facts())
     done = change(shop, VIEWS)
     assert {f["view"]: f["action"] for f in done["views"]}["biggest"] == "kept"
     check(shop, biggest=biggest(shop))
     done = change(shop, VIEWS, drop=True)
     assert {f["view"]: f["loses"] for f in done["views"]}["biggest"] == ("s",)
     assert "biggest" not in shop.store.rows
-    assert set(flow.registry.arrangements()) < many
+    assert set(flow.facts()) < many
     check(shop)
 
 
@@ -104,11 +104,11 @@ def test_the_arrangements_are_those_of_a_start_with_the_same_views(shop: Little)
     change(shop, PLUS_ONE + BIGGEST)
     change(shop, VIEWS + BIGGEST)
     assert shop.running is not None
-    changed = set(shop.running.runtime.parts.flow.registry.arrangements())
+    changed = set(shop.running.runtime.parts.flow.facts())
     shop.end()
     shop.start()
     assert shop.running is not None
-    assert set(shop.running.runtime.parts.flow.registry.arrangements()) == changed
+    assert set(shop.running.runtime.parts.flow.facts()) == changed
 
 
 def test_a_table_that_no_view_reads_any_more_is_let_go(shop: Little) -> None:

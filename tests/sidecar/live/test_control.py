@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from sidecar.config import load
-from sidecar.health import Door, Served, refused
+from sidecar.console.status import run_status
+from sidecar.health import Door, HttpError, Request, Served, refused
 from sidecar.live.changing import Changing
 from sidecar.live.client import Away, Client, Told
 from sidecar.live.control import SOCKET, Control
@@ -104,6 +106,42 @@ def test_the_socket_is_its_owners_alone_and_goes_with_its_sidecar(shop: Little, 
 def test_nobody_answers(tmp_path: Path, shop: Little) -> None:
     with pytest.raises(Away, match="no sidecar answers"):
         Client(load(shop.folder / "headrace.yaml", {})).ask("/plan", {})
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:port"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(Away, match="no sidecar answers"):
+        Client(None, url).status()
+
+
+def test_another_sidecar_at_our_address_is_not_asked(shop: Little) -> None:
+    asked: list[Request] = []
+    status = {"name": "other"}
+    served = Served(lambda: (True, ""), lambda: (True, ""), bytes, lambda: status, asked.append)
+    door = Door("127.0.0.1:0", served)
+    door.start()
+    path = shop.folder / "headrace.yaml"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"http": door.address}))
+    settings = load(path, {})
+    try:
+        with pytest.raises(Away, match="another sidecar") as caught:
+            Client(settings).ask("/apply", {})
+        assert caught.value.where["name"] == "other"
+        assert asked == []
+        status["name"] = settings.config.name
+        assert Client(settings).status() == status
+    finally:
+        door.close()
+
+
+def test_status_without_http(shop: Little, doors: list[Door]) -> None:
+    settings = load(shop.folder / "headrace.yaml", {})
+    assert settings.config.http is None
+    assert Client(settings).status() == {}
+    doors[0].close()
+    with pytest.raises(HttpError, match="no sidecar answers") as caught:
+        run_status(settings, None, as_json=True)
+    assert caught.value.where["http"] == str(settings.state / SOCKET)
 
 
 GOOD = {"Host": "127.0.0.1:8088", "Content-Type": "application/json"}

@@ -44,9 +44,9 @@ def test_answers_are_those_of_sql(shop: Little, sql: str, rows: list[Any]) -> No
 def test_a_query_leaves_nothing_behind(shop: Little) -> None:
     assert shop.running is not None
     parts = shop.running.runtime.parts
-    before = set(parts.flow.registry.arrangements())
+    before = set(parts.flow.facts())
     ask(shop, "select v, max(id) as id from public.orders group by v")
-    assert set(parts.flow.registry.arrangements()) == before
+    assert set(parts.flow.facts()) == before
     assert not shop.running.runtime.feeds
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.updates import UPSERT, Upserts
-from engine.dataflow import Dataflow, Output
+from engine.dataflow import Collection, Dataflow
 from engine.operators.expressions.ir import Aggregate, ColumnRef
 from engine.schema import BIGINT, TEXT, Column, Schema
 from sidecar.workers.driver import Workers
@@ -25,22 +25,22 @@ TABLES = {"orders": ORDERS, "customers": CUSTOMERS}
 VIEWS = {"by_city": BY_CITY, "all": Schema((Column("count", BIGINT),))}
 
 
-def built(flow: Dataflow) -> Mapping[str, Output]:
+def built(flow: Dataflow) -> Mapping[str, Collection]:
     """Orders summed up by the city of their customer, and counted."""
     orders, customers = (flow.table(name, schema) for name, schema in TABLES.items())
     amount = ColumnRef(0, BIGINT)
     placed = orders.join(customers, [1], [0], columns=[2, 4])
     by_city = placed.reduce([1], [Aggregate("sum", amount, BIGINT), Aggregate("min", amount, BIGINT)], BY_CITY)
     count = orders.reduce([], [Aggregate("count", None, BIGINT)], VIEWS["all"])
-    return {"by_city": by_city.output("by_city"), "all": count.output("all")}
+    return {"by_city": by_city, "all": count}
 
 
-def fails(flow: Dataflow) -> Mapping[str, Output]:
+def fails(flow: Dataflow) -> Mapping[str, Collection]:
     """A build that does not come off."""
     raise RuntimeError("no plan")
 
 
-def stands_still(flow: Dataflow) -> Mapping[str, Output]:
+def stands_still(flow: Dataflow) -> Mapping[str, Collection]:
     """As `built`, but the second worker stops before it has begun."""
     if flow.shard.index == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -66,7 +66,7 @@ def _upserts(schema: Schema, epoch: int, columns: list[pa.Array]) -> Upserts:
 
 def main() -> None:
     """A driver that tells its workers' processes and waits for its end."""
-    workers = Workers(2, Task(built), TABLES, VIEWS)
+    workers = Workers.start(2, Task(built), TABLES, VIEWS)
     sys.stdout.write(" ".join(str(pid) for pid in workers.pids) + "\n")
     sys.stdout.flush()
     time.sleep(600)

@@ -25,7 +25,7 @@ NOTICED_SECONDS = 30.0
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    with Workers(2, Task(built), TABLES, VIEWS) as made:
+    with Workers.start(2, Task(built), TABLES, VIEWS) as made:
         yield made
     assert not alive(made)
 
@@ -50,7 +50,7 @@ def go_on(workers: Workers, changes: int) -> None:
 
 def test_two_processes_publish_what_one_dataflow_does(workers: Workers) -> None:
     flow = Dataflow()
-    outputs = built(flow)
+    outputs = {name: collection.output(name) for name, collection in built(flow).items()}
     flow.push("customers", customers(0))
     workers.push("customers", customers(0))
     for epoch in range(6):
@@ -85,7 +85,7 @@ def test_a_killed_worker_is_named_and_the_other_stopped(workers: Workers, shard:
 
 
 def test_a_worker_killed_in_a_step_is_named() -> None:
-    with Workers(3, Task(built), TABLES, VIEWS) as workers:
+    with Workers.start(3, Task(built), TABLES, VIEWS) as workers:
         pid = workers.pids[2]
         assert pid is not None
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {pid}"])
@@ -96,7 +96,7 @@ def test_a_worker_killed_in_a_step_is_named() -> None:
 
 
 def test_a_worker_that_stands_still_is_named() -> None:
-    with Workers(2, Task(built), TABLES, VIEWS, still_seconds=3) as workers:
+    with Workers.start(2, Task(built), TABLES, VIEWS, still_seconds=3) as workers:
         workers.push("orders", orders(0, 0, 1000))
         workers.step(1)
         pid = workers.pids[1]
@@ -110,12 +110,12 @@ def test_a_worker_that_stands_still_is_named() -> None:
 
 def test_a_worker_that_never_begins_is_named() -> None:
     with pytest.raises(WorkerLost, match=r"a worker stands still .*shard=1"):
-        Workers(2, Task(stands_still), TABLES, VIEWS, still_seconds=3)
+        Workers.start(2, Task(stands_still), TABLES, VIEWS, still_seconds=3)
 
 
 def test_a_build_that_fails_is_told() -> None:
     with pytest.raises(HeadraceError, match=r"no plan \(worker=[01]\)"):
-        Workers(2, Task(fails), TABLES, VIEWS)
+        Workers.start(2, Task(fails), TABLES, VIEWS)
 
 
 def test_workers_end_with_their_driver() -> None:

@@ -11,6 +11,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +22,21 @@ import pytest
 from engine.errors import HeadraceError
 from sidecar.checkpoint import read_manifest
 from sidecar.generation import numbers, open_generation
-from sidecar.hosts.local import status, stop_on_signals
+from sidecar.hosts.leaving import Leaving
+from sidecar.hosts.local import status
+from sidecar.live.beside import Beside
+from sidecar.live.changing import Changing
+from sidecar.live.query import answer
 from sidecar.workers.crew import WorkerLost
-from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, answers
+from tests.sidecar.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, answers
+from tests.sidecar.live.busy import meanwhile
+from tests.sidecar.live.test_changing import BIGGEST, biggest
 
 BEGINNING = {CUSTOMERS: [(1, 1), (2, 2), (3, 1)], ORDERS: [(1, 1), (2, 3)], VISITS: [(1, 1), (2, 1), (1, 1)]}
 
 
 class Shared(Little):
-    """The little sidecar with `workers` processes."""
-
-    workers = 2
-
-    def configure(self) -> dict[str, Any]:
-        return super().configure() | {"engine": {"workers": self.workers}}
+    """The little sidecar with worker processes."""
 
     def go_on(self, draw: random.Random, rounds: int) -> None:
         """Random transactions, each round of them one step; the sink held the truth at every frontier."""
@@ -59,12 +62,19 @@ class Shared(Little):
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shared:
-    made = Shared(tmp_path, monkeypatch)
+    made = Shared(tmp_path, monkeypatch, workers=2)
     made.snapshot(BEGINNING)
     made.show_all()
     made.start()
     made.turn()
     return made
+
+
+def go_on_for_ever(shop: Shared) -> None:
+    while True:
+        shop.random(random.Random(1))
+        shop.show_all()
+        shop.turn()
 
 
 def gone(pids: list[int]) -> bool:
@@ -108,6 +118,59 @@ def test_status_counts_all_shards(shop: Shared) -> None:
     assert 'headrace_worker_cpu_seconds{worker="0"}' in metrics
     assert shop.running.runtime.memory.measure() > 2 * psutil.Process(shop.pids()[0]).memory_info().rss / 4
     shop.end()
+
+
+def test_views_change_and_are_asked_and_nothing_of_it_is_left(shop: Shared) -> None:
+    assert shop.running is not None
+    running, sql = shop.running, "select v, max(id) from public.orders group by v"
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + BIGGEST)
+    meanwhile(shop, lambda: Changing(running).apply(drop=False))
+    files = [psutil.Process(pid).num_fds() for pid in shop.pids()]
+    for _ in range(3):
+        found = meanwhile(shop, lambda: answer(running, sql))
+        assert found.rows.num_rows > 0
+    assert {name: shop.rows(name) for name in answers(shop.state)} == answers(shop.state)
+    assert shop.rows("biggest") == biggest(shop)
+    until = time.monotonic() + 10
+    while [psutil.Process(pid).num_fds() for pid in shop.pids()] != files and time.monotonic() < until:
+        time.sleep(0.01)
+    assert [psutil.Process(pid).num_fds() for pid in shop.pids()] == files
+    shop.end(drained=True)
+    shop.random(random.Random(2))
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    assert shop.rows("biggest") == biggest(shop)
+    shop.end()
+
+
+def test_a_worker_killed_while_a_view_is_built_is_named(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shop.running is not None
+    running, pids = shop.running, shop.pids()
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + BIGGEST)
+    real = Beside.hydrate
+
+    def killed(self: Beside, *arguments: Any) -> None:
+        os.kill(pids[0], signal.SIGKILL)
+        real(self, *arguments)
+
+    monkeypatch.setattr(Beside, "hydrate", killed)
+    failed: list[HeadraceError] = []
+
+    def change() -> None:
+        with pytest.raises(HeadraceError) as refused:
+            Changing(running).apply(drop=False)
+        failed.append(refused.value)
+
+    asking = threading.Thread(target=change)
+    asking.start()
+    with pytest.raises(WorkerLost, match=f"a worker died .*shard=0, pid={pids[0]}, exit=SIGKILL"):
+        go_on_for_ever(shop)
+    running.runtime.desk.close()
+    asking.join(30)
+    assert [error.code for error in failed] == ["worker"]
+    shop.end()
+    assert gone(pids)
 
 
 def test_a_worker_killed_is_named_and_the_next_run_goes_on_from_the_checkpoint(shop: Shared) -> None:
@@ -183,14 +246,16 @@ def test_a_signal_to_all_processes_drains(tmp_path: Path) -> None:
 def main(folder: Path) -> None:
     """The sidecar until a signal comes; then, drained, the epochs that the checkpoint and the sink hold."""
     with pytest.MonkeyPatch.context() as patch:
-        shop = Shared(folder, patch, every_turn=False)
+        shop = Shared(folder, patch, every_turn=False, workers=2)
         shop.snapshot(BEGINNING)
         shop.transact((VISITS, "c", (3, 3)))
         shop.show_all()
         shop.start()
         assert shop.running is not None
         runtime = shop.running.runtime
-        stop_on_signals(runtime)
+        leaving = Leaving()
+        leaving.listen()
+        leaving.serve(runtime.stop, 30)
         told: list[None] = []
 
         def tell() -> bool:

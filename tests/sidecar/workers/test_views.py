@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 import pytest
 
-from engine.dataflow import Collection, Dataflow, Output
-from engine.schema import Schema
+from engine.dataflow import Dataflow
+from sidecar.plans import Plans
 from sidecar.workers.driver import Workers
 from sidecar.workers.serving import Task
 from tests.engine.dataflow.test_determinism import as_bytes
@@ -17,23 +16,11 @@ from tests.sidecar.workers.threads import Threads
 from tests.views.corpus import SUPPORTED
 from tests.views.queries import query
 from tests.views.shop import TABLES, catalog, schema_of
-from views.compile import CompiledView, compile_views
-from views.render import render
+from views.compile import compile_views
 from views.spec import ViewSpec
 
 EPOCHS = 12
 RANDOM = 25
-
-
-def built(flow: Dataflow, views: tuple[CompiledView, ...]) -> Mapping[str, Output]:
-    for table in TABLES:
-        flow.table(f"public.{table}", schema_of(table))
-    rendered: dict[str, Collection] = {}
-    outputs = {}
-    for view in views:
-        rendered[view.name] = render(view, flow, rendered)
-        outputs[view.name] = rendered[view.name].output(view.name)
-    return outputs
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -43,16 +30,11 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
     specs += [ViewSpec(f"random{k}", query(chance)) for k in range(RANDOM)]
     views = compile_views(specs, catalog())
     flow = Dataflow()
-    outputs = built(flow, views)
-    tables = {f"public.{table}": schema_of(table) for table in TABLES}
-    columns: dict[str, Schema] = {name: output.schema for name, output in outputs.items()}
+    plans = Plans.of(views, {f"public.{table}": schema_of(table) for table in TABLES}, {v.name for v in views})
+    outputs = {name: collection.output(name) for name, collection in plans(flow).items()}
     shop = Shop(chance)
 
-    def build(made: Dataflow) -> Mapping[str, Output]:
-        return built(made, views)
-
-    task = Task(build)
-    with Workers(2, task, tables, columns, crew=Threads(2, task)) as workers:
+    with Workers(Threads(2, Task(plans)), plans.tables, plans.schemas) as workers:
         published = 0
         while flow.frontier < EPOCHS:
             upper = min(EPOCHS, flow.frontier + chance.randint(1, 4))

@@ -18,14 +18,15 @@ class Threads(Crew):
     def __init__(self, count: int, task: Task) -> None:
         self.processes = []
         pairs = {(i, k): socket.socketpair() for i in range(count) for k in range(i + 1, count)}
-        drivers, asides = ([socket.socketpair() for _ in range(count)] for _ in range(2))
+        drivers, asides, doors = ([socket.socketpair() for _ in range(count)] for _ in range(3))
         self.channels = [Channel(here, i) for i, (here, _) in enumerate(drivers)]
         self.asides = [Channel(here, i) for i, (here, _) in enumerate(asides)]
+        self.doors = [here for here, _ in doors]
         self._raised: list[BaseException] = []
         self._threads = []
         for i in range(count):
             others = {k: Channel(pairs[min(i, k), max(i, k)][int(i > k)], k) for k in range(count) if k != i}
-            ends = Ends(Channel(drivers[i][1], -1), others, Channel(asides[i][1], -1))
+            ends = Ends(Channel(drivers[i][1], -1), others, Channel(asides[i][1], -1), doors[i][1])
             self._threads.append(threading.Thread(target=self._run, args=(ends, i, task), daemon=True))
             self._threads[-1].start()
 
@@ -53,7 +54,7 @@ class Threads(Crew):
             thread.join(min(seconds, 0.1))
 
     def close(self) -> None:
-        for channel in (*self.channels, *self.asides):
+        for channel in (*self.channels, *self.asides, *self.doors):
             channel.close()
         for thread in self._threads:
             thread.join(20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from engine.batch.updates import Upserts
-from engine.dataflow import Dataflow, Output
+from engine.dataflow import Collection, Dataflow
 from sidecar.workers.driver import Workers
 from sidecar.workers.serving import Task
 from tests.engine.dataflow.pairs import Pair, World
@@ -22,11 +22,11 @@ class Shared(World):
         self.build()
         columns = {name: view.real.schema for name, view in self.views.items()}
         task = Task(self._built)
-        self.workers = Workers(count, task, self.schemas, columns, crew=Threads(count, task))
+        self.workers = Workers(Threads(count, task), self.schemas, columns)
 
-    def _built(self, flow: Dataflow) -> dict[str, Output]:
+    def _built(self, flow: Dataflow) -> dict[str, Collection]:
         tables = {n: Pair(flow.table(n, s), self.twins[n]) for n, s in self.schemas.items()}
-        return {n: v.real.output(n) for n, v in self.shape(tables).items()}
+        return {n: v.real for n, v in self.shape(tables).items()}
 
     def hand(self, table: str, changes: Upserts) -> None:
         self.workers.push(table, changes)

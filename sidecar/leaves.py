@@ -1,0 +1,49 @@
+"""The leaves of partitioned tables, which are one table here: whose rows a TRUNCATE empties.
+
+Always: a leaf's TRUNCATE empties that leaf alone, and which rows are its own we do not know: where not all leaves are
+emptied the table stands still for that record (P5). The assembler calls it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from connectors.changes import Event, Undecodable
+from engine.batch.updates import TRUNCATE
+from sidecar.pending import Slice
+from sidecar.transactions import ContinuityError
+
+
+class Leaves:
+    """`tables`: by name as END spells it, each to the table it belongs to. False where no table has leaves."""
+
+    def __init__(self, tables: Mapping[str, str]) -> None:
+        self._counts = Counter(table for name, table in tables.items() if name != table)
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def partly_emptied(self, slices: Iterable[Slice]) -> Iterator[tuple[str, Undecodable, str]]:
+        """The tables of which a transaction truncates some leaves and not all, each with the first such record and what its
+        views show."""
+        emptied: dict[str, list[Slice]] = {}
+        for s in slices if self._counts else ():
+            if s.changes.table in self._counts and (s.changes.kinds[s.start : s.stop] == TRUNCATE).any():
+                emptied.setdefault(s.changes.table, []).append(s)
+        for table, found in emptied.items():
+            topics = {s.changes.topic for s in found}
+            if len(topics) < self._counts[table] and not any(t.endswith(f".{table}") for t in topics):
+                first, _, _ = found[0]
+                at = found[0].start + int(np.argmax(first.kinds[found[0].start : found[0].stop] == TRUNCATE))
+                event = Event(int(first.transactions[at]), int(first.orders[at]), int(first.lsns[at]), snapshot=False)
+                place = (first.topic, first.partition, int(first.offsets[at]))
+                where = dict(zip(("topic", "partition", "offset"), place, strict=True))
+                text = str(ContinuityError(WHAT, table=table, **where, hint=HINT))
+                yield table, Undecodable(table, *place, WHAT, HINT, event), text
+
+
+WHAT = "one partition of a table was truncated, and which of its rows were there is not known"
+HINT = "name the record under `skip:` of its source, start again, and `headrace resync` the table"

@@ -1,0 +1,64 @@
+"""Rows of a source that tells no transactions: what one poll brought is one cut, and in a recording a run of one txId.
+
+Always: rows stand in one cut, in the order in which they came. The assembler calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from connectors.changes import TableChanges
+from sidecar.pending import Slice, runs
+from sidecar.transactions import Transaction
+
+
+class Loose:
+    """What waits to be cut. `in_order`: the messages come in the order of emission; `finished`: none follows."""
+
+    def __init__(self, *, in_order: bool) -> None:
+        self._in_order = in_order
+        self._slices: list[Slice] = []
+        self.finished = False
+
+    def __bool__(self) -> bool:
+        return bool(self._slices)
+
+    def __iter__(self) -> Iterator[Slice]:
+        return iter(self._slices)
+
+    @staticmethod
+    def of(changes: TableChanges) -> list[Slice]:
+        """A run's rows by their txId."""
+        return [Slice(changes, start, stop) for start, stop in runs(changes.transactions)]
+
+    def add(self, slices: Iterable[Slice]) -> None:
+        """Rows behind those that are here."""
+        self._slices += slices
+
+    def withdraw(self, table: str) -> list[Slice]:
+        """Take a table's rows out."""
+        gone = [s for s in self._slices if s.changes.table == table]
+        self._slices = [s for s in self._slices if s.changes.table != table]
+        return gone
+
+    def cut(self) -> list[Transaction]:
+        """One transaction a poll; in order of emission one a run of a txId, the last of which may go on."""
+        loose, in_order = self._slices, self._in_order
+        if in_order:
+            loose = sorted(loose, key=lambda s: int(s.changes.offsets[s.start]))
+        groups: list[list[Slice]] = []
+        for s in loose:
+            txid = s.changes.transactions[s.start]
+            if groups and (not in_order or groups[-1][0].changes.transactions[groups[-1][0].start] == txid):
+                groups[-1].append(s)
+            else:
+                groups.append([s])
+        self._slices = groups.pop() if in_order and not self.finished else []
+        return [
+            Transaction(
+                "cut", int(g[-1].changes.transactions[g[-1].start]) if in_order else -1,
+                max(int(s.changes.lsns[s.start : s.stop].max()) for s in g),
+                max(int(s.changes.timestamps[s.start : s.stop].max()) for s in g), tuple(g),
+            )
+            for g in groups
+        ]  # fmt: skip

@@ -1,0 +1,68 @@
+"""What the simulated sidecars are told: a configuration over the first so many shops, understood once.
+
+Always: the state folder is on the simulated disk, and nothing that it names is reached but through a double. Called by the world.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from engine.schema import Schema
+from sidecar.config import Settings, load
+from sidecar.wiring import Understood, understand
+from tests.sim.shop import TABLES, VIEWS
+
+STATE = Path("/sim/state")
+
+
+class _Settled(Settings):
+    """Settings whose state folder is on the simulated disk."""
+
+    @property
+    def state(self) -> Path:
+        return STATE
+
+
+class _Compiled(Understood):
+    """Compiles once: it is pure."""
+
+    def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
+        return _compiled(len(self.settings.config.sources))
+
+
+@cache
+def _compiled(sources: int) -> Any:
+    return Understood.compile(understood(sources))
+
+
+@cache
+def understood(sources: int) -> Understood:
+    """The sidecar's configuration over the first so many shops."""
+    columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
+    shops = list(TABLES.items())[:sources]
+    body = {
+        "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
+        "sources": [
+            {"name": name, "type": "debezium", "topic_prefix": name, "on_undecodable": "dead_letter",
+             "tables": [{"name": t, "columns": columns} | ({"key": k} if k else {}) for t, k in tables.items()]}
+            for name, tables in shops
+        ],
+        "sinks": [
+            {"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x", "interval_ms": 0},
+            {"name": "k", "type": "kafka", "topic_prefix": "out."},
+        ],
+        "checkpoint": {"interval_seconds": 3},
+    }  # fmt: skip
+    views = VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "views").mkdir()
+        (Path(folder) / "views" / "v.yaml").write_text(views)
+        (Path(folder) / "headrace.yaml").write_text(json.dumps(body))
+        settings = load(Path(folder) / "headrace.yaml", {})
+        found = understand(_Settled(settings.config, settings.path))
+    return _Compiled(found.settings, found.specs, found.tables, found.unknown)

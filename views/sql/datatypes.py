@@ -1,0 +1,41 @@
+"""The types that SQL names, in casts and in lists of columns.
+
+Always: a type that the engine cannot compute with is refused at its name. Called by `functions` and `records`.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from engine.operators.expressions.families import family_of
+from engine.operators.expressions.intervals import INTERVAL
+from engine.schema import TIMETZ, DataType, Kind
+from views.sql.binder import Binder
+
+TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
+
+
+def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> DataType:
+    """The Postgres type that a cast or a column names. Raises ViewError for one the engine cannot compute with.
+
+    `precise`: times may have a precision, which `digits_of` tells.
+    """
+    spelled = node.sql(dialect="postgres").lower()
+    spelled = {"float": "double precision"}.get(spelled, spelled)
+    target = binder.source.type_named(spelled)
+    named = target if target.element is None else target.element
+    family = family_of(named)
+    if named.kind is Kind.OTHER and (family is None or family.order is None):
+        binder.source.refuse(node, f"type {spelled} is not supported in expressions")
+    sized = named.kind in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR) or named.size is not None
+    if "(" in spelled and not sized and not (precise and (target.kind in TIMES or target == TIMETZ)):
+        binder.source.refuse(node, f"a precision is not supported for type {target}", "leave it out")
+    return target
+
+
+def digits_of(node: exp.Expr, target: DataType) -> int | None:
+    """How many digits of its seconds a type of times keeps, where it says so."""
+    if target.kind not in TIMES and target not in (TIMETZ, INTERVAL):
+        return None
+    found = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]
+    return min(int(found[0]), 6) if found else None

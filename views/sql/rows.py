@@ -1,0 +1,164 @@
+"""Handlers of row values: ROW(…), lists in parentheses and whole rows of a table, compared, tested for NULL, and their fields.
+
+Always: a row is its columns, side by side; ROW(…) is compared column by column as SQL says, NULLs unknown, and a table's
+whole row as a value of its type is, NULLs being equal. Called by the handlers of operators; registered with the binder at
+import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from engine.operators.expressions.ir import Call, Case, Expr
+from engine.schema import BOOLEAN
+from views.scalar import conjunction
+from views.sql import coerce
+from views.sql.binder import Binder, binds, unsupported
+from views.sql.parse import name_of
+
+_WHOLE_NULL = "a whole row that may be missing, or all NULL, is not supported here"
+_HINT = "write ROW(…) with its columns"
+
+
+def cells(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
+    """The columns of a row value; None for anything else."""
+    node = node.unnest() if isinstance(node, exp.Paren) else node
+    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"):
+        return [part for item in node.expressions for part in _spread(binder, item)]
+    return whole(binder, node)
+
+
+def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
+    """The columns of a table whose name stands where a value should; None for anything else."""
+    node = node.unnest() if isinstance(node, exp.Paren) else node
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("table") is not None:
+        return None
+    name = name_of(node.this)
+    return None if binder.scope.find(name) else _columns(binder, name, node.this)
+
+
+def _columns(binder: Binder, alias: str, at: exp.Expr) -> list[exp.Expr] | None:
+    relation = binder.scope.relation(alias)
+    if relation is None or not alias:
+        return None
+    made = [
+        exp.Column(this=exp.to_identifier(c.name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+        for c in relation.columns
+    ]
+    for column in made:
+        column.this.meta.update(at.meta)
+    return list(made)
+
+
+def _spread(binder: Binder, item: exp.Expr) -> list[exp.Expr]:
+    """One item of ROW(…), in which t.* is all of its columns."""
+    if isinstance(item, exp.Column) and isinstance(item.this, exp.Star) and item.args.get("table") is not None:
+        return _columns(binder, name_of(item.args["table"]), item.args["table"]) or [item]
+    return [item]
+
+
+def compared(binder: Binder, node: exp.Expr, word: str) -> Expr:
+    """A comparison whose left side is a row. Raises ViewError."""
+    one, other = node.this, node.expression
+    wholes = [whole(binder, side) for side in (one, other)]
+    if any(w is not None for w in wholes):
+        return _wholly(binder, node, word)
+    if word in ("is distinct from", "is not distinct from"):
+        return _distinct(_pairs(binder, one, other), negated="not" in word)
+    if word == "=":
+        return equal(binder, one, other)
+    if word not in ("<>", "<", "<=", ">", ">="):
+        binder.source.refuse(node, f"rows can only be compared, not taken by {word}")
+    pairs = _pairs(binder, one, other)
+    if word == "<>":
+        differ = tuple(coerce.called("<>", pair) for pair in pairs)
+        return Call("or", differ, BOOLEAN) if len(differ) > 1 else differ[0]
+    # The first columns that are not equal decide; of those before the last, equal ones do not.
+    found: Expr = coerce.called(word, pairs[-1])
+    for pair in reversed(pairs[:-1]):
+        found = Case(((coerce.called("=", pair), found),), coerce.called(word[0], pair), BOOLEAN)
+    return found
+
+
+def _wholly(binder: Binder, node: exp.Expr, word: str) -> Expr:
+    """A comparison with a table's whole row, as of two values of its type."""
+    if word not in ("=", "<>", "is distinct from", "is not distinct from"):
+        binder.source.refuse(node, f"whole rows can only be compared for being equal, not by {word}", _HINT)
+    for side in (node.this, node.expression):
+        _check_there(binder, side)
+    return _distinct(_pairs(binder, node.this, node.expression), negated=word in ("=", "is not distinct from"))
+
+
+def _check_there(binder: Binder, side: exp.Expr) -> None:
+    """Refuses a whole row of which no column says whether it is there."""
+    columns = whole(binder, side)
+    if columns is None:
+        return
+    relation = binder.scope.relation(name_of(side.unnest().this))
+    if relation is None or all(c.nullable for c in relation.columns):
+        binder.source.refuse(side, _WHOLE_NULL, _HINT)
+
+
+def _distinct(pairs: Sequence[Sequence[Expr]], *, negated: bool) -> Expr:
+    parts = [coerce.called("is not distinct from", pair) for pair in pairs]
+    same = conjunction(parts)
+    assert same is not None
+    return same if negated else coerce.called("not", [same])
+
+
+def _pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
+    """The columns of two rows, side by side."""
+    left, right = cells(binder, one) or [], cells(binder, other)
+    if right is None or len(left) != len(right) or not left:
+        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
+    return [[binder.bind(a), binder.bind(b)] for a, b in zip(left, right, strict=True)]
+
+
+def equal(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
+    """That two rows are equal, column by column."""
+    if any(whole(binder, side) is not None for side in (one, other)):
+        return _wholly(binder, exp.EQ(this=one.copy(), expression=other.copy()), "=")
+    pairs = [coerce.called("=", pair) for pair in _pairs(binder, one, other)]
+    return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
+
+
+def null(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr], word: str) -> Expr:
+    """`row IS NULL`: all of its columns are; IS NOT NULL: none of them is."""
+    if not columns:
+        binder.source.refuse(node, "a row without columns is not supported")
+    parts = [coerce.called(f"{word} null", [binder.settled(c)]) for c in columns]
+    return Call("and", tuple(parts), BOOLEAN) if len(parts) > 1 else parts[0]
+
+
+def counted(binder: Binder, node: exp.Expr) -> bool:
+    """Whether what count() counts is a table's whole rows, which are all there. Raises ViewError."""
+    if whole(binder, node) is None:
+        return False
+    _check_there(binder, node)
+    return True
+
+
+@binds(exp.Dot)
+def _field(binder: Binder, node: exp.Expr) -> Expr:
+    """`(t).column`, `(ROW(…)).f1`; and a function of pg_catalog."""
+    inner, field = node.this, node.expression
+    if name_of(inner) == "pg_catalog" and isinstance(field, exp.Anonymous):
+        return binder.bind(field)
+    if not isinstance(inner, exp.Paren) or not isinstance(field, exp.Identifier):
+        return unsupported(binder, node)
+    name = name_of(field)
+    columns = whole(binder, inner)
+    if columns is not None:
+        found = [c for c in columns if c.name == name]
+        if not found:
+            binder.source.refuse(node, f'column "{name}" not found in data type {inner.this.name}')
+        return binder.bind(found[0])
+    parts = cells(binder, inner)
+    place = int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0
+    if parts is None:
+        return unsupported(binder, node)
+    if not 1 <= place <= len(parts):
+        binder.source.refuse(node, f'could not identify column "{name}" in record data type')
+    return binder.settled(parts[place - 1])
