@@ -9,7 +9,6 @@ to stop.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -67,9 +66,13 @@ class Leaving:
     def _next(self, end: float | None) -> int | None:
         """The next signal that is to end us; None where none came before `end`."""
         while True:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            if not select.select([self._here], [], [], left)[0]:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
                 return None
-            (number,) = self._here.recv(1)  # one at a time: a second signal may be there already
+            self._here.settimeout(left)
+            try:
+                (number,) = self._here.recv(1)  # one at a time: a second signal may be there already
+            except TimeoutError:
+                return None
             if number in _ENDING:
                 return int(number)
