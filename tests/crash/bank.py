@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import threading
 import time
@@ -122,11 +123,15 @@ class Faults:
 
 
 class Writer(threading.Thread):
-    """Transfers and random DML until `stop`; a connection that is lost is made anew, and what was committed looked up."""
+    """Transfers and random DML until `stop`; a connection that is lost is made anew, and what was committed looked up.
 
-    def __init__(self, url: str, seed: int, rate: float) -> None:
+    `works`, `rests`: seconds after which it rests, and how long, so that whoever compares finds a frontier that stays.
+    """
+
+    def __init__(self, url: str, seed: int, rate: float, *, works: float = math.inf, rests: float = 0.0) -> None:
         super().__init__(daemon=True)
         self.url, self.draw, self.rate = url, random.Random(seed), rate
+        self.works, self.rests = works, rests
         self.done = self.lost_answers = 0
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -165,6 +170,9 @@ class Writer(threading.Thread):
             ahead = begin + (self.done - first) / self.rate - time.monotonic()
             if ahead > 0:
                 self.stopping.wait(ahead)
+            if time.monotonic() - begin > self.works:
+                self.stopping.wait(self.rests)
+                begin, first = time.monotonic(), self.done
 
     def _transact(self, db: psycopg.Connection[Any]) -> None:
         roll = self.draw.random()

@@ -33,6 +33,8 @@ MAY_RISE = {"memory_mib": 0.1, "files": 0.02, "threads": 0.0}
 AT_LEAST = {"memory_mib": 8.0, "files": 1.5, "threads": 1.0}
 KEPT = 240
 """Samples that are kept for the picture."""
+WORKS, RESTS = 15.0, 5.0
+"""Seconds of writing, and of rest: an audit settles only where a frontier stays for as long as it reads."""
 
 Sample = dict[str, float]
 
@@ -117,7 +119,8 @@ def run(
     scene = Scene(folder)
     try:
         scene.start(seed)
-        writer, warehouse = Writer(scene.source_url, seed, rate), WarehouseWatch(scene.sink_url)
+        writer = Writer(scene.source_url, seed, rate, works=WORKS, rests=RESTS)
+        warehouse = WarehouseWatch(scene.sink_url)
         writer.start()
         warehouse.start()
         pid = Play(scene).last()
