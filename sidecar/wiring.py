@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -219,30 +220,26 @@ class Running:
     runtime: Runtime
     metrics: Metrics
     views: Sequence[CompiledView]
-    closers: list[Callable[[], None]]
+    closers: ExitStack
     settings: Settings
     schemas: Mapping[str, Schema]
     generation: Generation
     reached: Reached = unwatched
 
     def close(self) -> None:
-        """Close what was opened, the last first."""
-        for close in reversed(self.closers):
-            close()
+        """Close what was opened, the last first: all of it, whatever one of them raises, and once."""
+        self.closers.close()
 
 
 def build(understood: Understood, machine: Machine | None = None) -> Running:
     """Make a runtime, recovered and ready to turn. Raises HeadraceError; nothing is left open then."""
-    closers: list[Callable[[], None]] = []
-    try:
-        return _build(understood, closers, machine or Machine())
-    except BaseException:
-        for close in reversed(closers):
-            close()
-        raise
+    with ExitStack() as closers:
+        running = _build(understood, closers, machine or Machine())
+        running.closers = closers.pop_all()
+        return running
 
 
-def _build(understood: Understood, closers: list[Callable[[], None]], machine: Machine) -> Running:
+def _build(understood: Understood, closers: ExitStack, machine: Machine) -> Running:
     settings, metrics, disk = understood.settings, Metrics(), machine.disk
     check_connectors(settings)
     schemas = learn(settings, understood)
@@ -260,7 +257,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]], machine: M
 
     plans = Plans.of(compiled, tables)
     flow = make_flow(settings, plans, generation, reached)
-    closers.append(flow.close)
+    closers.callback(flow.close)
     metrics.workers = flow.workers
     named = columns_named(compiled)
     views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.put_out]
@@ -270,13 +267,14 @@ def _build(understood: Understood, closers: list[Callable[[], None]], machine: M
         resumed = flow.recover(epoch + 1, manifest.arrangements, manifest.workers)
         recover_errors(views, manifest, flow, resumed)
     executor, syncing = (machine.executor(name) for name in ("checkpoint", "reclock"))
-    closers += [executor.shutdown, syncing.shutdown]
+    for pool in (executor, syncing):
+        closers.callback(pool.shutdown)
     try:
         log = ReclockLog(generation.log, syncing, reached, disk)
     except ReclockError:
         check_newest(generation)
         raise
-    closers.append(log.close)
+    closers.callback(log.close)
     reclock = Reclock(log, epoch + 1, Injected(generation.injected, reached, disk))
     intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers)
     for intake in intakes:
@@ -300,7 +298,7 @@ def _build(understood: Understood, closers: list[Callable[[], None]], machine: M
 
 
 def _open_sinks(
-    settings: Settings, compiled: Sequence[CompiledView], closers: list[Callable[[], None]], reached: Reached,
+    settings: Settings, compiled: Sequence[CompiledView], closers: ExitStack, reached: Reached,
     make: Callable[..., Group],
 ) -> tuple[list[Group], dict[str, SinkState]]:  # fmt: skip
     groups, states = [], {}
@@ -309,7 +307,7 @@ def _open_sinks(
         if not views:
             continue
         group = make_group(settings, config, reached, make)
-        closers.append(group.close)
+        closers.callback(group.close)
         states[config.name] = group.open(views)
         groups.append(group)
     return groups, states
@@ -329,7 +327,7 @@ def _open_intakes(
     tables: Mapping[str, Schema],
     manifest: Manifest | None,
     reclock: Reclock,
-    closers: list[Callable[[], None]],
+    closers: ExitStack,
 ) -> list[Intake]:
     intakes = []
     for source in settings.config.sources:
@@ -340,7 +338,7 @@ def _open_intakes(
         format_ = make_format(source, settings.path)
         assembler = make_assembler(source, mine)
         transport = make_source(settings, source, format_)
-        closers.append(transport.close)
+        closers.callback(transport.close)
         intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
         intake.tables_at = tables_at(source)
         intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)

@@ -170,7 +170,7 @@ def _begin(running: Running, opened: Opened, beside: Beside | None) -> None:
     """The sinks that got their first view take part."""
     runtime = running.runtime
     for group, at, incarnation in opened.groups:
-        running.closers.append(group.close)
+        running.closers.callback(group.close)
         group.on_written(runtime.written)
         runtime.parts.groups = (*runtime.parts.groups, group)
         runtime.whole[group.name] = {s.view.name for s in runtime.parts.views if group.name in s.sinks}

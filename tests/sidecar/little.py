@@ -24,7 +24,7 @@ from connectors.formats.rows import event_of
 from connectors.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
 from sidecar import wiring
 from sidecar.config import load
-from sidecar.wiring import Running, build, understand
+from sidecar.wiring import Running, Understood, build, understand
 
 PREFIX = "shop"
 CUSTOMERS, ORDERS, VISITS = "public.customers", "public.orders", "public.visits"
@@ -113,8 +113,7 @@ class Little:
         self.start()
         self.turn(2)
         yield self
-        if self.running is not None:
-            self.end()
+        self.close()
 
     def queue(self, topic: str, value: dict[str, Any], partition: int = 0, key: bytes | None = None) -> Place:
         """A record that Debezium has written and Kafka does not show yet; its place."""
@@ -216,9 +215,10 @@ class Little:
             "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
         }  # fmt: skip
 
-    def start(self) -> None:
+    def start(self, understood: Understood | None = None) -> None:
+        """Run what the files say, or what was understood of them before."""
         (self.folder / "headrace.yaml").write_text(json.dumps(self.configure()))
-        self.running = build(understand(load(self.folder / "headrace.yaml", {})))
+        self.running = build(understood or understand(load(self.folder / "headrace.yaml", {})))
 
     def turn(self, count: int = 1) -> None:
         assert self.running is not None
@@ -232,8 +232,13 @@ class Little:
         assert self.running is not None
         if drained:
             self.running.runtime.drain()
-        self.running.close()
-        self.running = None
+        running, self.running = self.running, None
+        running.close()
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        if self.running is not None:
+            self.end()
 
     def stopped(self) -> list[str]:
         assert self.running is not None

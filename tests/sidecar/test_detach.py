@@ -110,8 +110,7 @@ class Two(Little):
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     made = Two(tmp_path, monkeypatch)
     yield made
-    if made.running is not None:
-        made.end()
+    made.close()
 
 
 def begun(shop: Two) -> None:

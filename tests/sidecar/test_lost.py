@@ -65,8 +65,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Changing]:
     made = Changing(tmp_path, monkeypatch)
     made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1)]})
     yield made
-    if made.running is not None:
-        made.end()
+    made.close()
 
 
 CHANGES = [

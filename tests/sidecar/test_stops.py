@@ -18,8 +18,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
     made = Little(tmp_path, monkeypatch)
     made.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1)], VISITS: [(1, 1), (2, 1)]})
     yield made
-    if made.running is not None:
-        made.end()
+    made.close()
 
 
 def check(shop: Little, *but: str) -> None:

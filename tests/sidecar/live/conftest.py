@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from tests.sidecar.workers.threads import Threads
 
 
 @pytest.fixture(params=[1, 2], ids=["alone", "workers"])
-def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Little:
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
     little = Little(tmp_path, monkeypatch, workers=request.param)
     monkeypatch.setattr(driver, "Crew", Threads)
     little.snapshot({CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1), (2, 1), (3, 2)], VISITS: [(1, 1), (1, 1)]})
     little.show_all()
     little.start()
     little.turn(3)
-    return little
+    yield little
+    little.close()

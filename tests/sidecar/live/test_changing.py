@@ -14,7 +14,7 @@ from sidecar.live import force
 from sidecar.live.beside import Beside, Cancelled
 from sidecar.live.changing import Changing
 from sidecar.live.plans import ApplyError
-from sidecar.wiring import build, understand
+from sidecar.wiring import understand
 from tests.sidecar.little import ORDERS, VIEWS, VISITS, Little, answers
 from tests.sidecar.live.busy import meanwhile
 from views.errors import ViewError
@@ -163,7 +163,7 @@ def test_views_in_force_outlive_a_death_but_not_an_orderly_end(shop: Little, *, 
     understood, kept = force.resumed(understand(load(shop.folder / "headrace.yaml", {})))
     assert kept is not ended
     assert ("biggest" in {s.name for s in understood.specs}) is not ended
-    shop.running = build(understood)
+    shop.start(understood)
     shop.turn(3)
     check(shop, **({} if ended else {"biggest": biggest(shop)}))
 
@@ -173,7 +173,7 @@ def test_a_kill_at_any_moment_of_a_change_is_one_of_the_two_sets(shop: Little, m
     shop.end()  # the last checkpoint may be older than the change: the new view is computed anew
     understood, kept = force.resumed(understand(load(shop.folder / "headrace.yaml", {})))
     assert not kept
-    shop.running = build(understood)
+    shop.start(understood)
     shop.random(random.Random(8))
     shop.show_all()
     shop.turn(3)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.config import load
 from sidecar.live.changing import Changing
 from sidecar.live.checks import Checks
-from sidecar.wiring import build, understand
 from tests.sidecar.little import CUSTOMERS, ORDERS, VIEWS, Little, answers
 from tests.sidecar.live.busy import meanwhile
 
@@ -58,7 +56,7 @@ def test_a_restart_counts_what_is_there(shop: Little, checks: Checks) -> None:
     shop.turn()
     before = failing(checks)
     shop.end()
-    shop.running = build(understand(load(shop.folder / "headrace.yaml", {})))
+    shop.start()
     again = Checks(shop.running)
     shop.turn(3)
     assert failing(again) == before
