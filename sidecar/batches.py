@@ -6,6 +6,7 @@ file. Called by dataflows that are kept in checkpoints; the checkpoint's manifes
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -141,6 +142,8 @@ def _map_batch(disk: Disk, path: Path, file: BatchFile, layout: Layout, arrangem
     try:
         mapped = disk.map(path)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            hint = f"nothing is lost: let it open more files ({error.strerror}; ulimit -n, systemd's LimitNOFILE)"
         raise CheckpointError("a batch of the checkpoint cannot be read", file=path, arrangement=arrangement,
                               hint=hint) from error  # fmt: skip
     if len(mapped) != file.bytes or hashlib.blake2b(mapped, digest_size=20).hexdigest() != file.name:

@@ -6,6 +6,7 @@ Always: SIGTERM and SIGINT drain and leave with 0, in the time that `leaving` ke
 from __future__ import annotations
 
 import gc
+import resource
 import signal
 import sys
 import threading
@@ -45,6 +46,7 @@ def serve(settings: Settings, leaving: Leaving, *, as_folder: bool = False, as_j
     `as_folder`: with the views of the folder, though the run before died with others. A run from which another has
     taken over notes nothing, as the state folder is the other's by then, and ends with Fenced, whatever it met first.
     """
+    allow_files()
     try:
         running = _start(settings, as_folder=as_folder, as_json=as_json)
     except HeadraceError as error:
@@ -61,6 +63,15 @@ def serve(settings: Settings, leaving: Leaving, *, as_folder: bool = False, as_j
             raise
         raise Fenced("another run has taken over the state folder", generation=running.generation.number, later=later[0],
                      ended_by=error.what, hint="only one may run: this one has written nothing since") from error  # fmt: skip
+
+
+def allow_files() -> None:
+    """As many open files as the system lets this process and its workers have: each mapped batch is one.
+
+    A shell's soft limit, mostly 1,024, is there for programs that call select(2).
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _start(settings: Settings, *, as_folder: bool, as_json: bool) -> Running:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +27,11 @@ from sidecar.checkpoint import (
     table_facts,
 )
 from sidecar.generation import Generation, carry_over, take_generation
+from sidecar.hosts.local import allow_files
 from tests.sidecar.streams import SCHEMA
 
 LAYOUT = Layout(SCHEMA, (0,))
+MANY = 96
 
 
 def batch(*ids: int) -> Batch:
@@ -167,6 +172,16 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stands(tmp_path: Path, mon
     assert loaded(state) == [[1]]
 
 
+def test_more_batches_than_files_may_be_open(tmp_path: Path) -> None:
+    """In a process of its own, as a shell's limit would have it: told with its remedy, which is taken at a start."""
+    command = [sys.executable, "-m", "tests.sidecar.test_checkpoint", str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    refused, read = told.stdout.splitlines()
+    assert "nothing is lost: let it open more files" in refused
+    assert read == f"read {MANY}"
+
+
 def test_a_digit_changed_in_the_manifest_is_noticed(tmp_path: Path) -> None:
     state = generation(tmp_path)
     store = Store(state)
@@ -186,3 +201,21 @@ def test_a_manifest_of_many_partitions_is_read_back(tmp_path: Path) -> None:
     found = read_manifest(state.manifest)
     assert found is not None
     assert found.sources["shop"].positions == positions
+
+
+def main(folder: Path) -> None:
+    """Read more batches than files may be open: first with a soft limit, then as a start does."""
+    state = generation(folder)
+    store = Store(state)
+    store.write(store.capture(1, *(batch(i) for i in range(MANY))))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MANY // 2, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        loaded(state)
+    except CheckpointError as error:
+        print(str(error).replace("\n", " "))
+    allow_files()
+    print("read", len(loaded(state)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
