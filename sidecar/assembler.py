@@ -14,15 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
+from sidecar.bound import BoundTransactions
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
 from sidecar.pending import Pending, Place, Slice, first_places
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
-
-MEMORY_OF_TRANSACTIONS = 1_000_000
-"""How many bound transactions are remembered, to know Debezium's repetitions (16 bytes each)."""
 
 _ANEW = "start with an empty state folder"
 
@@ -42,7 +40,7 @@ class TransactionAssembler:
         self._leaves = Leaves(tables)
         self._pending: dict[int, Pending] = {}
         self._ends: deque[TransactionMark] = deque()
-        self._bound: dict[int, int] = {}
+        self._bound = BoundTransactions()
         self._bound_lsn = self._begun_ms = self._read_ms = self._given_us = -1
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
@@ -116,8 +114,8 @@ class TransactionAssembler:
 
     def _check_repetition(self, end: TransactionMark) -> None:
         """Raise ContinuityError for an END before the last bound that is none of those bound: the LSN went back."""
-        oldest = next(iter(self._bound.values()), 0)
-        if self._bound.get(end.transaction) == end.lsn or end.lsn < oldest or end.lsn <= (self._snapshot_lsn or -1):
+        known, snapshot = self._bound.get(end.transaction), self._snapshot_lsn or -1
+        if known == end.lsn or end.lsn < self._bound.oldest or end.lsn <= snapshot:
             return
         raise ContinuityError(
             "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
@@ -133,10 +131,10 @@ class TransactionAssembler:
         first = np.array(starts)
         of_runs = zip(ids[first].tolist(), changes.lsns[first].tolist(), starts, [*starts[1:], len(ids)], strict=True)
         for txid, lsn, start, stop in of_runs:
-            if self._bound.get(txid, -1) >= lsn:
+            if (bound := self._bound.get(txid)) >= lsn:
                 again = self._stops.collecting(table)
                 if again is not None:
-                    again.late(txid, self._bound[txid], Slice(changes, start, stop))
+                    again.late(txid, bound, Slice(changes, start, stop))
                 continue
             pending = self._pending.get(txid)
             if pending is None:
@@ -224,7 +222,8 @@ class TransactionAssembler:
         where it stood makes a second snapshot after it has sent transactions. One that found no row has no LSN to compare
         with: what was sent before it began (`_read_ms`) is in it."""
         self._pending.pop(end.transaction, None)
-        self._bound.setdefault(end.transaction, end.lsn)
+        if self._bound.get(end.transaction) < 0:
+            self._bound.add(end.transaction, end.lsn, keep=True)
 
     def _complete_snapshot(self, out: list[Transaction]) -> bool:
         """Give the snapshot if it is whole; whether it is behind us."""
@@ -310,11 +309,8 @@ class TransactionAssembler:
         return (pending or Pending()).missing(end.counts, self._tables)
 
     def _remember(self, txid: int, lsn: int) -> None:
-        self._bound.pop(txid, None)
-        self._bound[txid] = lsn
+        self._bound.add(txid, lsn, keep=bool(self._stops.known))
         self._bound_lsn = max(self._bound_lsn, lsn)
-        if len(self._bound) > MEMORY_OF_TRANSACTIONS and not self._stops.known:
-            del self._bound[next(iter(self._bound))]
 
     def pending_positions(self) -> dict[tuple[str, int], int]:
         """(topic, partition) → the oldest offset of what is not given yet."""
@@ -362,7 +358,7 @@ class TransactionAssembler:
         """The LSN of the END of an event's transaction, -1 for a row of the snapshot, if it was given; else None."""
         if event is None or event.snapshot:
             return None if event is None or self._snapshot_lsn is None else -1
-        lsn = self._bound.get(event.transaction, -1)
+        lsn = self._bound.get(event.transaction)
         return lsn if lsn >= event.lsn else None
 
     def skip(self, record: Undecodable) -> None:

@@ -189,10 +189,11 @@ class Scene:
         """Where the sink's password stands that should not: logs, state, and what HTTP answers while a sidecar runs."""
         secret = str(psycopg.conninfo.conninfo_to_dict(self.sink_url)["password"]).encode()
         found = [p for p in [self.log, *self.folder.glob("state/**/*")] if p.is_file() and secret in p.read_bytes()]
-        answers_ = [p for p in ("/status", "/metrics", "/readyz", "/healthz") if secret in self._get(p)]
+        answers_ = [p for p in ("/status", "/metrics", "/readyz", "/healthz") if secret in self.get(p)]
         return [f"the sink's password stands in {place}" for place in [*found, *answers_]]
 
-    def _get(self, path: str) -> bytes:
+    def get(self, path: str) -> bytes:
+        """What the sidecar answers over HTTP, nothing where it does not."""
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
             body: bytes = answer.read()
             return body

@@ -1,0 +1,66 @@
+"""The transactions that were given: a connector's repetitions are known by their ids and the LSNs of their ENDs.
+
+Always: of an id the LSN that was added last; the newest `most` are known, and what is older is forgotten in spans, unless it is
+asked to stay. A span holds its transactions in 16 bytes each, sorted by id. Single writer: the source's assembler.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPAN = 1 << 14
+"""So many of the newest lie in a dictionary; then they become a span."""
+MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Transactions that were given one after the other. `first`: the LSN of the oldest."""
+
+    ids: NDArray[np.int64]
+    lsns: NDArray[np.int64]
+    first: int
+
+    def get(self, txid: int) -> int:
+        at = int(np.searchsorted(self.ids, txid))
+        return int(self.lsns[at]) if at < len(self.ids) and self.ids[at] == txid else -1
+
+
+class BoundTransactions:
+    """`most`: how many are known at least, a span less; `span`: how many make one."""
+
+    def __init__(self, *, most: int = MOST, span: int = SPAN) -> None:
+        self._most, self._span = most, span
+        self._newest: dict[int, int] = {}
+        self._spans: deque[_Span] = deque()
+        self._highest = -1
+
+    def add(self, txid: int, lsn: int, *, keep: bool = False) -> None:
+        """A transaction was given; the oldest span is forgotten where there are too many, unless told to `keep` them all."""
+        self._newest.pop(txid, None)
+        self._newest[txid] = lsn
+        if len(self._newest) >= self._span:
+            ids = np.fromiter(self._newest.keys(), np.int64, len(self._newest))
+            lsns = np.fromiter(self._newest.values(), np.int64, len(ids))
+            order = np.argsort(ids)
+            self._spans.append(_Span(ids[order], lsns[order], int(lsns[0])))
+            self._highest = max(self._highest, int(ids[order[-1]]))
+            self._newest = {}
+        if not keep and len(self._spans) * self._span > self._most:
+            self._spans.popleft()
+
+    def get(self, txid: int) -> int:
+        """The LSN of its END, -1 where it is not known."""
+        found = self._newest.get(txid, -1)
+        if found >= 0 or txid > self._highest:  # ids grow: a new one is looked for in no span
+            return found
+        return next((lsn for span in reversed(self._spans) if (lsn := span.get(txid)) >= 0), -1)
+
+    @property
+    def oldest(self) -> int:
+        """The LSN of the oldest that is known, 0 where none is."""
+        return self._spans[0].first if self._spans else next(iter(self._newest.values()), 0)
