@@ -109,7 +109,7 @@ class Work:
 
 def work(ends: Ends, index: int, session: str) -> None:
     """A worker's loop: as `sidecar.workers.serving.serve`, with commands of the bench."""
-    driver, others, _ = ends
+    driver, others = ends.driver, ends.others
     port = SocketPort(len(others) + 1, others, lambda _: None) if others else None
     shard = Shard(index, len(others) + 1, port)
     mine: Work | None = None
@@ -135,3 +135,6 @@ def work(ends: Ends, index: int, session: str) -> None:
             moved([driver], lambda: False, lambda: None)
     except ChannelClosed:
         return
+    finally:
+        for end in (driver, *others.values(), ends.aside, ends.door):
+            end.close()
