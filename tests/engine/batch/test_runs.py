@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -54,3 +55,21 @@ def test_rows_of_both_sides_are_copied_in_their_order(run: int, cut: int, fuel: 
     assert list(zip(*(column.to_pylist() for column in merged.payload.columns), strict=True)) == [
         _row(k) for k in range(size)
     ]
+
+
+def test_fuel_may_be_the_greatest_of_numpys_integers() -> None:
+    """A lane that gets room in the middle of a merge is filled in as far as the fuel goes, with nothing overflowing."""
+    layout = Layout(schema_of(TYPES), (), (0,))
+    sides = []
+    for side in (0, 1):
+        rows = rows_of(TYPES, [_row(k) for k in range(side, 400, 2)])
+        diffs = np.where(np.arange(200) < 150, 1, 2)
+        updates = Updates(rows, np.full(200, side), diffs)
+        sides.append(Batch.seal(layout, updates, Description.epochs(side, side + 1)))
+    with mock.patch("engine.batch.merger._PIECE", 64), mock.patch("engine.batch.batch._LARGE", 1):
+        flat = [Batch.of(layout, b.description, b.ids, b.facts, b.struct, b.distinct) for b in sides]
+        merger = Merger(*flat, Frontier.at(1))
+        merger.work(np.int64(2**63 - 1))  # type: ignore[arg-type]
+    merged = merger.result()
+    assert merged.diffs.tolist() == [1] * 300 + [2] * 100
+    assert merged.times.tolist() == [1] * 400
