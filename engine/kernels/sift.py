@@ -39,7 +39,7 @@ def sift(table, hashes):
             marks[np.int64(word(batch, HASH, i) >> shift)] = 1
     # Each is written, and stays if it is marked: what a branch would cost is guessing it.
     kept = np.empty(len(hashes) + 1, np.int64)
-    n = 0
+    n = np.int64(0)
     for k in range(len(hashes)):
         kept[n] = k
         n += np.int64(marks[np.int64(hashes[k] >> shift)])
