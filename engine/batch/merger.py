@@ -71,6 +71,7 @@ class Merger:
         Raises DiffOverflow.
         """
         state = self._state
+        fuel = int(fuel)  # a kernel run as plain Python hands back the integers of numpy, which overflow, if given them
         while fuel > 0 and not self._done:
             fuel = self._lanes.catch_up(self._rows, fuel)
             if self._lanes.behind:

@@ -2,7 +2,7 @@
 """What a merge left in its scratch, carried to where the merged batch will lie: lanes, and rows copied in their order.
 
 Always: an entry is carried away once it can no longer change; a lane that has held one value so far takes no room; a row
-is copied once, however many entries it has, and runs of neighbours in one copy. Called by `engine.batch.merger`, which
+is copied once, however many entries it has, and long runs of neighbours in one copy. Called by `engine.batch.merger`, which
 gives the room.
 """
 
@@ -26,6 +26,9 @@ last one holds, and how many nulls there are."""
 
 _POSITIONS = 7
 
+_LONG = 8
+"""Runs of so many rows, on average, are copied run by run; shorter ones row by row, so that no read waits for another."""
+
 
 @helper
 def _wide(scratch, lanes, stop, begun):
@@ -47,7 +50,10 @@ def _wide(scratch, lanes, stop, begun):
 
 @helper
 def _carry(scratch, lanes, state, stop, runs):
-    """Copy the lanes of entries 1 … stop - 1; fill `runs` with their rows: (source, place, rows); returns how many."""
+    """Copy the lanes of entries 1 … stop - 1; fill `runs` with their rows: (source, place, rows); returns how many.
+
+    The last row of `runs` becomes the place of each row, as the scratch has it.
+    """
     base = address(scratch)
     width = scratch.shape[1] * 8
     written = state[WRITTEN]
@@ -55,15 +61,16 @@ def _carry(scratch, lanes, state, stop, runs):
         if lanes[lane, AT] != 0:
             copy(lanes[lane, AT] + written * 8, base + lane * width + 8, (stop - 1) * 8)
     shift = state[SHIFT]
-    rows = state[ROWS]
+    rows = first = state[ROWS]
     ties = 0
     count = 0
     before = np.int64(-2)
     begun = state[BEGUN] != 0
     for k in range(1, stop):
         if scratch[FLAGS, k] & _NEW != 0:
-            rows += 1
             place = scratch[PLACE, k]
+            runs[3, rows - first] = place
+            rows += 1
             if place == before + 1 and place != shift:
                 runs[2, count - 1] += 1
             else:
@@ -89,13 +96,27 @@ def _copy_fixed(width, runs, count, heads, base):
     at = base
     for r in range(count):
         s = runs[0, r]
-        source = heads[s, 1] + (heads[s, 3] + runs[1, r]) * width
         size = runs[2, r] * width
-        if size == 8:
-            copy(at, source, 8)
-        else:
-            copy(at, source, size)
+        copy(at, heads[s, 1] + (heads[s, 3] + runs[1, r]) * width, size)
         at += size
+
+
+@helper
+def _copy_single(width, places, rows, shift, heads, base):
+    """As `_copy_fixed`, row by row: `places` from `shift` on lie in the second payload."""
+    one, two = heads[0, 1] + heads[0, 3] * width, heads[1, 1] + (heads[1, 3] - shift) * width
+    for k in range(rows):
+        place = places[k]
+        at, source = base + k * width, (two if place >= shift else one) + place * width
+        # A copy of a size that is known here takes an instruction or two.
+        if width == 8:
+            copy(at, source, 8)
+        elif width == 4:
+            copy(at, source, 4)
+        elif width == 16:
+            copy(at, source, 16)
+        else:
+            copy(at, source, width)
 
 
 @helper
@@ -148,8 +169,12 @@ def _copy_validity(runs, count, heads, base, row):
 
 
 @helper
-def _copy_rows(structs, steps, buffers, runs, count, row):
-    """Copy the rows of `runs` behind the first `row` rows of the payload."""
+def _copy_rows(structs, steps, buffers, runs, count, state):
+    """Copy the `count` runs behind the rows that the payload has; returns how many rows it has then."""
+    row = state[ROWS]
+    rows = 0
+    for r in range(count):
+        rows += runs[2, r]
     heads = np.empty((2, 4), np.int64)
     for c in range(len(steps)):
         width = steps[c, 1]
@@ -162,8 +187,11 @@ def _copy_rows(structs, steps, buffers, runs, count, row):
             _copy_bits(runs, count, heads, place[VALUES], row)
         elif width == OFFSETS64:
             place[FILLED] = _copy_bytes(runs, count, heads, place, row)
+        elif rows < _LONG * count:
+            _copy_single(width, runs[3], rows, state[SHIFT], heads, place[VALUES] + row * width)
         else:
             _copy_fixed(width, runs, count, heads, place[VALUES] + row * width)
+    return row + rows
 
 
 @kernel(types.int64(SCRATCH, SCRATCH, I64, I64_TABLE, SCRATCH, I64_NEW, types.boolean))
@@ -179,12 +207,9 @@ def append(scratch, lanes, structs, steps, buffers, state, everything):
     lane = _wide(scratch, lanes, stop, state[BEGUN] != 0)
     if lane >= 0:
         return lane
-    runs = np.empty((3, stop), np.int64)
-    rows = 0
+    runs = np.empty((4, stop), np.int64)
     count = _carry(scratch, lanes, state, stop, runs)
-    for r in range(count):
-        rows += runs[2, r]
-    _copy_rows(structs, steps, buffers, runs, count, state[ROWS])
+    rows = _copy_rows(structs, steps, buffers, runs, count, state)
     held = state[HELD]
     for lane in range(len(scratch)):
         scratch[lane, 0] = scratch[lane, stop - 1]
@@ -192,6 +217,6 @@ def append(scratch, lanes, structs, steps, buffers, state, everything):
             scratch[lane, 1 + k - stop] = scratch[lane, k]
     state[HELD] = 1 + held - stop
     state[WRITTEN] += stop - 1
-    state[ROWS] += rows
+    state[ROWS] = rows
     state[BEGUN] = 1
     return -1

@@ -23,6 +23,7 @@ from engine.batch.updates import Int64s, Updates
 from engine.kernels import entries, top
 from engine.kernels import live as ends
 from engine.kernels import seek as kernels
+from engine.kernels.sift import sift
 from engine.lattice import Frontier
 
 EARLIEST = np.iinfo(np.int64).min
@@ -30,6 +31,10 @@ LATEST = np.iinfo(np.int64).max
 
 _ROOM = 8
 """So many batches more a view has room for."""
+
+_MANY = 1024
+_FEWER = 8
+"""From so many keys on, and where a trace has so many times fewer updates, keys are sifted before they are looked for."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +114,18 @@ class View:
 
 def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:
     """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow."""
+    kept: Int64s | None = None
+    if len(keys) >= _MANY and int(view.table[:, entries.SIZE].sum()) * _FEWER <= len(keys):
+        # Most keys are not there, and a look at each costs more than a look at all that is.
+        places, count = sift(view.table, keys.hash)
+        kept = places[:count].copy()
+        keys = keys.take(kept)
     block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until)
     if overflow:
         raise DiffOverflow
     lanes = np.ascontiguousarray(block[:5, :size])
-    return Matches(lanes[0], lanes[3], lanes[4], lanes[1:3], view.structs, view.batches, view.layout)
+    probe = lanes[0] if kept is None else kept[lanes[0]]
+    return Matches(probe, lanes[3], lanes[4], lanes[1:3], view.structs, view.batches, view.layout)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sidecar.docs import misses
 from sidecar.docs.chart import Panel, chart
 from sidecar.docs.markdown import table
 
@@ -114,7 +115,7 @@ def read(kept: Path) -> dict[str, Rows]:
 
 def benchmarks(figures: Mapping[str, Rows]) -> str:
     """The page of all figures."""
-    return "\n".join([_HEAD, *(_section(name, rows) for name, rows in figures.items())])
+    return "\n".join([_HEAD, *(_section(name, rows) for name, rows in figures.items()), misses.section(figures)])
 
 
 def recovery(rows: Rows) -> str:

@@ -2,8 +2,8 @@
 
 First all edges at one epoch, then epochs of 1, 10, 100 and 1,000 changed edges, one a physical batch: in the large graph
 edges are replaced by others, elsewhere some are taken out at one epoch and put back at the next. Both sides read the same
-columns, take turns, and every round's output has one checksum. Figures are processor seconds. Writes
-build/bench/recursion.json. Run it as `make bench-recursion`.
+columns, take turns, and every round's output has one checksum. Figures are processor seconds, and bytes resident after
+the first computation and after all changes. Writes build/bench/recursion.json. Run it as `make bench-recursion`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.bench.peers.columns import Lane, write
-from tests.bench.peers.contest import OURS, contest, lap, times
+from tests.bench.peers.contest import OURS, Contest, Round, contest, lap, times
 from tests.bench.peers.crate import NAME
 from tests.bench.peers.options import Options, options
 from tests.bench.report import Row, publish, row
@@ -114,6 +114,7 @@ def measured(chosen: Options, case: Case) -> list[Row]:
         changes = Changes(chosen.data / case.session, edges.copy(), nodes, replaces=case.replaces)
         with contest(case.session, {"peer": case.session}, chosen.binary) as sides:
             firsts.append(sides.ask("run", changes.first(), 1))
+            held = {"after the first": _held(sides, firsts[-1])}
             if turn + 1 < chosen.rounds:
                 continue
             for size, epochs in zip(SIZES, case.epochs, strict=True):
@@ -125,12 +126,21 @@ def measured(chosen: Options, case: Case) -> list[Row]:
                 goal = times(peer, 3.0) if size >= 100 else None
                 title = f"{_title(case, edges)}, {size:,} changed edge{'s' if size > 1 else ''}, p50"
                 rows.append(row(title, "µs", ours, goal, peer=NAME, peer_value=peer))
+                held["after all changes"] = _held(sides, found[-1])
+            for when, of in held.items():
+                title = f"{_title(case, edges)}, resident {when}"
+                rows.append(row(title, "MB", of[OURS], peer=NAME, peer_value=of.get("peer")))
     ours, peer = lap(firsts, OURS), lap(firsts, "peer")
     assert ours is not None
     seconds = times(peer, 1e-6)
     title = f"{_title(case, edges)}, first"
     goal = times(seconds, case.first_factor)
     return [row(title, "s", ours * 1e-6, goal, peer=NAME, peer_value=seconds), *rows]
+
+
+def _held(sides: Contest, told: Round) -> dict[str, float]:
+    """Megabytes that each side holds beyond what its process began with."""
+    return {side: (answer.bytes - sides.sides[side].base) / 1e6 for side, answer in told.items()}
 
 
 def _title(case: Case, edges: Edges) -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 from engine.kernels import warm
 from sidecar.workers.channel import moved
-from sidecar.workers.crew import Crew
+from sidecar.workers.crew import Crew, Work
 from sidecar.workers.messages import message, opened
 from tests.bench.report import FOLDER, Row, publish, row
 from tests.bench.workers import work
@@ -36,8 +37,8 @@ SESSIONS = (
 class Side:
     """So many workers, asked together."""
 
-    def __init__(self, count: int, session: str) -> None:
-        self._crew = Crew(count, session, work)
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
 
     def ask(self, **head: Any) -> list[dict[str, Any]]:
         """One command to all, and their answers by worker."""
@@ -52,10 +53,12 @@ class Side:
         self._crew.close()
 
 
-def contest(session: str, size: int, whole: int, rounds: int) -> dict[str, dict[int, list[float]]]:
+def contest(
+    session: str, size: int, whole: int, rounds: int, crew: Callable[[int, str, Work], Crew] = Crew
+) -> dict[str, dict[int, list[float]]]:
     """Seconds of each round, by clock and count of workers. Raises AssertionError for different outputs."""
     found: dict[str, dict[int, list[float]]] = {"cpu": {1: [], 2: []}, "wall": {1: [], 2: []}}
-    sides = {count: Side(count, session) for count in (1, 2)}
+    sides = {count: Side(crew(count, session, work)) for count in (1, 2)}
     kept = session == "count" and size < whole  # counts go on from round to round, the first of which loads
     try:
         for side in sides.values():

@@ -15,28 +15,15 @@ import pyarrow as pa
 from engine.batch.updates import Updates
 from engine.dataflow import Collection, Dataflow
 from engine.dataflow.exchange import Shard
-from engine.dataflow.nodes import Node
-from engine.operators.delta import QUIET, Delta
+from engine.operators.delta import Delta
 from engine.schema import Schema
 from sidecar.workers.channel import ChannelClosed, moved
 from sidecar.workers.messages import message, opened
 from sidecar.workers.port import SocketPort
 from sidecar.workers.serving import Ends
 from tests.bench.peers.columns import checksum, mixed
+from tests.bench.peers.feeding import Given
 from tests.bench.peers.sessions import COUNT_ROWS, COUNTS, KEYS, PAIRS, words_of
-
-
-class Given(Node):
-    """A collection that is handed in, to a step, as it is: a worker's share of it."""
-
-    label = "given"
-
-    def __init__(self, name: str, schema: Schema) -> None:
-        super().__init__(name, schema, ())
-        self.next = QUIET
-
-    def step(self, lower: int, upper: int) -> None:
-        self.delta, self.next = self.next, QUIET
 
 
 class Work:
@@ -109,7 +96,7 @@ class Work:
 
 def work(ends: Ends, index: int, session: str) -> None:
     """A worker's loop: as `sidecar.workers.serving.serve`, with commands of the bench."""
-    driver, others, _ = ends
+    driver, others = ends.driver, ends.others
     port = SocketPort(len(others) + 1, others, lambda _: None) if others else None
     shard = Shard(index, len(others) + 1, port)
     mine: Work | None = None
@@ -135,3 +122,6 @@ def work(ends: Ends, index: int, session: str) -> None:
             moved([driver], lambda: False, lambda: None)
     except ChannelClosed:
         return
+    finally:
+        for end in (driver, *others.values(), ends.aside, ends.door):
+            end.close()

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from sidecar.cli import app
-from sidecar.docs import figures, reference
+from sidecar.docs import figures, misses, reference
 from sidecar.docs.__main__ import pages, stale
 from sidecar.docs.markdown import between
 
@@ -109,6 +109,32 @@ def test_figures_are_taken_over_and_those_of_other_benchmarks_stay(tmp_path: Pat
     assert "| x | 12 ms | ≤ 10 ms: missed | 6 ms, p | 0.50 |" in page
     assert "| y\\|z | 12 ms | ≤ 10 ms: missed |  |  |" in page
     assert figures.take_over(tmp_path / "nowhere", kept) == []
+
+
+def test_missed_goals_stand_with_their_reasons_worst_first() -> None:
+    row = {"unit": "µs", "peer": "p", "peer_value": 6.0, "ratio": 0.5, "met": False}
+    rows = [
+        row | {"name": "slow", "ours": 15.0, "goal": 10.0},
+        row | {"name": "slower", "unit": "rows/s", "ours": 2.0, "goal": 8.0},
+        row | {"name": "endless", "ours": 3.0, "goal": 0.0},
+        row | {"name": "fast", "ours": 9.0, "goal": 10.0, "met": True},
+        row | {"name": "shown", "ours": 9.0, "goal": None, "met": None},
+    ]
+    name, why = next(iter(misses.REASONS.items()))
+    found = misses.section({name: rows, "no such bench": rows})
+    told = found[found.index("| missed goal | factor |") :]
+    assert told.startswith(
+        "| missed goal | factor |\n| --- | --- |\n| endless | — |\n| slower | 4.00 |\n| slow | 1.50 |\n\n"
+    )
+    assert why in told
+    assert not misses.section({name: rows[3:]})
+    assert misses.section({name: rows}) in figures.benchmarks({name: rows})
+
+
+def test_every_benchmark_beside_the_peer_that_misses_a_goal_has_a_reason() -> None:
+    kept = figures.read(ROOT / "docs" / "figures")
+    beside = ("arrange", "reduce", "join", "sharing", "graph", "recursion", "tpch", "workers")
+    assert [name for name in beside if misses.missed(kept.get(name, ())) and not misses.REASONS.get(name)] == []
 
 
 def test_a_page_without_its_marker_is_refused() -> None:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Upserts
-from engine.dataflow import Dataflow, Output
+from engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Updates, Upserts
+from engine.dataflow import Collection, Dataflow, Output
+from engine.dataflow.nodes import Node
+from engine.operators.delta import QUIET, Delta
 from engine.schema import TEXT, Schema
 from tests.bench.peers.columns import Lane, checksum, read
 from tests.bench.peers.laps import Answer
@@ -94,6 +96,19 @@ def words_of(rows: pa.RecordBatch) -> list[Lane]:
     return words
 
 
+class Given(Node):
+    """A collection that is handed in, to a step, as it is: nothing is kept of it."""
+
+    label = "given"
+
+    def __init__(self, name: str, schema: Schema) -> None:
+        super().__init__(name, schema, ())
+        self.next = QUIET
+
+    def step(self, lower: int, upper: int) -> None:
+        self.delta, self.next = self.next, QUIET
+
+
 class Session:
     """One process's work. A command is a method of a prefix and a number."""
 
@@ -116,6 +131,12 @@ class Flow(Session):
     def __init__(self) -> None:
         self.flow = Dataflow()
         self.outputs: list[Output] = []
+        self.given: dict[str, Given] = {}
+
+    def give(self, name: str, schema: Schema) -> Collection:
+        """A collection in place of a table: fed alike, it keeps nothing."""
+        node = self.given[name] = Given(name, schema)
+        return Collection(self.flow, self.flow.intern(name, lambda: node), schema)
 
     def feed(self, fed: Sequence[Fed], epochs: int) -> Answer:
         """Push each prefix's changes into its tables, and step, a physical batch of all of them a lap."""
@@ -133,7 +154,10 @@ class Flow(Session):
     def _step(self, cut: Sequence[tuple[Sequence[str], Schema, Slice]], upper: int) -> None:
         for tables, schema, one in cut:
             for table in tables if len(one) else ():
-                self.flow.push(table, upserts_of(schema, one))
+                if table in self.given:
+                    self.given[table].next = Delta(Updates(one.rows(schema), one.epochs, one.diffs), None)
+                else:
+                    self.flow.push(table, upserts_of(schema, one))
         self.flow.step(upper)
         self.flow.advance_since(upper - 1)
 

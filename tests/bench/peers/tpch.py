@@ -165,23 +165,36 @@ def q18(table: Tables) -> Named:
 
 
 class Query(Flow):
-    """One query; `run FOLDER EPOCHS` feeds the tables that it reads, each from the columns of its name there."""
+    """One query; `run FOLDER EPOCHS` feeds the tables that it reads, each from the columns of its name there.
 
-    def __init__(self, query: Callable[[Tables], Named]) -> None:
+    `keeps`: tables are such, with a primary key and an arrangement by it; or else what comes is handed on as it is.
+    """
+
+    def __init__(self, query: Callable[[Tables], Named], *, keeps: bool = True) -> None:
         super().__init__()
+        self._keeps = keeps
         self._tables: dict[str, None] = {}
         self.outputs = [query(self._table).rows.output("out")]
 
     def _table(self, name: str) -> Named:
         self._tables[name] = None
-        return Named(self.flow.table(name, TABLES[name]))
+        if self._keeps:
+            return Named(self.flow.table(name, TABLES[name]))
+        found = self.given.get(name)
+        schema = Schema(TABLES[name].columns)
+        return Named(Collection(self.flow, found, schema) if found else self.give(name, schema))
 
     def run(self, prefix: str, epochs: int) -> Answer:
         """Rows of all tables."""
         return self.feed([([name], TABLES[name], f"{prefix}/{name}") for name in self._tables], epochs)
 
 
+QUERIES = (q1, q3, q5, q6, q9, q18)
+
+LOOSE = "{}-loose"
+"""The session of a query over rows that no table keeps."""
+
 SESSIONS: dict[str, Callable[[], Session]] = {
-    q.__name__: lambda q=q: Query(q)  # type: ignore[misc]
-    for q in (q1, q3, q5, q6, q9, q18)
+    **{q.__name__: lambda q=q: Query(q) for q in QUERIES},  # type: ignore[misc]
+    **{LOOSE.format(q.__name__): lambda q=q: Query(q, keeps=False) for q in QUERIES},  # type: ignore[misc]
 }

@@ -6,16 +6,17 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from sidecar.workers.channel import Channel
-from sidecar.workers.crew import Crew, WorkerLost
-from sidecar.workers.serving import Ends, Task, serve
+from sidecar.workers.crew import Crew, Work, WorkerLost
+from sidecar.workers.serving import Ends, serve
 
 
 class Threads(Crew):
     """`count` workers in threads. None dies or stands still unseen: a failure is its answer, or that of the test."""
 
-    def __init__(self, count: int, task: Task) -> None:
+    def __init__(self, count: int, task: Any, work: Work = serve) -> None:
         self.processes = []
         pairs = {(i, k): socket.socketpair() for i in range(count) for k in range(i + 1, count)}
         drivers, asides, doors = ([socket.socketpair() for _ in range(count)] for _ in range(3))
@@ -27,12 +28,12 @@ class Threads(Crew):
         for i in range(count):
             others = {k: Channel(pairs[min(i, k), max(i, k)][int(i > k)], k) for k in range(count) if k != i}
             ends = Ends(Channel(drivers[i][1], -1), others, Channel(asides[i][1], -1), doors[i][1])
-            self._threads.append(threading.Thread(target=self._run, args=(ends, i, task), daemon=True))
+            self._threads.append(threading.Thread(target=self._run, args=(work, ends, i, task), daemon=True))
             self._threads[-1].start()
 
-    def _run(self, ends: Ends, index: int, task: Task) -> None:
+    def _run(self, work: Work, ends: Ends, index: int, task: Any) -> None:
         try:
-            serve(ends, index, task)
+            work(ends, index, task)
         except BaseException as error:
             self._raised.append(error)
 
