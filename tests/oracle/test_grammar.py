@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from engine.dataflow.nodes import FilterNode
 from sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle.grammar import Drawn
-from tests.oracle.run import queries_of, smaller, verdicts_of
+from tests.oracle.pipelined import Server
+from tests.oracle.run import WRONG, queries_of, smaller, verdicts_of
 from tests.oracle.trial import Verdict
 
 BATCHES = 50
@@ -18,23 +20,29 @@ REFUSED = 0.5
 """The share that may be refused, of those that Postgres takes: it may not rise."""
 
 
-def test_two_thousand_queries_are_equal_after_every_transaction(postgres: EmbeddedPostgres) -> None:
+@pytest.fixture(scope="module")
+def server(postgres: EmbeddedPostgres) -> Iterator[Server]:
+    with Server(postgres.url()) as made:
+        yield made
+
+
+def test_two_thousand_queries_are_equal_after_every_transaction(server: Server) -> None:
     found: list[Verdict] = []
     for seed in range(BATCHES):
-        found += verdicts_of(postgres, queries_of(seed), seed)
-        wrong = [v for v in found if v.kind in ("different", "taken")]
+        found += verdicts_of(server, queries_of(seed), seed)
+        wrong = [v for v in found if v.kind in WRONG]
         assert not wrong, f"seed {seed}: {wrong[0].sql}\n{wrong[0].why}"
     refused, equal = (sum(v.kind == kind for v in found) for kind in ("refused", "equal"))
     assert refused < REFUSED * (refused + equal)
 
 
-def test_a_wrong_answer_is_seen_and_made_small(postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_is_seen_and_made_small(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = "select o.id as a, upper(o.status) as b from orders o where o.total > 5 and o.id > 0"
-    assert verdicts_of(postgres, [sql], 7)[0].kind == "equal"
+    assert verdicts_of(server, [sql], 7)[0].kind == "equal"
     monkeypatch.setattr(FilterNode, "of", lambda _self, deltas: deltas[0])
 
     def differing(some: list[str]) -> list[str]:
-        return [v.sql for v in verdicts_of(postgres, some, 7) if v.kind == "different"]
+        return [v.sql for v in verdicts_of(server, some, 7) if v.kind == "different"]
 
     assert differing([sql]) == [sql]
     least = smaller(sql, differing)
