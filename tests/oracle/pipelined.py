@@ -60,8 +60,8 @@ class Server:
         self._ask(f"deallocate all; truncate {', '.join(TABLES)}")
         self._connection.enter_pipeline_mode()
         for table in TABLES:
-            for name, sql in _changes_of(table).items():
-                self._connection.send_prepare(name, sql)
+            for name, statement in _changes_of(table).items():
+                self._connection.send_prepare(name, statement)
         self._connection.pipeline_sync()
         for k, sql in enumerate(queries):
             self._connection.send_prepare(_name(k), sql.encode())

@@ -218,7 +218,8 @@ def main() -> int:
     try:
         with BATCHES.open("a") as file:
             for line in batches([s for s in seeds if s not in done], chosen.processes):
-                done[line["seed"]] = line = {**line, "commit": at}
+                line["commit"] = at
+                done[line["seed"]] = line
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 for wrong in line["wrong"]:

@@ -109,10 +109,14 @@ def _taken(
         if ours != columns:
             verdicts[k] = Verdict(sql, "different", f"columns: ours {ours}, Postgres's {columns}")
             continue
-        reads = frozenset(re.findall(r"\w+", sql)) & TABLES.keys()
         numbers = tuple(i for i, c in enumerate(view.schema.columns) if c.type.kind is Kind.NUMERIC)
-        kept[k] = _Kept(view, render(view, flow, {}).output(f"q{k}"), reads, numbers)
+        kept[k] = _Kept(view, render(view, flow, {}).output(f"q{k}"), _reads(sql), numbers)
     return kept
+
+
+def _reads(sql: str) -> frozenset[str]:
+    """The tables that a query may read: those whose names it has."""
+    return frozenset(re.findall(r"\w+", sql)) & TABLES.keys()
 
 
 @cache
@@ -154,7 +158,7 @@ def _parts(one: _Kept, answers: Mapping[int, Mapping[int, Answer]], k: int) -> s
 
 def _differ(one: _Kept, theirs: Answer) -> str:
     if isinstance(theirs, str):
-        return "" if one.errors else f"Postgres fails: {theirs}"
+        return "" if theirs in one.errors else f"Postgres fails: {theirs}; ours: {list(one.errors) or 'does not'}"
     if one.errors:
         return f"ours fails: {next(iter(one.errors))}"
     other = plain(theirs, one.numbers)
