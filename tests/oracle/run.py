@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,8 @@ _servers: list[Server] = []
 
 
 def _serve(url: str) -> None:
+    # whoever ends the run ends it through the parent, which awaits the batches that are under way
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     _servers.append(Server(url))
 
@@ -215,6 +218,8 @@ def main() -> int:
     BATCHES.parent.mkdir(parents=True, exist_ok=True)
     done = kept(seeds) if chosen.go_on else {}
     started, at = time.monotonic(), commit()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with BATCHES.open("a") as file:
             for line in batches([s for s in seeds if s not in done], chosen.processes):
