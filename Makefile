@@ -94,7 +94,7 @@ fuzz: setup kernels ## RECORDS mutations of Debezium's own records, from SEED
 	$(PY) -m tests.crash.fuzz --records $(RECORDS) --seed $(SEED)
 
 oracle: setup kernels ## QUERIES drawn from the whole grammar, kept through transactions and compared with Postgres, from SEED
-	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED)
+	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED) --processes $(PROCESSES) $(if $(GO_ON),--go-on)
 
 tpch: setup kernels ## TPC-H's 22 views at scale SF through loading and refreshes, compared with Postgres, from SEED
 	$(PY) -m tests.oracle.tpch --scale $(SF) --seed $(SEED)

@@ -21,7 +21,7 @@ KEPT = ROOT / "docs" / "figures" / "proof"
 PICTURE = ROOT / "docs" / "soak.svg"
 PAGE = ROOT / "docs" / "guarantees.md"
 BEGIN, END = "<!-- counts: written by `make proofs` -->", "<!-- end of counts -->"
-NAMES = ("sim", "sim-guards", "crash", "fence", "soak", "mutate", "fuzz")
+NAMES = ("sim", "sim-guards", "crash", "fence", "soak", "mutate", "fuzz", "oracle")
 
 
 def write(name: str, facts: Mapping[str, Any]) -> None:

@@ -29,6 +29,15 @@ LITERALS = {
     FLOAT: ("1.5::double precision", "0::double precision"),
 }
 
+FAILING = {
+    NUMBER: ("12 / {}", "sqrt({})", "ln({})", "(1000 * {})::smallint", "{} % (length({}::text) - 2)"),
+    TEXT: ("{}::integer", "{}::date", "(select o.id from orders o where o.status = {})", "chr(length({}) - 1)"),
+    BOOLEAN: ("1 / (case when {} then 1 else 0 end)", "({}::text || '')::numeric"),
+    DATE: ("make_date(extract(day from {})::integer, 2, 29)", "({} + 2147483647)"),
+    STAMP: ("({}::text)::date + 2147483647", "1 / extract(second from {})"),
+}
+"""Values that fail for some values of a column."""
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -50,7 +59,9 @@ class Drawn:
         self.chance = chance
         self.used: set[str] = set()
         self._names = 0
-        self.sql = self.query(2)
+        self.sql, columns = self.query(2)
+        if self.often(0.1):
+            self.sql = self.failing(self.sql, columns)
 
     def name(self, letter: str = "t") -> str:
         """A name of its own."""
@@ -68,28 +79,35 @@ class Drawn:
 
     # whole queries
 
-    def query(self, depth: int, outer: tuple[Column, ...] = ()) -> str:
-        """A statement with everything around its SELECT."""
+    def query(self, depth: int, outer: tuple[Column, ...] = ()) -> tuple[str, tuple[Column, ...]]:
+        """A statement with everything around its SELECT, and its columns."""
         if depth and self.often(0.12):
             return self.with_tables(depth, outer)
         if depth and self.often(0.12):
             return self.set_operation(depth, outer)
-        return self.select(depth, outer)[0]
+        return self.select(depth, outer)
 
-    def with_tables(self, depth: int, outer: tuple[Column, ...]) -> str:
+    def failing(self, sql: str, columns: Sequence[Column]) -> str:
+        """The query with a value beside its columns that fails for some rows. OFFSET 0: across it Postgres computes no
+        constants beforehand and moves no condition, so that it fails for the rows that there are."""
+        column, family = self.chance.choice(columns)
+        value = self.chance.choice(FAILING[family]).replace("{}", f"q.{column}")
+        return self.say("failing", f"select {value} as f, q.* from (select * from ({sql}) r offset 0) q")
+
+    def with_tables(self, depth: int, outer: tuple[Column, ...]) -> tuple[str, tuple[Column, ...]]:
         """WITH."""
         name = self.name("w")
         inner, columns = self.select(depth - 1, ())
         made = tuple((f"{name}.{c}", f) for c, f in columns)
-        body, _ = self.select(depth - 1, outer, ((name, made),))
-        return self.say("WITH", f"with {name} as ({inner}) {body}")
+        body, found = self.select(depth - 1, outer, ((name, made),))
+        return self.say("WITH", f"with {name} as ({inner}) {body}"), found
 
-    def set_operation(self, depth: int, outer: tuple[Column, ...]) -> str:
+    def set_operation(self, depth: int, outer: tuple[Column, ...]) -> tuple[str, tuple[Column, ...]]:
         """UNION, INTERSECT, EXCEPT, of the same families."""
         families = [self.chance.choice((NUMBER, TEXT, DATE)) for _ in range(self.chance.randint(1, 2))]
         word = self.chance.choice(("union", "union all", "intersect", "intersect all", "except", "except all"))
-        one, other = (self.select(depth - 1, outer, wanted=families)[0] for _ in range(2))
-        return self.say(word.upper(), f"({one}) {word} ({other})")
+        (one, columns), (other, _) = (self.select(depth - 1, outer, wanted=families) for _ in range(2))
+        return self.say(word.upper(), f"({one}) {word} ({other})"), columns
 
     def select(
         self,

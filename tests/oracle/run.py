@@ -1,31 +1,42 @@
 """`make oracle QUERIES=n`: queries drawn from the whole grammar, put on trial, and an account of what became of them.
 
 Always: a query that is answered differently is made smaller while it stays so, printed as SQL with its seed, and ends the
-run with exit code 1; what is refused is counted by its reason. `SEED=s` begins at that batch.
+run with exit code 1; what is refused is counted by its reason. `SEED=s` begins at that batch. Each batch that is done is
+a line of build/oracle/batches.jsonl, with the commit that it was run on; `--go-on` leaves out those that have one, and the
+sums that `make proofs` takes over are of the lines of this run's seeds alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import multiprocessing
 import random
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
-import psycopg
 import sqlglot
 from sqlglot import exp
 
 from sidecar.devstack.postgres import EmbeddedPostgres
 from tests.conftest import FAST
+from tests.crash import counts
 from tests.oracle.grammar import Drawn
+from tests.oracle.pipelined import Server
 from tests.oracle.trial import Verdict, tried
 
+BATCHES = Path("build/oracle/batches.jsonl")
+WRONG = ("different", "taken", "broken")
 BATCH = 40
 TRANSACTIONS = 20
 ROUNDS, AT_ONCE = 12, 120
@@ -37,17 +48,19 @@ def queries_of(seed: int, count: int = BATCH) -> list[str]:
     return [Drawn(random.Random(f"{seed}/{k}")).sql for k in range(count)]
 
 
-def verdicts_of(postgres: EmbeddedPostgres, queries: list[str], seed: int) -> list[Verdict]:
-    """What becomes of them, in a database of their own."""
-    name = f"oracle_{seed}"
-    with psycopg.connect(postgres.url("postgres"), autocommit=True) as admin:
-        admin.execute(f'drop database if exists "{name}" with (force)')
-        admin.execute(f'create database "{name}"')
-        try:
-            with psycopg.connect(postgres.url(name), autocommit=True) as connection:
-                return tried(connection, queries, seed, TRANSACTIONS)
-        finally:
-            admin.execute(f'drop database "{name}" with (force)')
+def verdicts_of(server: Server, queries: Sequence[str], seed: int) -> list[Verdict]:
+    """What becomes of them; where something is raised, each is tried alone."""
+    try:
+        return tried(server, queries, seed, TRANSACTIONS)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if len(queries) == 1:
+            return [Verdict(queries[0], "broken", f"{type(error).__name__}: {error}")]
+        alone = [v for sql in queries for v in verdicts_of(server, [sql], seed)]
+        if all(v.kind != "broken" for v in alone):
+            raise
+        return alone
 
 
 def smaller(sql: str, differing: Callable[[list[str]], list[str]]) -> str:
@@ -96,40 +109,135 @@ def reason(text: str) -> str:
     return re.sub(r'"[^"]*"|\d+|\b[twc]\d+\b', "…", text)
 
 
+_servers: list[Server] = []
+"""The session of this process, where it is a worker."""
+
+
+def _serve(url: str) -> None:
+    # whoever ends the run ends it through the parent, which awaits the batches that are under way
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    _servers.append(Server(url))
+
+
+def _tidy() -> None:
+    """Throw a batch away as a whole: its plans and nodes, which refer to each other, would be walked again and again, and
+    so would all that stays, which is looked at no more."""
+    gc.collect()
+    gc.freeze()
+
+
+def batch(seed: int) -> dict[str, Any]:
+    """What became of a batch's queries, and those that are answered differently made small."""
+    started = time.monotonic()
+    [server] = _servers
+    found = verdicts_of(server, queries_of(seed), seed)
+    _tidy()
+    return {
+        "seed": seed,
+        "queries": len(found),
+        "counts": Counter(v.kind for v in found),
+        "refused": Counter(reason(v.why) for v in found if v.kind == "refused"),
+        "wrong": [_made_small(server, v, seed) for v in found if v.kind in WRONG],
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _made_small(server: Server, found: Verdict, seed: int) -> dict[str, Any]:
+    def differing(some: list[str]) -> list[str]:
+        return [v.sql for v in verdicts_of(server, some, seed) if v.kind == found.kind]
+
+    least = smaller(found.sql, differing)
+    return {"kind": found.kind, "sql": least, "why": verdicts_of(server, [least], seed)[0].why, "drawn": found.sql}
+
+
+def batches(seeds: Sequence[int], processes: int) -> Iterator[dict[str, Any]]:
+    """The batches as they get done, on one Postgres of their own."""
+    spawning = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedPostgres(Path(folder), settings=FAST) as postgres,
+        ProcessPoolExecutor(processes, spawning, _serve, (postgres.url(),)) as pool,
+    ):
+        todo = [pool.submit(batch, seed) for seed in seeds]
+        try:
+            for done in as_completed(todo):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def summed(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What the batches come to together."""
+    sums: dict[str, Any] = {"queries": 0, "counts": Counter(), "refused": Counter(), "wrong": [], "commits": []}
+    for line in lines:
+        sums["queries"] += line["queries"]
+        sums["counts"] += Counter(line["counts"])
+        sums["refused"] += Counter(line["refused"])
+        sums["wrong"] += [{"seed": line["seed"], **w} for w in line["wrong"]]
+        sums["commits"] = sorted({*sums["commits"], line["commit"]})
+    return sums
+
+
+def kept(seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The last lines of these batches, by seed."""
+    lines = map(json.loads, BATCHES.read_text().splitlines()) if BATCHES.exists() else iter(())
+    return {line["seed"]: line for line in lines if line["seed"] in seeds}
+
+
+def commit() -> str:
+    """The commit that is run; with a plus if files were changed since."""
+    said = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"], capture_output=True, text=True
+    )
+    return said.stdout.strip() or "unknown"
+
+
+def report(seeds: Sequence[int], lines: Sequence[dict[str, Any]], seconds: float) -> int:
+    """Write the sums of a run, and what was refused; its exit code."""
+    sums = summed(lines)
+    for text, count in sums["refused"].most_common(40):
+        sys.stdout.write(f"refused {count:6} {text}\n")
+    (BATCHES.parent / "counts.json").write_text(json.dumps({"seed": seeds[0], **sums}, indent=1) + "\n")
+    facts = {kind: sums["counts"][kind] for kind in ("equal", "refused", "invalid", *WRONG)}
+    told = {"seed": seeds[0], "batches": len(lines), "queries": sums["queries"], "transactions": TRANSACTIONS, **facts}
+    counts.write("oracle", {**told, "seconds": round(seconds), "commits": sums["commits"]})
+    sys.stdout.write(f"{told}, commits {sums['commits']}\n")
+    return 1 if sums["wrong"] else 0
+
+
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--go-on", action="store_true", help="leave out the batches that are done")
     chosen = parser.parse_args()
-    counts: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
-    wrong: list[dict[str, object]] = []
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder), settings=FAST) as postgres:
-        for seed in range(chosen.seed, chosen.seed + -(-chosen.queries // BATCH)):
-            for found in verdicts_of(postgres, queries_of(seed), seed):
-                counts[found.kind] += 1
-                if found.kind == "refused":
-                    refused[reason(found.why)] += 1
-                if found.kind in ("different", "taken"):
-
-                    def differing(some: list[str], kind: str = found.kind, seed: int = seed) -> list[str]:
-                        return [v.sql for v in verdicts_of(postgres, some, seed) if v.kind == kind]
-
-                    least = smaller(found.sql, differing)
-                    why = verdicts_of(postgres, [least], seed)[0].why
-                    wrong.append({"seed": seed, "kind": found.kind, "sql": least, "why": why, "drawn": found.sql})
-                    sys.stdout.write(f"seed {seed}: {found.kind}: {least}\n    {why}\n")
-            sys.stdout.write(f"{sum(counts.values())} queries, {time.monotonic() - started:.0f} s: {dict(counts)}\n")
-            sys.stdout.flush()
-    for text, count in refused.most_common(40):
-        sys.stdout.write(f"refused {count:6} {text}\n")
-    folder_of = Path("build/oracle")
-    folder_of.mkdir(parents=True, exist_ok=True)
-    body = {"queries": sum(counts.values()), "seed": chosen.seed, "counts": counts, "refused": refused, "wrong": wrong}
-    (folder_of / "counts.json").write_text(json.dumps(body, indent=1) + "\n")
-    return 1 if wrong else 0
+    seeds = range(chosen.seed, chosen.seed + -(-chosen.queries // BATCH))
+    BATCHES.parent.mkdir(parents=True, exist_ok=True)
+    done = kept(seeds) if chosen.go_on else {}
+    started, at = time.monotonic(), commit()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with BATCHES.open("a") as file:
+            for line in batches([s for s in seeds if s not in done], chosen.processes):
+                line["commit"] = at
+                done[line["seed"]] = line
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                for wrong in line["wrong"]:
+                    sys.stdout.write(f"seed {line['seed']}: {wrong['kind']}: {wrong['sql']}\n    {wrong['why']}\n")
+                if len(done) % 10 == 0:
+                    sums = summed(done.values())
+                    sys.stdout.write(
+                        f"{sums['queries']} queries, {time.monotonic() - started:.0f} s: {dict(sums['counts'])}\n"
+                    )
+                sys.stdout.flush()
+    finally:
+        code = report(seeds, [done[s] for s in sorted(done)], sum(line["seconds"] for line in done.values()))
+    return code
 
 
 if __name__ == "__main__":

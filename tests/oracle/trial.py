@@ -1,33 +1,45 @@
 """Queries on trial: kept by a dataflow through random transactions, and asked of a Postgres that has the same rows.
 
-Always: both see one history, drawn from a seed; a query that one of them does not take is told apart from one that is
-answered differently. Called by the oracle's run and its test.
+Always: both see one history, drawn from a seed, and are compared after each of its transactions: columns, values, copies,
+errors. A query that one of them does not take is told apart from one that is answered differently. A query of whose tables
+a transaction changes none is not asked again: ours may not change then. Called by the oracle's run and its test.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import TypeVar
 
-import psycopg
-
+from engine.batch.updates import Updates
 from engine.dataflow import Dataflow, Output
+from engine.operators.expressions.images import to_text
 from engine.schema import Kind, Schema
-from tests.oracle.test_views import Change, Mirror, Row, Rows, Shop, add, at, upserts
+from tests.oracle.pipelined import Answer, Columns, Server, Table
+from tests.oracle.test_views import Change, Row, Shop, bare, upserts
 from tests.views.shop import TABLES, catalog, schema_of
+from views.catalog import Catalog
 from views.compile import CompiledView, compile_query
 from views.errors import ViewError
 from views.render import render
 from views.spec import ViewSpec
 
+Rows = dict[Row, int]
+"""Rows with their copies, none of them zero; equal numerics are spelled alike: of equals with several scales any may stand."""
+K = TypeVar("K", bound=Hashable)
+STEPS = (0.05, 0.1, 0.4)
+"""How often a step ends with a transaction: a history has steps of one transaction and of many, or mostly of many."""
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a query: `kind` is equal, different, refused (by us), invalid (to both) or taken (by us alone).
+    """What became of a query: `kind` is equal, different, refused (by us), invalid (to both), taken (by us alone) or broken
+    (we raise what nobody may).
 
     `why`: the reason that was given, or where the answers part.
     """
@@ -39,57 +51,82 @@ class Verdict:
 
 @dataclass
 class _Kept:
+    """A query that both took: what its view holds by now, and where in its rows numerics stand."""
+
     view: CompiledView
     output: Output
-    rows: Rows
-    errors: Rows
+    reads: frozenset[str]
+    numbers: tuple[int, ...]
+    rows: Rows = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
 
 
-def tried(connection: psycopg.Connection, queries: Sequence[str], seed: int, transactions: int) -> list[Verdict]:
-    """The queries' verdicts, in their order, after so many transactions of the history `seed`; one database a call."""
+def tried(server: Server, queries: Sequence[str], seed: int, transactions: int) -> list[Verdict]:
+    """The queries' verdicts, in their order, after so many transactions of the history `seed`."""
     chance = random.Random(seed)
-    shop, mirror = Shop(chance), Mirror(connection, ())
-    flow = Dataflow()
+    often = random.Random(f"{seed}/steps").choice(STEPS)
+    shop, flow = Shop(chance), Dataflow()
     for table in TABLES:
-        flow.table(f"public.{table}", schema_of(table))
+        flow.table(f"public.{table}", _schema_of(table))
     verdicts: dict[int, Verdict] = {}
-    kept: dict[int, _Kept] = {}
-    for k, sql in enumerate(queries):
-        theirs = _refusal(connection, k, sql)
-        try:
-            view = compile_query(ViewSpec(f"q{k}", sql), catalog(), {})
-        except ViewError as error:
-            verdicts[k] = Verdict(sql, "invalid" if theirs else "refused", error.what)
-            continue
-        if theirs:
-            verdicts[k] = Verdict(sql, "taken", theirs)
-            continue
-        kept[k] = _Kept(view, render(view, flow, {}).output(f"q{k}"), Counter(), Counter())
+    kept = _taken(server.begin(queries), queries, flow, verdicts)
     waiting: list[tuple[int, Change]] = []
-    answers: dict[int, dict[int, Rows | str]] = {}
+    answers: dict[int, Mapping[int, Answer]] = {}
     for epoch in range(transactions):
         changes = shop.transaction()
-        mirror.apply(changes)
-        answers[epoch] = {k: mirror.answer(f"q{k}") for k in kept if k not in verdicts}
+        touched = TABLES.keys() if epoch == 0 else {c.table for c in changes}
+        asked = [k for k, one in kept.items() if epoch == 0 or not one.reads.isdisjoint(touched)]
+        answers[epoch] = server.transaction(changes, asked)
         waiting += [(epoch, change) for change in changes]
-        if chance.random() < 0.7 and epoch < transactions - 1:
+        if chance.random() >= often and epoch < transactions - 1:
             continue
         _step(flow, waiting, epoch)
         waiting = []
-        for k, one in kept.items():
-            if k not in verdicts and (why := _parts(one, answers, k)):
+        for k, one in list(kept.items()):
+            if why := _parts(one, answers, k):
                 verdicts[k] = Verdict(queries[k], "different", why)
+                del kept[k]
         answers = {}
     return [verdicts.get(k, Verdict(sql, "equal")) for k, sql in enumerate(queries)]
 
 
-def _refusal(connection: psycopg.Connection, number: int, sql: str) -> str:
-    """Why Postgres does not take a query as a view; empty if it does."""
-    try:
-        connection.execute(f'create view "q{number}" as {sql}')
-    except psycopg.Error as error:
-        return str(error.diag.message_primary)
-    return ""
+def _taken(
+    theirs: Sequence[Columns | str], queries: Sequence[str], flow: Dataflow, verdicts: dict[int, Verdict]
+) -> dict[int, _Kept]:
+    """The queries that both take with the same columns, put into the dataflow; the others get their verdict."""
+    kept: dict[int, _Kept] = {}
+    for k, sql in enumerate(queries):
+        columns = theirs[k]
+        try:
+            view = compile_query(ViewSpec(f"q{k}", sql), _catalog(), {})
+        except ViewError as error:
+            verdicts[k] = Verdict(sql, "invalid" if isinstance(columns, str) else "refused", error.what)
+            continue
+        if isinstance(columns, str):
+            verdicts[k] = Verdict(sql, "taken", columns)
+            continue
+        ours = tuple((c.name, bare(c.type)) for c in view.schema.columns)
+        if ours != columns:
+            verdicts[k] = Verdict(sql, "different", f"columns: ours {ours}, Postgres's {columns}")
+            continue
+        numbers = tuple(i for i, c in enumerate(view.schema.columns) if c.type.kind is Kind.NUMERIC)
+        kept[k] = _Kept(view, render(view, flow, {}).output(f"q{k}"), _reads(sql), numbers)
+    return kept
+
+
+def _reads(sql: str) -> frozenset[str]:
+    """The tables that a query may read: those whose names it has."""
+    return frozenset(re.findall(r"\w+", sql)) & TABLES.keys()
+
+
+@cache
+def _catalog() -> Catalog:
+    return catalog()
+
+
+@cache
+def _schema_of(table: str) -> Schema:
+    return schema_of(table)
 
 
 def _step(flow: Dataflow, waiting: Sequence[tuple[int, Change]], epoch: int) -> None:
@@ -101,39 +138,88 @@ def _step(flow: Dataflow, waiting: Sequence[tuple[int, Change]], epoch: int) -> 
     flow.advance_since(epoch)
 
 
-def _parts(one: _Kept, answers: dict[int, dict[int, Rows | str]], k: int) -> str:
+def _parts(one: _Kept, answers: Mapping[int, Mapping[int, Answer]], k: int) -> str:
     """Where our answers and Postgres's are not the same; empty if they are."""
     good, bad = one.output.take()
-    for epoch in sorted(answers):
-        add(one.rows, one.errors, (at(good, epoch), at(bad, epoch)), one.view.schema)
-        theirs = answers[epoch][k]
-        failing = [m[0] for m, n in one.errors.items() if n]
-        if isinstance(theirs, str):
-            if not failing:
-                return f"epoch {epoch}: Postgres fails: {theirs}"
-            continue
-        if failing:
-            return f"epoch {epoch}: ours fails: {failing[0]}"
-        mine, other = plain(one.rows, one.view.schema), plain(theirs, one.view.schema)
-        if mine != other and not _near(mine - other, other - mine, one.view.schema):
-            return f"epoch {epoch}: ours alone {dict(mine - other)}, Postgres alone {dict(other - mine)}"
+    rows, errors = _by_epoch(good, one.view.schema, one.numbers), _by_epoch(bad, None, ())
+    for epoch in answers:
+        for row, diff in rows.get(epoch, ()):
+            _add(one.rows, row, diff)
+        for row, diff in errors.get(epoch, ()):
+            _add(one.errors, str(row[0]), diff)
+        theirs = answers[epoch].get(k)
+        if theirs is None:
+            if epoch in rows or epoch in errors:
+                return f"epoch {epoch}: ours changes, but no table that it reads does"
+        elif why := _differ(one, theirs):
+            return f"epoch {epoch}: {why}"
     return ""
 
 
-def plain(rows: Rows, schema: Schema) -> Rows:
-    """Rows in which equal numbers are spelled alike: of equals with several scales either may be kept."""
-    numbers = [i for i, c in enumerate(schema.columns) if c.type.kind in (Kind.NUMERIC, Kind.DOUBLE, Kind.REAL)]
-    found: Rows = Counter()
-    for row, copies in rows.items():
-        if copies:
-            found[_respelled(row, numbers)] += copies
+def _differ(one: _Kept, theirs: Answer) -> str:
+    if isinstance(theirs, str):
+        return "" if theirs in one.errors else f"Postgres fails: {theirs}; ours: {list(one.errors) or 'does not'}"
+    if one.errors:
+        return f"ours fails: {next(iter(one.errors))}"
+    other = plain(theirs, one.numbers)
+    if one.rows == other:
+        return ""
+    mine_alone, other_alone = _less(one.rows, other), _less(other, one.rows)
+    if _near(mine_alone, other_alone, one.view.schema):
+        return ""
+    return f"ours alone {mine_alone}, Postgres alone {other_alone}"
+
+
+def _by_epoch(updates: Updates, schema: Schema | None, numbers: Sequence[int]) -> dict[int, list[tuple[Row, int]]]:
+    """(row, change of its copies) by epoch; without a schema: columns that are text already."""
+    found: dict[int, list[tuple[Row, int]]] = defaultdict(list)
+    if len(updates):
+        columns = updates.rows.columns
+        if schema is not None:
+            columns = [to_text(c, column.type) for c, column in zip(columns, schema.columns, strict=True)]
+        texts = [c.to_pylist() for c in columns]
+        rows = _alike_rows(texts, numbers) if texts else [()] * len(updates)
+        for row, epoch, diff in zip(rows, updates.times.tolist(), updates.diffs.tolist(), strict=True):
+            found[epoch].append((row, diff))
     return found
+
+
+def plain(answer: Table, numbers: Sequence[int]) -> Rows:
+    """The rows of an answer with their copies. `numbers`: where numerics stand, which have several spellings."""
+    width = answer.width
+    found: Rows = {}
+    for row in _alike_rows([answer.cells[i::width] for i in range(width)], numbers):
+        found[row] = found.get(row, 0) + 1
+    return found
+
+
+def _alike_rows(columns: Sequence[Sequence[str | None]], numbers: Sequence[int]) -> list[Row]:
+    spelled = [list(map(_respelled, c)) if i in numbers else c for i, c in enumerate(columns)]
+    return list(zip(*spelled, strict=True))
+
+
+@lru_cache(65536)
+def _respelled(text: str | None) -> str | None:
+    return text if text is None or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def _add(held: dict[K, int], what: K, diff: int) -> None:
+    copies = held.pop(what, 0) + diff
+    if copies:
+        held[what] = copies
+
+
+def _less(one: Rows, other: Rows) -> Rows:
+    """What `one` has more of."""
+    more = {row: copies - other.get(row, 0) for row, copies in one.items()}
+    lacking = {row: -copies for row, copies in other.items() if copies < 0 and row not in one}
+    return {row: copies for row, copies in (more | lacking).items() if copies > 0}
 
 
 def _near(mine: Rows, other: Rows, schema: Schema) -> bool:
     """Whether rows are the same but for the last digits of doubles, which Postgres adds up in the order that it meets them."""
-    left = list(other.elements())
-    for row in mine.elements():
+    left = [row for row, copies in other.items() for _ in range(copies)]
+    for row in (row for row, copies in mine.items() for _ in range(copies)):
         partner = next((o for o in left if all(map(_alike, row, o, (c.type.kind for c in schema.columns)))), None)
         if partner is None:
             return False
@@ -145,12 +231,3 @@ def _alike(mine: str | None, other: str | None, kind: Kind) -> bool:
     if mine == other or mine is None or other is None or kind is not Kind.DOUBLE:
         return mine == other
     return math.isclose(float(mine), float(other), rel_tol=1e-12, abs_tol=1e-12)
-
-
-def _respelled(row: Row, numbers: Sequence[int]) -> Row:
-    cells = list(row)
-    for i in numbers:
-        text = cells[i]
-        if text is not None:
-            cells[i] = str(Decimal(text).normalize())
-    return tuple(cells)

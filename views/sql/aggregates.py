@@ -197,6 +197,8 @@ def _ranges(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | 
 
 def _spread(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
     """Variance and standard deviation: of exact numbers from sums, of floats and distinct values from the values."""
+    if arg.type == coerce.UNKNOWN:
+        arg = coerce.coerced(arg, DOUBLE)
     kind = arg.type.kind
     if kind not in (*_INTS, *_FLOATS, Kind.NUMERIC):
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")

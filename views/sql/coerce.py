@@ -157,12 +157,19 @@ def check_comparable(target: DataType, what: str) -> None:
         raise TypeProblem(f"{what} cannot compare values of type {target}", hint="cast it to text") from None
 
 
+_UNKNOWN_AS = {
+    **dict.fromkeys(("count", "min", "max"), TEXT),
+    **dict.fromkeys(("bool_and", "bool_or", "every"), BOOLEAN),
+}
+"""What Postgres reads an unknown literal as where it stands alone in an aggregate; elsewhere it finds no best candidate."""
+
+
 def aggregated(function: str, arg: Expr | None, distinct: bool, where: Expr | None) -> Aggregate:
     """The aggregate with its result's type. Raises NoSuchFunction or TypeProblem."""
     if arg is None:
         return Aggregate(function, None, BIGINT, distinct, where)
-    if arg.type == UNKNOWN and function == "count":
-        arg = settled(arg)
+    if arg.type == UNKNOWN and function in _UNKNOWN_AS:
+        arg = coerced(arg, _UNKNOWN_AS[function])
     if distinct and arg.type != UNKNOWN:
         check_comparable(arg.type, "DISTINCT")
     result = aggregate_type(function, known(arg))
