@@ -32,6 +32,7 @@ def server(postgres: EmbeddedPostgres) -> Iterator[Server]:
         yield made
 
 
+@pytest.mark.timeout(900)
 def test_two_thousand_queries_are_equal_after_every_transaction(server: Server) -> None:
     found: list[Verdict] = []
     for seed in range(BATCHES):
