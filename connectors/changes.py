@@ -198,7 +198,7 @@ class LostColumn:
     """A column of a declared table whose values a record, the first of several, no longer has as declared.
 
     Its values are NULL from there on, and the other columns' are right. `gone`: the record has no such column; else it
-    has it, in another type.
+    has it, in another type. `lsn`: of the last record known without it.
     """
 
     table: str
@@ -209,6 +209,7 @@ class LostColumn:
     reason: str
     hint: str
     gone: bool
+    lsn: int = -1
 
 
 @dataclass(frozen=True)

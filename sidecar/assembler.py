@@ -46,7 +46,7 @@ class TransactionAssembler:
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
         self._again: Snapshot | None = None
-        self._again_after: int | None = None
+        self._log = Mended(-1, exactly=False)
         self._loose = Loose(in_order=in_order)
         self._saw_end = False
 
@@ -177,10 +177,8 @@ class TransactionAssembler:
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
-            if self._again_after is not None:
-                if end.lsn > self._again_after:
-                    break
-            elif self._again is not None:
+            last = self._log.last_before_snapshot(begun=self._again is not None)
+            if last is not None and end.lsn > last:
                 break
             if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
                 break
@@ -200,7 +198,7 @@ class TransactionAssembler:
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
         again = self._again
-        if again is None or not again.whole or self._bound_lsn < (self._again_after or -1):
+        if again is None or not again.whole or self._bound_lsn < (self._log.last_before_snapshot(begun=True) or -1):
             return False
         lsn, at = again.stamp()
         self._read_ms = again.sent_ms if lsn < 0 else -1
@@ -214,7 +212,7 @@ class TransactionAssembler:
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
-        self._again = self._again_after = None
+        self._again, self._log = None, replace(self._log, before_snapshot=None)
         return True
 
     def _pass(self, end: TransactionMark) -> None:
@@ -382,9 +380,9 @@ class TransactionAssembler:
     ) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that stood still are owed of them."""
-        where = mended or Mended(-1, exactly=False)
-        self._stops.resume(stops, where.lsn, exactly=where.exactly)
-        self._snapshot_lsn, self._again_after = -1, where.before_snapshot
+        self._log = mended or self._log
+        self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
+        self._snapshot_lsn = -1
         for txid, lsn in bound:
             if txid >= 0:
                 self._remember(txid, lsn)

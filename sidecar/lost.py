@@ -8,7 +8,7 @@ read anew. One `Lost` a source, owned by its intake; the runtime asks it at each
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,7 +43,8 @@ class Lost:
         """A record lacks a column. Raises SchemaChanged where the policy says so."""
         if self.policies.get(lost.table, PAUSE) == FAIL:
             raise self._error(lost, "change the views and the declaration, or set schema_changes to pause or evolve")
-        self.columns.setdefault((lost.table, lost.column), lost)
+        first = self.columns.setdefault((lost.table, lost.column), lost)
+        self.columns[lost.table, lost.column] = replace(first, lsn=max(first.lsn, lost.lsn))
 
     def pauses(self) -> Mapping[Column, str]:
         """The columns for which views stand still, each with the error that they show."""
@@ -63,9 +64,13 @@ class Lost:
             partition=lost.partition, offset=lost.offset, hint=hint or ways,
         )  # fmt: skip
 
-    def found(self, table: str) -> None:
-        """A table was read anew, all of its columns with it."""
-        self.columns = {c: lost for c, lost in self.columns.items() if c[0] != table}
+    def found(self, table: str, lsn: int) -> None:
+        """A table was read anew as of `lsn`, all of its columns with it; not what a later record lacks."""
+        self.columns = {c: lost for c, lost in self.columns.items() if c[0] != table or lost.lsn > lsn}
+
+    def lacking(self, table: str) -> int:
+        """The LSN of the last record of a table that lacks a column, -1 for none."""
+        return max((lost.lsn for (name, _), lost in self.columns.items() if name == table), default=-1)
 
     def json(self) -> Sequence[Mapping[str, Any]]:
         """As a manifest keeps it."""
@@ -89,7 +94,8 @@ def unlike(changes: TableChanges, schema: Schema) -> list[LostColumn]:
             reason = "is gone: the message has no such field" if now is None else f"is no {column.type} any more"
             place = (changes.topic, changes.partition, int(changes.offsets[0]))
             reason, hint = f"column {column.name} {reason}", "declare the table as it is now"
-            found.append(LostColumn(changes.table, column.name, *place, reason, hint, now is None))
+            lsn = int(changes.lsns.max())
+            found.append(LostColumn(changes.table, column.name, *place, reason, hint, now is None, lsn))
     return found
 
 

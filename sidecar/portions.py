@@ -2,7 +2,8 @@
 
 Always: what the portions hold, one after the other, is what the transaction holds, in its order; all but the last say that
 more comes, and they are bound in one append, stepped one by one, and published at the last alone: what changed in a view has
-that epoch. The same transaction gives as many portions whenever it is read again. The intake cuts, the runtime steps.
+that epoch. The same transaction gives as many portions whenever it is read again, unless a table stands still. The intake
+cuts, the runtime steps.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from engine.errors import HeadraceError
 from sidecar.disk import LOCAL, Disk
 from sidecar.injected import RESYNC, Injected
 from sidecar.pending import Slice
-from sidecar.transactions import RESNAPSHOT, Mended, Transaction
+from sidecar.transactions import RESNAPSHOT, Mended, Transaction, as_bound
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -290,6 +290,8 @@ class Reclock:
     def _follow(self, binding: Binding) -> tuple[Binding, list[Transaction]] | None:
         """The transactions of a binding in the log, if they are all here again."""
         held = self._held.get(binding.source, deque())
+        if binding.stamps[0].kind in ("transaction", "snapshot"):
+            as_bound(held, ((stamp.id, stamp.lsn) for stamp in binding.stamps))
         if binding.stamps[0].kind == "cut":
             run = self._follow_cut(binding, held)
         elif binding.stamps[0].kind == RESYNC and self._injected is not None:
@@ -359,10 +361,8 @@ class Reclock:
         again = next((i for i, s in enumerate(ahead) if s.kind == RESNAPSHOT), None)
         before = None if again is None else max((s.lsn for s in ahead[:again] if s.kind == "transaction"), default=-1)
         first = next((s.lsn for s in ahead if s.kind == "mended"), None)
-        if first is not None:
-            return Mended(first, exactly=True, before_snapshot=before)
         last = max((s.lsn for s in ahead if s.kind == "transaction"), default=-1)
-        return Mended(last, exactly=False, before_snapshot=before)
+        return Mended(last if first is None else first, first is not None, before, last)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""

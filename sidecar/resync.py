@@ -279,7 +279,7 @@ class Resync:
             if self.tries < ATTEMPTS:
                 return False
             raise ResyncError("the table changes too fast to be compared", table=self.table, attempts=self.tries,
-                              hint="try again when fewer TRUNCATEs, or changes beside long values, are made")  # fmt: skip
+                              hint="try again when no column goes, and fewer TRUNCATEs or long rows are written")  # fmt: skip
         self._done = (read, found)
         now = int(runtime.parts.wall() * 1e6)
         over = _taken_back(errors) if self.schema.key is None else {}  # those of keys go with their rows
@@ -287,6 +287,8 @@ class Resync:
         return False
 
     def _compare(self, rows: Updates, read: TableRead) -> Difference | None:
+        if self.intake.lost.lacking(self.table) > read.lsn:
+            return None  # a column was lost after the table was read
         after = [t for t in self._seen if t.lsn > read.lsn]
         later = upserts(enumerate(after, 1), {self.table: self.schema}).get(self.table)
         return difference(self.schema, text_lines(self.schema, rows.rows), rows.diffs, read, later)

@@ -165,7 +165,7 @@ class Runtime:
         epoch = self.epoch
         for transaction in (t for _, t in pairs if t.whole):
             for intake in self.parts.intakes:
-                intake.lost.found(transaction.whole)
+                intake.lost.found(transaction.whole, transaction.lsn)
         for errand in self.errands:
             errand.saw(pairs)
         self.transactions += sum(not t.more for _, t in pairs)

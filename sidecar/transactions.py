@@ -6,8 +6,10 @@ reclock, ingest and the runtime pass them on.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Protocol
 
 from connectors.changes import Decoded, Undecodable
@@ -42,6 +44,30 @@ class Transaction:
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: str = ""
     more: bool = False
+
+
+def as_bound(held: deque[Transaction], bound: Iterable[tuple[int, int]]) -> None:
+    """Make as many portions of the transactions at the front of `held` as were `bound`, (id, lsn) each: of a transaction there
+    are fewer rows where a table stood still, now or then.
+
+    >>> held = deque([Transaction("transaction", 7, 9, 0, ()), Transaction("transaction", 8, 12, 0, ())])
+    >>> as_bound(held, [(7, 9), (7, 9), (8, 12)])
+    >>> [(t.id, t.more) for t in held]
+    [(7, True), (7, False), (8, False)]
+    """
+    out: list[Transaction] = []
+    for key, portions in groupby(bound):
+        if not held or (held[0].id, held[0].lsn) != key:
+            break
+        found, count = [held.popleft()], len(list(portions))
+        while found[-1].more:
+            found.append(held.popleft())
+        first, rest = found[: count - 1], found[count - 1 :]
+        if rest:
+            out += [*first, replace(rest[-1], slices=tuple(s for t in rest for s in t.slices))]
+        else:
+            out += [replace(found[-1], slices=(), more=True, errors={})] * (count - len(found)) + found
+    held.extendleft(reversed(out))
 
 
 @dataclass(frozen=True)
@@ -79,12 +105,23 @@ class Waiting:
 class Mended:
     """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it.
 
-    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is).
+    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is). `through`: the last END that the
+    log has.
     """
 
     lsn: int
     exactly: bool
     before_snapshot: int | None = None
+    through: int = -1
+
+    def last_before_snapshot(self, *, begun: bool) -> int | None:
+        """The END after which a later snapshot comes, None where none does: where the log has it, else, once it has `begun`,
+        after all that the log has, which the sinks may hold.
+
+        >>> Mended(-1, exactly=False, through=7).last_before_snapshot(begun=True)
+        7
+        """
+        return self.through if begun and self.before_snapshot is None else self.before_snapshot
 
 
 RESNAPSHOT = "resnapshot"

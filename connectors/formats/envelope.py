@@ -163,8 +163,10 @@ class EnvelopeDecoder:
     def _note(self, plan: Plan, changes: TableChanges, found: _Found) -> None:
         for column, why in plan.lost.items():
             place = (changes.topic, changes.partition, int(changes.offsets[0]))
-            lost = LostColumn(plan.table, column, *place, why.reason, why.hint, why.gone)
-            found.lost.setdefault((plan.table, column), lost)
+            lsn = int(changes.lsns.max())
+            lost = LostColumn(plan.table, column, *place, why.reason, why.hint, why.gone, lsn)
+            first = found.lost.setdefault((plan.table, column), lost)
+            found.lost[plan.table, column] = replace(first, lsn=max(first.lsn, lsn))
         known = self._learnt.get(plan.table)
         if not plan.learnt or plan is known or plan.provisional:
             return

@@ -68,6 +68,27 @@ def test_a_transaction_that_was_cut_off_is_dropped(shop: Little) -> None:
     assert shop.running.runtime.waiting() is None
 
 
+def test_what_the_log_has_comes_before_a_snapshot_that_it_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar is killed once it has bound transactions, and reads them again with the marks of a later snapshot."""
+    with Little(tmp_path, monkeypatch, every_turn=False).begun({CUSTOMERS: [(1, 1)], ORDERS: [(1, 1)]}) as shop:
+        shop.end(drained=True)
+        shop.start()
+        for v in (7, 8):
+            shop.transact((CUSTOMERS, "u", (1, v)), (ORDERS, "u", (1, v)))
+        shop.show_all()
+        shop.turn(3)
+        shop.end()
+        anew(shop, {CUSTOMERS: [(1, 9)], ORDERS: [(1, 9), (2, 2)]})
+        shop.transact((CUSTOMERS, "u", (1, 6)))
+        shop.show_all()
+        shop.start()
+        shop.turn(5)
+        is_right(shop, shop.state)
+        assert shop.running.runtime.parts.reclock.replaying is None
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whenever_it_comes_and_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Topics are shown at random, processes end at random: each state that is shown is right at its frontier."""

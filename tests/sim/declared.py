@@ -15,7 +15,7 @@ from typing import Any
 from engine.schema import Schema
 from sidecar.config import Settings, load
 from sidecar.wiring import Understood, understand
-from tests.sim.shop import TABLES, VIEWS
+from tests.sim.shop import CUSTOMERS, TABLES, VIEWS, WEIGHTS
 
 STATE = Path("/sim/state")
 
@@ -32,24 +32,35 @@ class _Compiled(Understood):
     """Compiles once: it is pure."""
 
     def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
-        return _compiled(len(self.settings.config.sources))
+        return _compiled(len(self.settings.config.sources), any(s.name == "weights" for s in self.specs))
+
+
+def _place(text: str) -> dict[str, str | int]:
+    topic, partition, offset = text.split("/")
+    return {"topic": topic, "partition": int(partition), "offset": int(offset)}
 
 
 @cache
-def _compiled(sources: int) -> Any:
-    return Understood.compile(understood(sources))
+def _compiled(sources: int, weighed: bool) -> Any:
+    return Understood.compile(understood(sources, weighed=weighed))
 
 
 @cache
-def understood(sources: int) -> Understood:
-    """The sidecar's configuration over the first so many shops."""
+def understood(
+    sources: int, *, undecodable: str = "dead_letter", skip: frozenset[str] = frozenset(), weighed: bool = False
+) -> Understood:
+    """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
+    customers have a third column, and a view names it."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
+    more = [{"name": "w", "data_type": "bigint"}] if weighed else []
     shops = list(TABLES.items())[:sources]
     body = {
         "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
         "sources": [
-            {"name": name, "type": "debezium", "topic_prefix": name, "on_undecodable": "dead_letter",
-             "tables": [{"name": t, "columns": columns} | ({"key": k} if k else {}) for t, k in tables.items()]}
+            {"name": name, "type": "debezium", "topic_prefix": name, "on_undecodable": undecodable,
+             "skip": [_place(s) for s in sorted(skip) if s.startswith(f"{name}.")],
+             "tables": [{"name": t, "columns": columns + (more if t == CUSTOMERS else [])} | ({"key": k} if k else {})
+                        for t, k in tables.items()]}
             for name, tables in shops
         ],
         "sinks": [
@@ -58,7 +69,7 @@ def understood(sources: int) -> Understood:
         ],
         "checkpoint": {"interval_seconds": 3},
     }  # fmt: skip
-    views = VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]
+    views = (VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]) + (WEIGHTS if weighed else "")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "views").mkdir()
         (Path(folder) / "views" / "v.yaml").write_text(views)

@@ -30,6 +30,7 @@ from tests.crash import counts
 from tests.sim.broker import Broker
 from tests.sim.clients import DeadLetters
 from tests.sim.database import DatabaseSink
+from tests.sim.more_guards import MORE
 from tests.sim.run import play_in
 from tests.sim.world import World
 
@@ -330,6 +331,10 @@ def _(patch: Patch) -> None:
         self.whole[group.name] = set()
 
     patch.setattr(Runtime, "reconcile", none)
+
+
+unsynced("what a resync found is synced", "write", lambda p: p.parent.name == "injected")
+GUARDS |= MORE
 
 
 def needed(name: str, seeds: int = SEEDS, first: int = 1) -> int | None:

@@ -6,7 +6,8 @@ Always: it knows only what was published, the naive answers, and what was done t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import orjson
@@ -15,7 +16,7 @@ from connectors.kafka.standing import Standing, decode
 from connectors.sink import Frontier
 from tests.sim.broker import Broker, Record
 from tests.sim.database import Written
-from tests.sim.shop import Shop, State, answers
+from tests.sim.shop import OVER, Shop, State, answers
 
 
 class Wrong(Exception):
@@ -23,7 +24,9 @@ class Wrong(Exception):
 
 
 class Judge:
-    """Follows what each sink publishes. `forgiven`: sinks that were set back to an earlier state may begin a new incarnation."""
+    """Follows what each sink publishes. `forgiven`: sinks that were set back to an earlier state may begin a new incarnation.
+    `causes`: each says whether a view must be marked where the sources stand so, though SQL answers; with None: whether it
+    may be anywhere; `standing`: the views of each sink that are."""
 
     def __init__(self, shops: Mapping[str, Shop]) -> None:
         self.shops = shops
@@ -31,6 +34,8 @@ class Judge:
         self.meaning: dict[int, tuple[int, ...]] = {}
         self.forgiven: set[str] = set()
         self.frontiers = 0
+        self.causes: list[Callable[[str, tuple[int, ...] | None], bool]] = []
+        self.standing: dict[str, set[str]] = {}
         self._known: dict[tuple[int, ...], dict[str, Counter[Any] | None]] = {}
 
     def expected(self, at: tuple[int, ...]) -> dict[str, Counter[Any] | None]:
@@ -48,27 +53,45 @@ class Judge:
         """A reader of `sink` sees this. Raises Wrong."""
         self.frontiers += 1
         self._advances(sink, frontier)
-        wanted = self.expected(self._at(frontier))
+        first, *others = (self._wrong(sink, frontier, rows, sorted(marked), at) for at in self._meant(frontier))
+        if first and all(others):
+            raise Wrong(first)
+
+    def _meant(self, frontier: Frontier) -> Iterable[tuple[int, ...]]:
+        """What a frontier may stand for: a later snapshot that found no row has no LSN to move it by."""
+        last = self._at(frontier)
+        of_each = ((at, *(r for r in s.rowless if r > at)) for s, at in zip(self.shops.values(), last, strict=True))
+        return product(*of_each)
+
+    def _wrong(
+        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: list[str], at: tuple[int, ...]
+    ) -> str:
+        """What is wrong with this, where the sources stand so; "" for nothing. Raises Wrong."""
+        wanted = self.expected(at)
         for view, found in rows.items():
             right = wanted[view]
-            if right is None:
-                self._check_stands(sink, view, found, self._at(frontier))
+            if right is None or view in marked:
+                self._check_stands(sink, view, found, at)
             elif found != right:
-                raise Wrong(
+                return (
                     f"{sink}: {view} lacks {dict(right - found)} and has {dict(found - right)} too much at {frontier}"
                 )
-        failing = sorted(view for view, right in wanted.items() if right is None)
-        if sorted(marked) != failing:
-            raise Wrong(f"{sink}: {sorted(marked)} are marked and {failing} are in error at {frontier}")
+        failing = {view for view, right in wanted.items() if right is None}
+        must = failing | {view for view in rows if any(stands(view, at) for stands in self.causes)}
+        may = failing | {view for view in wanted if any(stands(view, None) for stands in self.causes)}
+        self.standing[sink] = set(marked) - failing
+        return "" if must <= set(marked) <= may else f"{sink}: {marked} are marked and {must} must be at {frontier}"
 
     def _at(self, frontier: Frontier) -> tuple[int, ...]:
         return tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
 
     def _check_stands(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> None:
-        """A view in error keeps the rows that it had at some prefix before of its source, which is the first shop."""
-        (shop, *_), (last, *others) = self.shops.values(), at
-        before = (-1, *(lsn for lsn in shop.order if lsn <= last))
-        if not any(self.expected((lsn, *others))[view] == found for lsn in before):
+        """A view in error keeps the rows that it had at some prefix before of its sources."""
+        before = []
+        for shop, last in zip(self.shops.values(), at, strict=True):
+            reads = shop.tables.keys() & OVER[view]
+            before.append([last, *(lsn for lsn in (-1, *shop.order) if lsn < last and reads)])
+        if not any(self.expected(then)[view] == found for then in product(*before)):
             raise Wrong(f"{sink}: {view} is in error at {at} and has rows that it never had: {dict(found)}")
 
     def _advances(self, sink: str, frontier: Frontier) -> None:

@@ -130,7 +130,7 @@ class Process:
         self.world, self.number, self.draw, self.broker = world, number, world.draw, world.broker
         self.dead = False
         self.building = True
-        self.turning = False
+        self.turning = self.told_to_stop = False
         self.excuses: set[str] = set()
         self.running: Running | None = None
         self.executors: list[_Executor] = []
@@ -194,6 +194,8 @@ class Process:
             self.running.runtime.turn(0.0)
         finally:
             self.turning = False
+        if self.told_to_stop:
+            self.stop()
 
     def work(self) -> bool:
         """One thing that a thread would do now; whether there was one."""
@@ -207,8 +209,14 @@ class Process:
             one.work()
         return True
 
+    def terminate(self) -> None:
+        """SIGTERM, wherever it stands: the loop ends with this turn, the sinks leave at once."""
+        assert self.running is not None, "what starts has nothing to drain"
+        self.told_to_stop = True
+        self.running.runtime.stop(self.draw.choice([30.0, 2.0, 0.0]))
+
     def stop(self) -> None:
-        """Drain and close, as SIGTERM does."""
+        """Drain and close, as the loop does when it ends."""
         assert self.running is not None, "only what was built is stopped"
         self.running.runtime.drain()
         self.running.close()

@@ -37,6 +37,16 @@ views:
     sinks: [s, k]
     sql: select s.v, o.v as w from public.orders o join depot.stock s on s.id = o.v
 """
+OVER = {
+    "customers": {CUSTOMERS}, "orders": {ORDERS}, "visits": {VISITS}, "by_city": {CUSTOMERS, ORDERS}, "shares": {ORDERS},
+    "stocked": {ORDERS, STOCK}, "weights": {CUSTOMERS},
+}  # fmt: skip
+"""The tables that each view reads."""
+
+WEIGHTS = """\
+  - {name: weights, key: [id], sinks: [s, k], sql: "select id, w from public.customers"}
+"""
+"""A view over a third column of the customers, which follows from the others (`weight`) and which some lives have."""
 
 Row = tuple[int, int]
 BROKEN = 1 << 70
@@ -53,7 +63,9 @@ class _Step:
 
 
 class Shop:
-    """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN. `clumsy`: it writes what the view
+    """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN; `base`: where in `stream` the last
+    snapshot stands, and `read_after` the LSN before it; `rowless`: the LSNs of those that found no row; `broken_at`: of
+    the commits with a record that nobody can decode, by table. `clumsy`: it writes what the view
     `shares` cannot divide by, and takes it back, all the time. `broken`: how often a converter of the connector makes a
     record of an update that nobody can decode (`BROKEN`): the twin keeps the row as it was, as a dead letter says."""
 
@@ -65,11 +77,17 @@ class Shop:
         self.order: list[int] = []
         self.txid, self.lsn = 600, 1000
         self.stream: list[_Step] = []
+        self.base, self.read_after = 0, -1
+        self.rowless: list[int] = []
+        self.broken_at: dict[str, list[int]] = {t: [] for t in self.tables}
         self.queues: dict[tuple[str, int], deque[tuple[int, int, bytes | None, bytes | None]]] = {}
         self.tombstones = draw.random() < 0.5
         self.exactly_once = draw.random() < 0.4
         self.clumsy = draw.random() < 0.5
         self.broken = draw.choice([0.0, 0.0, 0.15])
+        self._breaks: list[str] = []
+        self.weighed: set[str] = set()
+        self.broke = dict.fromkeys(self.tables, False)
         self._writer, self._late = -1, ""
         for table in self.tables:
             broker.create(f"{name}.{table}", PARTITIONS.get(table, 1))
@@ -98,6 +116,8 @@ class Shop:
             })  # fmt: skip
         self._notify(step, "COMPLETED")
         self._committed(step)
+        if not any((+rows).total() for rows in self.state.values()):
+            self.rowless.append(self.lsn)
 
     def fill(self) -> None:
         """What the tables hold before the connector comes."""
@@ -131,6 +151,8 @@ class Shop:
             held[id_, v] += 1
             return self._emit(step, counts, table, [("c", None, (id_, v))], order)
         if self.tables[table] is not None and self.draw.random() < self.broken:
+            self._breaks.append(table)
+            self.broke[table] = True
             return self._emit(step, counts, table, [("u", old, (BROKEN, v))], order)
         held[old] -= 1
         if self.draw.random() < 0.3:
@@ -162,6 +184,9 @@ class Shop:
     def _committed(self, step: _Step) -> None:
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
         self.order.append(self.lsn)
+        for table in self._breaks:
+            self.broken_at[table].append(self.lsn)
+        self._breaks = []
         self.stream.append(step)
         self._queue(len(self.stream) - 1)
 
@@ -180,8 +205,8 @@ class Shop:
         id_ = (after or before or (0, 0))[0]
         block = None if order is None else {"id": f"{self.txid}:{self.lsn}", "total_order": order}
         value = {
-            "op": op, "before": None if before is None else {"id": before[0], "v": before[1]},
-            "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block, "ts_ms": self.lsn,
+            "op": op, "before": None if before is None else self.image(table, before),
+            "after": None if after is None else self.image(table, after), "transaction": block, "ts_ms": self.lsn,
             "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
@@ -190,6 +215,11 @@ class Shop:
         step.records.append((*place, key, json.dumps(value).encode()))
         if op == "d" and key is not None and self.tombstones:
             step.records.append((*place, key, None))
+
+    def image(self, table: str, row: Row) -> dict[str, int]:
+        """A row as the connector writes it now."""
+        named = dict(zip(("id", "v"), row, strict=True))
+        return named | {"w": weight(row)} if table in self.weighed else named
 
     def _mark(self, step: _Step, status: str, counts: dict[str, int]) -> None:
         body: dict[str, Any] = {"status": status, "id": f"{self.txid}:{self.lsn}", "ts_ms": 2}
@@ -260,13 +290,33 @@ class Shop:
         that was not sent whole begins again."""
         unsent = [queue[0][0] for queue in self.queues.values() if queue]
         self.queues, self._late = {}, self.draw.choice(["", "notifications", "transaction", *self.tables])
-        if 0 in unsent:
-            self.stream, self.order, self.states = [], [], {}
-            self.snapshot()
+        if self.base in unsent:
+            if self.base == 0:  # nobody has seen anything of it
+                self.stream, self.order, self.states = [], [], {}
+            self._read_anew()
             return
         back = self.draw.choice([0, 1, 2, 5])
-        for at in range(max(1, min(unsent, default=len(self.stream)) - back), len(self.stream)):
+        for at in range(max(self.base + 1, min(unsent, default=len(self.stream)) - back), len(self.stream)):
             self._queue(at)
+
+    def _read_anew(self) -> None:
+        self.read_after = self.lsn
+        self.broken_at = {t: [] for t in self.tables}  # what the snapshot passes over cannot be asked for
+        self.base = len(self.stream)
+        self.snapshot()
+
+    def lose_slot(self) -> None:
+        """The connector is killed, and its slot is gone when it is back: it has missed what was committed meanwhile, as what
+        it had not sent, and reads all tables anew."""
+        for _ in range(self.draw.choice([0, 1, 3])):
+            self.transact()
+        self.queues, self._late = {}, self.draw.choice(["", "notifications", "transaction", *self.tables])
+        self._read_anew()
+
+
+def weight(row: Row) -> int:
+    """What stands in a third column."""
+    return row[0] + 10 * row[1]
 
 
 def answers(state: State) -> dict[str, Counter[Any] | None]:
@@ -285,5 +335,6 @@ def answers(state: State) -> dict[str, Counter[Any] | None]:
     return {
         "customers": Counter(customers), "orders": orders, "visits": +state.get(VISITS, Counter()),
         "shares": None if any(i * v == 6 for i, v in orders) else Counter((i, int(12 / (i * v - 6))) for i, v in orders),
+        "weights": Counter((row[0], weight(row)) for row in customers),
         "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked,
     }  # fmt: skip

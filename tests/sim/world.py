@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-import pytest
-
-from connectors.kafka.sink import KafkaSink
 from connectors.letters import MemoryLetters
 from engine.errors import HeadraceError
-from sidecar import runtime, wiring
-from sidecar.config import PostgresSinkConfig, Settings, SinkConfig
 from sidecar.generation import open_generation
 from tests.sim.broker import Broker
-from tests.sim.clients import Clients, DeadLetters
-from tests.sim.contracts import put_in_place
-from tests.sim.database import Database, DatabaseSink, become, copy_of
+from tests.sim.database import Database, become, copy_of
 from tests.sim.declared import STATE, understood
 from tests.sim.disk import Disk
+from tests.sim.doubles import in_place
+from tests.sim.fates import drawn
 from tests.sim.limits import Limits
 from tests.sim.oracle import Judge, KafkaReader, Wrong
 from tests.sim.process import Killed, Process
@@ -50,18 +45,28 @@ class World:
         self.failed: BaseException | None = None
         self.trace: list[str] = []
         self.safe = 0
-        self.wiped = False
+        self.wiped = self.hopeless = False
         self.troubled: set[str] = set()
         self.backups: list[Any] = []
         self.letters = MemoryLetters()
         self.counts = dict.fromkeys(("kills", "power cuts", "lost", "zombies", "starts", "doors"), 0)
         sources = self.draw.choice([1, 1, 2])
         self.shops = {n: Shop(n, self.broker, self.draw) for n in list(TABLES)[:sources]}
-        self.understood = understood(sources)
+        self.told: dict[str, Any] = {}
+        self.tell()
         self.judge = Judge(self.shops)
+        self.lettered = True
+        self.fates = drawn(seed)
+        for fate in self.fates:
+            fate.begin(self)
         keyless = {v.name: v.key is None for v in self.understood.compile() if "k" in v.spec.sinks}
         self.reader = KafkaReader(self.broker, self.judge, "k", "out.", keyless)
         self.database.watch = lambda written: self._judged(lambda: self.judge.database("s", written))
+
+    def tell(self, **more: Any) -> None:
+        """From the next start on this is configured too."""
+        self.told |= more
+        self.understood = understood(len(self.shops), **self.told)
 
     # what processes meet
 
@@ -83,6 +88,8 @@ class World:
         self.trace.append(f"{process.number} {name}")
         if not self.faulty or self.failed is not None:
             return
+        for fate in self.fates:
+            fate.at_door(self, process)
         draw, rates = self.draw, self.rates
         chance = draw.random()
         at_point = name == rates.point and draw.random() < rates.eager
@@ -184,7 +191,10 @@ class World:
         except HeadraceError as error:
             self.trace.append(f"{process.number} ends: {error.code}")
             if not process.dead and error.code not in process.excuses:
-                self._fail(error)
+                if any(fate.ends(self, process, error) for fate in self.fates):
+                    self.hopeless = True
+                else:
+                    self._fail(error)
             process.dead = True
         except BaseException as error:
             if not process.dead:
@@ -242,10 +252,8 @@ class World:
 
     def _befall(self) -> None:
         """What an operator may do to us: the state folder is lost, the database goes back to a backup."""
-        if not self._alive() and self.draw.random() < self.rates.wipe and self.disk.find(STATE) is not None:
-            self.disk.folder(STATE.parent).change(STATE.name, None)
-            self.disk.sync_all()
-            self.wiped = True
+        if not self._alive() and (self.draw.random() < self.rates.wipe or self.hopeless):
+            self._wipe()
         if self.rates.restore and self.draw.random() < 0.2:
             self.backups.append(copy_of(self.database.store))
         if self.backups and self.draw.random() < self.rates.restore:
@@ -255,6 +263,14 @@ class World:
             self.judge.restored("s")
             for process in self._alive():
                 process.excuses |= {"sink", "fenced"}
+
+    def _wipe(self) -> None:
+        """The state folder is lost, or emptied, as an error has told the operator to (`hopeless`)."""
+        self.hopeless = False
+        if self.disk.find(STATE) is not None:
+            self.disk.folder(STATE.parent).change(STATE.name, None)
+            self.disk.sync_all()
+            self.wiped = True
 
     def _outside(self) -> None:
         """Something happens where no sidecar is."""
@@ -292,22 +308,32 @@ class World:
             self.disk.full = False
         self._outside()
         self._befall()
-        ready = [p for p in self._alive() if not p.building and not self._busy(p)]
+        for fate in self.fates:
+            fate.befall(self)
+        ready = self.ready()
         if not self._alive():
             self._start()
         elif ready:
             process = draw.choice(ready)
             if draw.random() < rates.stop:
-                self._run(process, process.stop)
+                self.end(process)
             elif draw.random() < 0.6:
                 self._turn(process)
             else:
                 self._run(process, process.work)
 
+    def ready(self) -> list[Process]:
+        """Who could turn now."""
+        return [p for p in self._alive() if not p.building and not self._busy(p)]
+
+    def end(self, process: Process) -> None:
+        """SIGTERM, between two turns."""
+        self._run(process, process.stop)
+
     def live(self) -> None:
         """The whole life, and its end: everything arrives, nothing fails any more, and the sinks must catch up. Raises
         what was wrong."""
-        with self._doubles():
+        with in_place(self):
             for shop in self.shops.values():
                 shop.fill()
                 shop.snapshot()
@@ -330,7 +356,11 @@ class World:
             shop.show_all()
         for _ in range(400):
             self.pass_time(5.0)
+            for fate in self.fates:
+                fate.mend(self)
             if not self._alive():
+                if self.hopeless:
+                    self._wipe()
                 self._start()
             for process in list(self._alive()):
                 self._turn(process)
@@ -352,8 +382,12 @@ class World:
         if not self._caught_up():
             raise Wrong("a restart loses what the sinks held")
         letters = {letter.id for letter in self.letters.read()}
-        if letters != (bad := set[str]().union(*(shop.undecodable() for shop in self.shops.values()))):
+        if letters != (bad := self.undecodable() if self.lettered else set()):
             raise Wrong(f"{letters ^ bad} became dead letters, or did not")
+
+    def undecodable(self) -> set[str]:
+        """The places of all records that nobody can decode."""
+        return set[str]().union(*(shop.undecodable() for shop in self.shops.values()))
 
     def _why(self) -> str:
         found = [p.running.runtime.waiting() for p in self._alive() if p.running is not None]
@@ -362,37 +396,5 @@ class World:
     def _caught_up(self) -> bool:
         ends = {n: s.lsn for n, s in self.shops.items()}
         frontiers = [self.judge.published.get(s) for s in ("s", "k")]
-        return all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
-
-    # doubles in the places of the libraries
-
-    @contextmanager
-    def _doubles(self) -> Iterator[None]:
-        made = Clients(lambda: self.current[-1])
-        with pytest.MonkeyPatch.context() as patch:
-            put_in_place(patch, made, lambda: self.clock, lambda s: self.current[-1].sleep(s))
-            patch.setattr(wiring, "make_sink", self._sink)
-            patch.setattr(wiring, "make_letters", lambda _: DeadLetters(self.current[-1], self.letters))
-            patch.setattr(wiring, "failpoints", lambda _: self.current[-1].door)
-            patch.setattr(runtime.Runtime, "reconcile", self._reconcile)
-            with self.limits.in_place(patch):
-                yield
-
-    @property
-    def _reconcile(self) -> Callable[..., None]:
-        real = runtime.Runtime.reconcile
-
-        def noted(run: Any, group: Any, state: Any, *, everything: bool) -> None:
-            group.process.doubts[group.name] = everything
-            real(run, group, state, everything=everything)
-
-        return noted
-
-    def _sink(self, settings: Settings, config: SinkConfig, reached: Any) -> Any:
-        process = self.current[-1]
-        if isinstance(config, PostgresSinkConfig):
-            return DatabaseSink(config.name, self.database, process)
-        return KafkaSink(
-            config.name, {"bootstrap.servers": "127.0.0.1:1"}, config.topic_prefix, sidecar="sim",
-            sleep=process.sleep, now=process.now, reached=reached,
-        )  # fmt: skip
+        last = all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
+        return last and not any(self.judge.standing.values())

@@ -1,0 +1,56 @@
+"""The doubles of a life in the places of the libraries, of the sinks and of what else a sidecar is wired with.
+
+Always: whoever runs now is who a double serves: it stands at that process's doors. Called by the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.kafka.sink import KafkaSink
+from sidecar import runtime, wiring
+from sidecar.config import PostgresSinkConfig, Settings, SinkConfig
+from tests.sim.clients import Clients, DeadLetters
+from tests.sim.contracts import put_in_place
+from tests.sim.database import DatabaseSink
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+@contextmanager
+def in_place(world: World) -> Iterator[None]:
+    """While a life is played."""
+    made = Clients(lambda: world.current[-1])
+    with pytest.MonkeyPatch.context() as patch:
+        put_in_place(patch, made, lambda: world.clock, lambda s: world.current[-1].sleep(s))
+        patch.setattr(wiring, "make_sink", lambda *of: _sink(world, *of))
+        patch.setattr(wiring, "make_letters", lambda _: DeadLetters(world.current[-1], world.letters))
+        patch.setattr(wiring, "failpoints", lambda _: world.current[-1].door)
+        patch.setattr(runtime.Runtime, "reconcile", _noting(runtime.Runtime.reconcile))
+        with world.limits.in_place(patch):
+            yield
+
+
+def _noting(real: Callable[..., None]) -> Callable[..., None]:
+    """Notes which sinks a process gives everything."""
+
+    def noted(run: Any, group: Any, state: Any, *, everything: bool) -> None:
+        group.process.doubts[group.name] = everything
+        real(run, group, state, everything=everything)
+
+    return noted
+
+
+def _sink(world: World, settings: Settings, config: SinkConfig, reached: Any) -> Any:
+    process = world.current[-1]
+    if isinstance(config, PostgresSinkConfig):
+        return DatabaseSink(config.name, world.database, process)
+    return KafkaSink(
+        config.name, {"bootstrap.servers": "127.0.0.1:1"}, config.topic_prefix, sidecar="sim",
+        sleep=process.sleep, now=process.now, reached=reached,
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""The guards that only some lives need, those whom more befalls (see fates): of later snapshots, tables that stand still, columns
+that are lost, and resyncs.
+
+Always: as in guards, which takes them in. Each takes one thing away of the running program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sidecar import resync
+from sidecar.ingest import Intake
+from sidecar.lost import Lost
+from sidecar.snapshot import Snapshot
+from sidecar.stops import Stop
+from sidecar.transactions import Mended
+
+Patch = pytest.MonkeyPatch
+
+
+def snapshot_at_once(patch: Patch) -> None:
+    def last(self: Mended, *, begun: bool) -> int | None:
+        return -1 if begun and self.before_snapshot is None else self.before_snapshot
+
+    patch.setattr(Mended, "last_before_snapshot", last)
+
+
+def rows_stay(patch: Patch) -> None:
+    patch.setattr(Snapshot, "replacing", Snapshot.last)
+
+
+def nothing_owed(patch: Patch) -> None:
+    patch.setattr(Stop, "missing", property(lambda self: 0))
+
+
+def not_held(patch: Patch) -> None:
+    patch.setattr(Intake, "held", lambda self, positions: positions)
+
+
+def columns_forgotten(patch: Patch) -> None:
+    patch.setattr(Lost, "json", lambda self: ())
+
+
+def later_undone(patch: Patch) -> None:
+    real = resync.difference
+
+    def difference(*of: Any) -> Any:
+        return real(*of[:4], None)
+
+    patch.setattr(resync, "difference", difference)
+
+
+MORE: dict[str, Callable[[Patch], None]] = {
+    "what the log has comes before a later snapshot": snapshot_at_once,
+    "rows that a later snapshot does not see go": rows_stay,
+    "a table that stood still waits for all that it is owed": nothing_owed,
+    "a table that stands still is read again from there": not_held,
+    "lost columns are kept in checkpoints": columns_forgotten,
+    "what came after it stands in a resync": later_undone,
+}

@@ -1,0 +1,53 @@
+"""A connector's slot is lost: it reads all tables anew, and what it missed is known by that alone.
+
+Always: a state before, and the one that was read, are prefixes of the same commits; nothing between them that the connector
+did not send whole is published, as it would be torn.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.errors import HeadraceError
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+OTHER = "the source gives other transactions than the log has bound"
+
+
+@dataclass
+class Slots:
+    """`rate`: how often, a step. `lost`: how often it came."""
+
+    draw: random.Random
+    rate: float
+    lost: int = 0
+
+    def at_door(self, world: World, process: Process) -> None:
+        """See `Fate`."""
+
+    def begin(self, world: World) -> None:
+        """See `Fate`."""
+
+    def mend(self, world: World) -> None:
+        """See `Fate`."""
+
+    def befall(self, world: World) -> None:
+        """See `Fate`."""
+        if self.draw.random() < self.rate:
+            self.lost += 1
+            world.trace.append("a slot is lost")
+            self.draw.choice(list(world.shops.values())).lose_slot()
+
+    def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
+        """A snapshot that the log has, and no checkpoint, cannot be read again once another has begun: nothing else can."""
+        return self.lost > 0 and error.what == OTHER and str(error.where["bound"]).startswith("-1:")
+
+
+def drawn_slots(draw: random.Random) -> Slots | None:
+    """Of one life, if it has this."""
+    rate = draw.choice([0.0, 0.0, 0.0, 0.0, 0.02, 0.06])
+    return Slots(draw, rate) if rate else None
