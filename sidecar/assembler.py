@@ -179,10 +179,8 @@ class TransactionAssembler:
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
-            if self._again_after is not None:
-                if end.lsn > self._again_after:
-                    break
-            elif self._again is not None:
+            before = self._stops.after if self._again_after is None else self._again_after
+            if end.lsn > before and (self._again, self._again_after) != (None, None):
                 break
             if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
                 break
@@ -202,7 +200,8 @@ class TransactionAssembler:
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
         again = self._again
-        if again is None or not again.whole or self._bound_lsn < (self._again_after or -1):
+        before = self._stops.after if self._again_after is None else self._again_after
+        if again is None or not again.whole or self._bound_lsn < before:
             return False
         lsn, at = again.stamp()
         self._read_ms = again.sent_ms if lsn < 0 else -1

@@ -99,3 +99,11 @@ class Sidecar:
             for path in ("/status", "/metrics", "/readyz", "/healthz"):
                 self.get(path)
             self.kill()
+
+
+def wait(holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+    """Until it holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not in time: {what}"
+        time.sleep(0.05)

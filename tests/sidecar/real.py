@@ -7,7 +7,6 @@ the same SQL once the sink has passed the source's last commit. What was made on
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import psycopg
 from connectors.debezium.connect import register
 from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config, slot_name
 from sidecar.reflection import reflect
-from tests.sidecar.process import PATIENCE, Sidecar
+from tests.sidecar.process import Sidecar, wait
 
 
 @dataclass
@@ -193,14 +192,6 @@ def _drop_slots(admin: psycopg.Connection[Any], dbname: str) -> None:
 
     wait(idle, f"the slots of {dbname} are let go of")
     admin.execute(f"select pg_drop_replication_slot(slot_name) {of}", (dbname,))
-
-
-def wait(holds: Any, what: str, seconds: float = PATIENCE) -> None:
-    """Until it holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager
