@@ -34,7 +34,7 @@ def test_two_sources_in_one_view_show_one_commit_of_each(tmp_path: Path, monkeyp
         Act(("postgres committed:2",)), Act(seconds=0.5, server="second"), Act(seconds=0.3, early=True),
     ]  # fmt: skip
     monkeypatch.setattr(crash_run, "play", lambda *_, **__: iter(acts))
-    line, problems = run(100, 20, tmp_path / "scene", sources=2)
+    line, problems = run(100, 20, tmp_path / "scene", rate=12.0, sources=2)
     assert problems == []
     assert line.startswith("crash: ok"), line
     assert "servers=3" in line

@@ -17,7 +17,7 @@ from typing import Any
 from sidecar.devstack.ports import pick
 from tests.canary import Canary
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 class Sidecar:

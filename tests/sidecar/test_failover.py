@@ -115,7 +115,7 @@ def written_by(shop: Real) -> dict[int, str]:
         return dict(db.execute("select id, xmin::text from headrace.kept").fetchall())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_difference_is_written_to_a_standby_that_was_behind(shop: Real, cluster: Cluster) -> None:
     source = shop.source(shop.name, DDL)
     shop.configure(VIEWS)

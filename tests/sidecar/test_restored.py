@@ -76,7 +76,7 @@ def begin_anew(shop: Real, source: Source) -> None:
     register(connect.url, source.name, source.config)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 def test_a_source_restored_from_a_copy_is_named(shop: Real, server: EmbeddedPostgres, tmp_path: Path, up: bool) -> None:
     quick = {"errors.max.retries": "-1", "retriable.restart.connector.wait.ms": "300"}
@@ -97,14 +97,14 @@ def test_a_source_restored_from_a_copy_is_named(shop: Real, server: EmbeddedPost
     source.run(
         "create table filler (x text)", "insert into filler select repeat('x', 500) from generate_series(1, 2000)"
     )
-    shop.stack.connect.wait_running(source.name)
+    shop.stack.connect.wait_running(source.name, seconds=240)
     process = shop.process if up else shop.start(wait=False)
     assert process is not None
-    assert process.wait(120) == 8, shop.log()
+    assert process.wait(240) == 8, shop.log()
     assert "the source's heartbeats do not follow on each other" in shop.log()
     assert f"topic={source.name}.headrace.heartbeat" in shop.log()
     assert {name: shop.answer(shop.sink_url, f"select * from headrace.{name}")[0] for name in VIEWS} == before
-    assert shop.start(wait=False).wait(120) == 8, "whoever starts it again is told so again"
+    assert shop.start(wait=False).wait(240) == 8, "whoever starts it again is told so again"
 
     begin_anew(shop, source)
     shutil.rmtree(shop.folder / "state")

@@ -46,7 +46,7 @@ def lose_slot(shop: Real, source: Source) -> None:
     )
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["initial", "when_needed"])
 def test_rows_that_are_not_seen_again_go(shop: Real, mode: str) -> None:
     quick = {"snapshot.mode": mode, "errors.max.retries": "1", "retriable.restart.connector.wait.ms": "300"}
@@ -64,7 +64,7 @@ def test_rows_that_are_not_seen_again_go(shop: Real, mode: str) -> None:
         shop.resume(source)
         if mode == "initial":  # nothing is lost in silence: it stands, until it is told to read again
             with pytest.raises(DevstackError, match="no longer available on the server"):
-                connect.wait_running(source.name, source.slot)
+                connect.wait_running(source.name, source.slot, 240)
             assert {name: shop.answer(shop.sink_url, f"select * from headrace.{name}")[0] for name in VIEWS} == before
             shop.pause(source)
             wait(
@@ -72,7 +72,7 @@ def test_rows_that_are_not_seen_again_go(shop: Real, mode: str) -> None:
                 "its offsets are gone",
             )
             shop.resume(source)
-        connect.wait_running(source.name, source.slot)
+        connect.wait_running(source.name, source.slot, 240)
         if not lives:
             shop.start()
         source.together(

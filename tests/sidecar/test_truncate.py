@@ -51,7 +51,7 @@ def partitions(shop: Real, source: Source, table: str) -> list[int]:
     return [high - low for low, high in ends]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_truncate_empties_what_postgres_empties(shop: Real, count: int) -> None:
     source = shop.source(shop.name, DDL, tuning=Tuning(partitions=count))
