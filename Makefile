@@ -17,6 +17,7 @@ SEEDS ?= 10000
 PROCESSES ?= 2
 SF ?= 0.1
 SEED ?= 1
+SOURCES ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 KERNEL_TESTS := tests/engine/kernels tests/engine/batch tests/engine/trace tests/engine/operators/test_exact_sum.py
@@ -78,8 +79,8 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 test-fast: setup kernels ## the tests that start no server
 	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers'
 
-crash: setup jars kernels ## the bank under KILLS kills, cuts and stalls on real processes, from SEED
-	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED)
+crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED
+	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES)
 
 fence: setup jars kernels ## old sidecars frozen at every step for PAUSE seconds beside a new one: not one stale write
 	$(PY) -m tests.crash.fence --seconds $(PAUSE)

@@ -165,7 +165,25 @@ class Heartbeat:
     offset: int
 
 
-Mark = TransactionMark | SnapshotMark | VersionMark | Heartbeat
+@dataclass(frozen=True)
+class Beat:
+    """A row of the heartbeat table, as one commit of the source left it: each is told from the one before it.
+
+    `kind`: as of changes: r, c, u, d, t. `row`: its key, "" for a TRUNCATE. `now`: (number, moment), None where it is gone;
+    `before`: what stood there before, None where the record does not say. `lsn`: of the record.
+    """
+
+    kind: str
+    row: str
+    now: tuple[int, str] | None
+    before: tuple[int, str] | None
+    lsn: int
+    topic: str
+    partition: int
+    offset: int
+
+
+Mark = TransactionMark | SnapshotMark | VersionMark | Heartbeat | Beat
 
 
 class Event(NamedTuple):

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from connectors.postgres.session import Address
 from engine.errors import HeadraceError
 from sidecar import oracle
 from sidecar.oracle import Row
 from views.compile import CompiledView
 
 ATTEMPTS = 5
+
+_ADDRESS = "correct `database:` of the source, --from, or the sink's `url:`: host, user, password"
 
 
 class AuditError(HeadraceError):
@@ -77,12 +80,21 @@ class Audit:
     def run(self) -> list[Finding]:
         """One round over all views. Raises AuditError where a database cannot be read or the sink does not follow."""
         try:
+            at, to = Address(self.source_url), Address(self.sink_url)
+        except ValueError as error:
+            raise AuditError(
+                f"a database's address is {error}", sink=self.sink, source=self.source, hint=_ADDRESS
+            ) from None
+        try:
             return self._run()
         except psycopg.Error as error:
-            reason = error.diag.message_primary or " ".join(str(error).split())
+            reason = error.diag.message_primary or at.clean(error).replace(
+                str(to.params.get("password") or "\0"), "***"
+            )
+            hint = "the source's role needs REPLICATION and SELECT, the sink's reader SELECT"
             raise AuditError(
-                f"a database cannot be read: {reason}", sink=self.sink, source=self.source,
-                hint="the source's role needs REPLICATION and SELECT, the sink's reader SELECT",
+                f"a database cannot be read: {reason}", sink=self.sink, source=self.source, source_database=at.place,
+                sink_database=to.place, hint=hint if error.sqlstate is not None else _ADDRESS,
             ) from error  # fmt: skip
 
     def _run(self) -> list[Finding]:

@@ -42,7 +42,7 @@ class Capture:
     `write`: writes the batches of `workers` shards, as of that moment, and gives their files.
     `topic_ids`: source → topic → the id of the topic that the positions are of. `stopped`: source → its tables that
     stand still; the positions of their topics are those from which they must be read again. `sinks`: the epoch that each
-    sink is known to hold. `lost`: source → columns that its records no longer have.
+    sink is known to hold. `lost`: source → columns that its records no longer have. `beats`: source → its heartbeats.
     """
 
     epoch: int
@@ -55,6 +55,7 @@ class Capture:
     sinks: Mapping[str, int] = field(default_factory=dict)
     workers: int = 1
     lost: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    beats: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Manifest:
     sinks: Mapping[str, int] = field(default_factory=dict)
     workers: int = 1
     lost: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    beats: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def json(self) -> bytes:
         """The file's bytes."""
@@ -93,6 +95,7 @@ class Manifest:
             "sinks": dict(self.sinks),
             "workers": self.workers,
             "lost": {source: list(columns) for source, columns in self.lost.items() if columns},
+            "beats": {source: list(beats) for source, beats in self.beats.items() if beats},
         }
         return json.dumps({"digest": _digest(body), **body}, indent=1).encode()
 
@@ -135,6 +138,7 @@ def read_manifest(path: Path, disk: Disk = LOCAL) -> Manifest | None:
             dict(body.get("sinks", {})),
             body.get("workers", 1),
             {source: list(columns) for source, columns in body.get("lost", {}).items()},
+            {source: list(beats) for source, beats in body.get("beats", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
@@ -161,7 +165,7 @@ class CheckpointStore:
         files = capture.write()
         manifest = Manifest(
             capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
-            capture.stopped, capture.sinks, capture.workers, capture.lost,
+            capture.stopped, capture.sinks, capture.workers, capture.lost, capture.beats,
         )  # fmt: skip
         replace_durably(self._generation.disk, self._generation.manifest, manifest.json(), self._reached)
         self._sweep({f.name for fs in files.values() for f in fs})

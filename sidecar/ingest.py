@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from connectors.changes import Decoded, Event, Format, Messages, TableChanges, Undecodable
+from connectors.changes import Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
 from connectors.letters import Letter, Letters
 from connectors.source import Positions, Source, SourceError
 from engine.errors import HeadraceError
 from engine.schema import Schema
+from sidecar.beats import Beats
 from sidecar.lost import Lost, unlike, without
 from sidecar.pending import Place
 from sidecar.portions import ROWS, portions
@@ -52,7 +53,8 @@ class Intake:
 
     `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
     decoded; `skipped`: those that were. `schemas`: of the tables that are subscribed; `lost`: their columns that records
-    no longer have. `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did.
+    no longer have. `beats`: the source's heartbeats. `letters`: where records of the tables `lettered` go that cannot be
+    decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
     transactions of our own, to be given next, before any other.
     """
@@ -71,6 +73,7 @@ class Intake:
     skipped: list[Place] = field(default_factory=list)
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     lost: Lost = field(default_factory=lambda: Lost(""))
+    beats: Beats = field(default_factory=lambda: Beats(""))
     injected: list[Transaction] = field(default_factory=list)
     letters: Letters | None = None
     lettered: frozenset[str] = frozenset()
@@ -108,6 +111,9 @@ class Intake:
         self.counts.decode_seconds += self.clock() - started
         for bad in self._set_aside(decoded.undecodable, messages):
             self._meet(bad)
+        for mark in decoded.marks:
+            if isinstance(mark, Beat):
+                self.beats.met(mark)
         if self.skip:
             decoded = replace(decoded, changes=[self._passed_over(c) for c in decoded.changes])
         decoded = self.as_declared(decoded)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from connectors.changes import Format
+from connectors.debezium.settings import HEARTBEAT_TABLE
 from connectors.durable import Reached, unwatched
 from connectors.formats.debezium import DebeziumFormat
 from connectors.formats.spark import SparkFormat
@@ -75,6 +76,7 @@ def make_format(source: SourceConfig, path: Path) -> Format:
         specs,
         encodings=encodings_of(source),
         notification_topic=source.notifications or f"{source.topic_prefix}.notifications",
+        beats=HEARTBEAT_TABLE,
         carried=specs is None,
         loses=True,
     )

@@ -46,21 +46,30 @@ def reconcile(
         state = states[group.name]
         at = state.frontier.epoch if state.frontier else 0
         foreign = at > start and not any(at in epochs for epochs in bound)
-        if foreign:
-            _adopt(runtime, state.frontier)
+        anew = foreign and _adopt(runtime, state.frontier)
         runtime.reconcile(group, state, everything=foreign or at < start)
         incarnation = state.frontier.incarnation if state.frontier else 1
-        group.start(at, incarnation + (state.frontier is not None and at < held.get(group.name, 0)))
+        back = state.frontier is not None and at < held.get(group.name, 0)
+        group.start(at, incarnation + (anew or back))
     runtime.refresh()
 
 
-def _adopt(runtime: Runtime, frontier: Frontier | None) -> None:
+def _adopt(runtime: Runtime, frontier: Frontier | None) -> bool:
     """A sink holds what the local log does not know (DECISIONS.md 16): epochs go on after its own, and nothing is written
-    before its offsets are passed again."""
+    before its offsets are passed again. Whether it holds some of topics that were made anew since, which never come to them:
+    what they say now takes the place of that."""
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
-    for name, source in frontier.sources.items():
-        runtime.hold[name] = _furthest(runtime.hold.get(name, {}), source.positions)
+    ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
+    there = {n: s.positions for n, s in frontier.sources.items() if _are_there(s.positions, ends.get(n, {}))}
+    for name, positions in there.items():
+        runtime.hold[name] = _furthest(runtime.hold.get(name, {}), positions)
+    return len(there) < len(frontier.sources)
+
+
+def _are_there(positions: Positions, ends: Positions) -> bool:
+    """Whether a source can come to all of these."""
+    return all(o <= ends.get(topic, {}).get(p, 0) for topic, ps in positions.items() for p, o in ps.items())
 
 
 def _furthest(one: Positions, other: Positions) -> Positions:

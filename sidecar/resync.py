@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from connectors.image import copy_fields, lines, text_columns
+from connectors.postgres.session import Address
 from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
 from engine.dataflow import Collection, Dataflow
 from engine.errors import HeadraceError
@@ -60,9 +61,15 @@ class TableRead:
 
 Read = Callable[[], TableRead]
 
+_ADDRESS = "correct `database:` of the source in headrace.yaml, or --from: host, user, password"
+
 
 def read_table(url: str, table: str, schema: Schema) -> TableRead:
     """A table of the source's database, with an exact LSN. Raises ResyncError."""
+    try:
+        address = Address(url)
+    except ValueError as error:
+        raise ResyncError(f"the source's address is {error}", table=table, hint=_ADDRESS) from None
     columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
     query = sql.SQL("copy (select {} from {}) to stdout").format(columns, sql.Identifier(*table.split(".", 1)))
     try:
@@ -72,11 +79,15 @@ def read_table(url: str, table: str, schema: Schema) -> TableRead:
             with db.cursor() as cursor, cursor.copy(query) as copy:
                 return TableRead(lsn, _split(b"".join(bytes(block) for block in copy)))
     except psycopg.Error as error:
-        reason = error.diag.message_primary or " ".join(str(error).split())
+        reason = error.diag.message_primary or address.clean(error)
+        asked = error.sqlstate is not None
+        hint = "its role needs REPLICATION and SELECT, and the table must have the columns that are declared"
         raise ResyncError(
-            f"the source cannot be read: {reason}", table=table,
-            hint="its role needs REPLICATION and SELECT, and the table must have the columns that are declared",
-        ) from error  # fmt: skip
+            f"the source cannot be read: {reason}",
+            table=table,
+            database=address.place,
+            hint=hint if asked else _ADDRESS,
+        ) from error
 
 
 def _split(data: bytes) -> pa.LargeStringArray:

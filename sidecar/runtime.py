@@ -322,14 +322,14 @@ class Runtime:
         self._walks.forget(min((g.epoch for g in self.attached), default=self.epoch))
 
     def _capture(self) -> Capture:
-        fingerprints = self.parts.fingerprints
-        views = {v.view.name: ViewRecord(fingerprints[v.view.name], dict(v.errors)) for v in self.parts.views}
-        ids = {i.name: i.source.topic_ids() for i in self.parts.intakes}
-        stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in self.parts.intakes}
+        prints, intakes = self.parts.fingerprints, self.parts.intakes
+        views = {v.view.name: ViewRecord(prints[v.view.name], dict(v.errors)) for v in self.parts.views}
+        ids = {i.name: i.source.topic_ids() for i in intakes}
+        stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in intakes}
         sinks = {g.name: g.epoch for g in self.parts.groups}
-        lost = {i.name: i.lost.json() for i in self.parts.intakes}
-        flow, facts = self.parts.flow, self.parts.table_facts
-        return Capture(self.epoch, dict(self.sources), flow.hold(), views, facts, ids, stopped, sinks, flow.count, lost)
+        lost, beats = {i.name: i.lost.json() for i in intakes}, {i.name: i.beats.json() for i in intakes}
+        flow, facts, at = self.parts.flow, self.parts.table_facts, dict(self.sources)
+        return Capture(self.epoch, at, flow.hold(), views, facts, ids, stopped, sinks, flow.count, lost, beats)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()

@@ -20,6 +20,7 @@ from connectors.sink import SinkState, SinkView
 from connectors.source import check_topic_ids
 from engine.schema import Schema
 from sidecar.batches import BatchStore
+from sidecar.beats import Beats
 from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, read_manifest, table_facts
 from sidecar.config import Settings, SinkConfig, SourceConfig
 from sidecar.disk import LOCAL, Disk
@@ -345,6 +346,7 @@ def _open_intakes(
         intake.lettered = lettered(source, mine)
         intake.letters = make_letters(settings) if intake.lettered else None
         intake.schemas, intake.lost = mine, Lost(source.name, schema_policies(source, mine))
+        intake.beats = Beats(source.name)
         recovered = manifest.sources.get(source.name) if manifest else None
         if manifest is not None and recovered is not None:
             stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]
@@ -352,6 +354,7 @@ def _open_intakes(
             assembler.resume(bound, stops, reclock.mended(source.name))
             intake.resume_holds(recovered.positions)
             intake.lost.restore(manifest.lost.get(source.name, ()), mine)
+            intake.beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)
         transport.open(recovered.positions if recovered else {})
         if manifest is not None:
             check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())

@@ -66,6 +66,9 @@ values in a column of text; `headrace audit` finds the rows.
 {heartbeat};
 ```
 
+Each beat is written over the one before it, and with this replica identity says which that was: the sidecar stops where one
+does not follow on the last, since changes between them were lost (a source restored from an older copy).
+
 `headrace init` prints the SQL of a role with the least rights, its publication and this table. A role that does not
 own the tables needs `publication.autocreate.mode=disabled` and the publication made beforehand: Debezium alters an
 existing publication in `filtered` mode.

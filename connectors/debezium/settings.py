@@ -19,8 +19,10 @@ HEARTBEAT_DDL = (
     "CREATE SCHEMA IF NOT EXISTS headrace",
     f"CREATE TABLE IF NOT EXISTS {HEARTBEAT_TABLE} "
     "(source text PRIMARY KEY, beat bigint NOT NULL, at timestamptz NOT NULL)",
+    f"ALTER TABLE {HEARTBEAT_TABLE} REPLICA IDENTITY FULL",
 )
-"""What the source database needs for heartbeats: one table with one row a connector."""
+"""What the source database needs for heartbeats: one table with one row a connector, each of whose changes tells what it
+follows on."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class DebeziumFormat:
     topic_prefix: the connector's topic.prefix. tables: by name, those wanted; None where messages carry their schema
     and every table is wanted. Topics other than a table's are named as the connector is configured to name them.
     Raises ConfigurationRefused for a mode under which declared tables cannot be decoded, unless `carried`: the source
-    is known to send schemas. `loses`: columns that cannot be decoded are told as lost, where the row is known without them.
+    is known to send schemas. `beats`: the heartbeat table, whose rows are marks unless it is declared. `loses`: columns
+    that cannot be decoded are told as lost, where the row is known without them.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class DebeziumFormat:
         notification_topic: str | None = None,
         transaction_topic: str | None = None,
         heartbeat_topic: str | None = None,
+        beats: str | None = None,
         message_topic: str | None = None,
         carried: bool = False,
         loses: bool = False,
@@ -67,6 +69,8 @@ class DebeziumFormat:
             self.transaction_topic: lambda p, place: marks.transaction_mark(p, place, table_of),
             heartbeats: marks.heartbeat,
         }
+        if beats is not None and tables and beats not in tables:
+            self._readers[table_topic(topic_prefix, beats)] = marks.beat
         if notification_topic:
             self._readers[notification_topic] = lambda p, place: marks.snapshot_mark(p, place, table_of)
         self._data = (

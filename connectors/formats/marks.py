@@ -1,4 +1,4 @@
-"""Messages that are no changes: transaction boundaries, snapshot notifications, heartbeats → marks.
+"""Messages that are no changes: transaction boundaries, snapshot notifications, heartbeats and their table → marks.
 
 Each takes one parsed payload and where it stood; raises what malformed data makes plain indexing raise. Pure.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from connectors.changes import Heartbeat, Mark, SnapshotMark, TransactionMark
+from connectors.changes import Beat, Heartbeat, Mark, SnapshotMark, TransactionMark
 from connectors.formats.tables import CannotDecode
 
 
@@ -66,3 +66,17 @@ def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[
 def heartbeat(payload: Mapping[str, Any], place: Place) -> Heartbeat:
     """A sign of life; Debezium's carries no position."""
     return Heartbeat(-1, _micros(payload), place.topic, place.partition, place.offset)
+
+
+def beat(payload: Mapping[str, Any], place: Place) -> Beat | None:
+    """A change of the heartbeat table; None for a row of another shape, which is not ours."""
+    kind, row = payload["op"], payload.get("after") or payload.get("before") or {}
+    if kind not in "rcudt" or (kind != "t" and "source" not in row):
+        return None
+    lsn = int(payload["source"]["lsn"])
+    now, before = (_stood(payload.get(image)) for image in ("after", "before"))
+    return Beat(kind, str(row.get("source", "")), now, before, lsn, place.topic, place.partition, place.offset)
+
+
+def _stood(image: Mapping[str, Any] | None) -> tuple[int, str] | None:
+    return None if not image or image.get("beat") is None else (int(image["beat"]), str(image.get("at")))

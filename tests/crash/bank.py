@@ -2,6 +2,7 @@
 
 Always: in each committed transaction the balances add up to TOTAL, and a ledger whose ids have no gap has one entry a
 transfer, while each transfer counts one move on each of its accounts. `wrong` is the invariant, over sums that a reader found.
+A second source has a bank of its own, and a view joins the two: it must show one commit of each.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import contextlib
 import json
 import math
 import random
+import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -22,7 +24,17 @@ from psycopg import sql
 BRANCHES = ("branch_a", "branch_b", "branch_c")
 ACCOUNTS, OWNERS = 60, 7
 TOTAL = ACCOUNTS * 1000
-TABLES = (*(f"public.{b}" for b in BRANCHES), "public.owner", "public.ledger", "public.noise", "public.crowd")
+
+
+class Half(NamedTuple):
+    """A source with a bank: its name and topic prefix, the schema of its tables, and what its views' names begin with."""
+
+    source: str
+    schema: str
+    prefix: str
+
+
+ONE, OTHER = Half("bank", "public", ""), Half("club", "club", "club_")
 
 DDL = (
     *(f"create table {b} (id int primary key, owner int not null, balance bigint not null, moves bigint not null)"
@@ -36,11 +48,11 @@ DDL = (
 
 _ACCOUNT = (("id", "integer"), ("owner", "integer"), ("balance", "bigint"), ("moves", "bigint"))
 COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    **dict.fromkeys(TABLES[:3], _ACCOUNT),
-    "public.owner": (("id", "integer"), ("name", "text")),
-    "public.ledger": (("id", "bigint"), ("amount", "bigint"), ("memo", "text")),
-    "public.noise": (("k", "integer"), ("v", "text"), ("n", "numeric(12,2)")),
-    "public.crowd": (("v", "integer"), ("w", "text")),
+    **dict.fromkeys(BRANCHES, _ACCOUNT),
+    "owner": (("id", "integer"), ("name", "text")),
+    "ledger": (("id", "bigint"), ("amount", "bigint"), ("memo", "text")),
+    "noise": (("k", "integer"), ("v", "text"), ("n", "numeric(12,2)")),
+    "crowd": (("v", "integer"), ("w", "text")),
 }
 
 VIEWS = {
@@ -55,26 +67,58 @@ VIEWS = {
 }
 
 
-def tables_yaml() -> list[dict[str, Any]]:
+BOTH = {
+    "together": "select a.id, a.balance, a.moves, c.balance as club_balance, c.moves as club_moves "
+    "from accounts a join club_accounts c on c.id = a.id",
+}
+"""Views over the tables of both sources."""
+
+
+def tables(half: Half = ONE) -> list[str]:
+    """Their names."""
+    return [f"{half.schema}.{name}" for name in COLUMNS]
+
+
+def views(half: Half = ONE) -> dict[str, str]:
+    """The views of one source."""
+    if half is ONE:
+        return VIEWS
+    names = {**{t: f"{half.schema}.{t}" for t in COLUMNS}, "accounts": f"{half.prefix}accounts"}
+    word = re.compile(rf"\b(from|join) ({'|'.join(names)})\b")
+    return {half.prefix + n: word.sub(lambda m: f"{m[1]} {names[m[2]]}", text) for n, text in VIEWS.items()}
+
+
+def views_of(halves: Sequence[Half]) -> dict[str, str]:
+    """All views."""
+    return {n: t for half in halves for n, t in views(half).items()} | (BOTH if len(halves) > 1 else {})
+
+
+def tables_yaml(half: Half = ONE) -> list[dict[str, Any]]:
     """The tables as headrace.yaml declares them."""
     out: list[dict[str, Any]] = []
     for name, columns in COLUMNS.items():
-        table: dict[str, Any] = {"name": name, "columns": [{"name": c, "data_type": t} for c, t in columns]}
-        if name != "public.crowd":
+        table: dict[str, Any] = {
+            "name": f"{half.schema}.{name}", "columns": [{"name": c, "data_type": t} for c, t in columns]
+        }  # fmt: skip
+        if name != "crowd":
             table["key"] = [columns[0][0]]
         out.append(table)
     return out
 
 
-def views_yaml() -> str:
+def views_yaml(halves: Sequence[Half] = (ONE,)) -> str:
     """The views, in both sinks."""
-    views = [{"name": n, "sinks": ["warehouse", "bus"], "sql": text} for n, text in VIEWS.items()]
-    return json.dumps({"version": 1, "views": views})
+    each = [{"name": n, "sinks": ["warehouse", "bus"], "sql": text} for n, text in views_of(halves).items()]
+    return json.dumps({"version": 1, "views": each})
 
 
-def create(db: psycopg.Connection[Any], draw: random.Random) -> None:
-    """Tables and their first rows, in one transaction."""
+def create(db: psycopg.Connection[Any], draw: random.Random, half: Half = ONE) -> None:
+    """Tables and their first rows, in one transaction; whoever connects finds them by their names alone."""
+    here, schema = sql.Identifier(db.info.dbname), sql.Identifier(half.schema)
     with db.transaction():
+        db.execute(sql.SQL("create schema if not exists {}").format(schema))
+        db.execute(sql.SQL("alter database {} set search_path = {}").format(here, schema))
+        db.execute(sql.SQL("set local search_path = {}").format(schema))
         for statement in DDL:
             db.execute(statement)
         for i in range(OWNERS):
@@ -94,6 +138,7 @@ class Sums:
     total: tuple[Any, ...]
     wealth: int
     entries: tuple[Any, ...]
+    together: tuple[int, int] | None = None
 
 
 @dataclass
@@ -112,6 +157,8 @@ class Faults:
         self.doubled += max(0, entries - last)
         whole = (TOTAL, 2 * entries, (TOTAL, 2 * entries, ACCOUNTS), TOTAL)
         here = (found.accounts, found.moves, tuple(int(v) for v in found.total), found.wealth)
+        if found.together is not None:  # what the view over both sources has of this one
+            whole, here = (*whole, TOTAL, 2 * entries), (*here, *found.together)  # type: ignore[assignment]
         if whole != here:
             self.torn += 1
         if entries != last or whole != here:

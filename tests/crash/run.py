@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Act:
 NOTHING = Act()
 
 
-def play(draw: random.Random, *, servers: bool) -> Iterator[Act]:
+def play(draw: random.Random, *, servers: bool, names: Sequence[str] = SERVERS) -> Iterator[Act]:
     """What to do, without end: every step alone, twice in a row and after another, and random moments."""
     steps = [s for s in STEPS if s not in UNREACHED]
     queue: list[tuple[str, ...]] = []
@@ -74,7 +74,7 @@ def play(draw: random.Random, *, servers: bool) -> Iterator[Act]:
             early = draw.random() < 0.3
             yield Act(seconds=draw.uniform(0.05, 1.0 if early else 2.0), cut=cut, cut_after=after, early=early)
         else:
-            yield Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(SERVERS))
+            yield Act(seconds=draw.uniform(0.5, 2.0), server=draw.choice(names))
 
 
 @dataclass
@@ -193,34 +193,39 @@ class Play:
 
 
 def run(
-    kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf")
-) -> tuple[str, list[str]]:
+    kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf"),
+    sources: int = 1,
+) -> tuple[str, list[str]]:  # fmt: skip
     """The whole of it, or as much as `seconds` allow: (the last line, what was wrong)."""
     began = time.monotonic()
-    scene = Scene(folder)
+    scene = Scene(folder, sources)
     try:
         scene.start(seed)
         play_ = Play(scene)
         tally = play_.tally
-        writer = Writer(scene.source_url, seed + 1, rate)
-        writer.start()
-        warehouse = WarehouseWatch(scene.sink_url)
+        writers = [Writer(url, seed + 1 + n, rate / sources) for n, url in enumerate(scene.source_urls.values())]
+        for writer in writers:
+            writer.start()
+        warehouse = WarehouseWatch(scene.sink_url, scene.halves)
         warehouse.start()
         first = play_.last()
-        bus = BusWatch(scene.stack.kafka.bootstrap, "views.")
+        bus = BusWatch(scene.stack.kafka.bootstrap, "views.", scene.halves)
         bus.start()
         play_._kill(first, "sidecar")
-        for number, act in enumerate(play(random.Random(seed + 2), servers=servers), 1):
+        names = SERVERS if sources == 1 else (*SERVERS, "second")
+        for number, act in enumerate(play(random.Random(seed + 2), servers=servers, names=names), 1):
             if tally.kills.total() >= kills or time.monotonic() - began > seconds:
                 break
             if sys.stderr.isatty() or number % 10 == 0:
-                seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {writer.done} transactions"
+                done = sum(w.done for w in writers)
+                seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {done} transactions"
                 print(f"{time.monotonic() - began:6.0f} s  {tally.kills.total()} kills, {seen}", file=sys.stderr)
             play_.life(act)
             if warehouse.still_for > STILL_SECONDS:
                 before = warehouse.frontiers
                 play_.calm(lambda before=before: warehouse.frontiers > before)  # type: ignore[misc]
-        writer.stop()
+        for writer in writers:
+            writer.stop()
         pid = play_.last()
         verdict = scene.compare(bus)
         warehouse.stop()
@@ -232,13 +237,13 @@ def run(
         if "Traceback" in scene.log.read_text():
             problems.append("a bare exception: see the log")
         faults = [warehouse.faults, bus.faults]
-        return _line(tally, seed, writer, warehouse, bus, faults, problems, scene, time.monotonic() - began), problems
+        return _line(tally, seed, writers, warehouse, bus, faults, problems, scene, time.monotonic() - began), problems
     finally:
         scene.close()
 
 
 def _line(
-    tally: Tally, seed: int, writer: Writer, warehouse: WarehouseWatch, bus: BusWatch, faults: list[Faults],
+    tally: Tally, seed: int, writers: Sequence[Writer], warehouse: WarehouseWatch, bus: BusWatch, faults: list[Faults],
     problems: list[str], scene: Scene, seconds: float,
 ) -> str:  # fmt: skip
     met = Counter(
@@ -248,14 +253,15 @@ def _line(
         "kills": tally.kills.total(),
         "at_steps": sum(n for k, n in tally.kills.items() if k.startswith("at ")),
         "steps": sum(1 for k in tally.kills if k.startswith("at ")),
-        "servers": sum(tally.kills[s] for s in SERVERS),
+        "servers": sum(tally.kills[s] for s in (*SERVERS, "second")),
         "cuts": met["request"] + met["reply"], "stalls": met["stall"],
-        "transactions": writer.done, "frontiers": warehouse.frontiers + bus.frontiers,
+        "transactions": sum(w.done for w in writers), "frontiers": warehouse.frontiers + bus.frontiers,
         "lost": sum(f.lost for f in faults), "doubled": sum(f.doubled for f in faults),
         "torn": sum(f.torn for f in faults), "problems": len(problems), "seconds": round(seconds),
     }  # fmt: skip
     write(
-        "crash", {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)}
+        "crash" if len(writers) == 1 else "crash2",
+        {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)},
     )
     state = "failed" if problems or facts["lost"] or facts["doubled"] or facts["torn"] else "ok"
     return f"crash: {state} seed={seed} " + " ".join(f"{k}={v}" for k, v in facts.items())
@@ -268,11 +274,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--rate", type=float, default=40.0, help="transactions a second")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no act after so long")
+    parser.add_argument(
+        "--sources", type=int, choices=(1, 2), default=1, help="2: two banks, and a view that joins them"
+    )
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:
         folder = asked.folder or Path(fresh)
-        line, problems = run(asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes)
+        line, problems = run(
+            asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes, sources=asked.sources
+        )
     for problem in problems:
         print(problem, file=sys.stderr)
     print(line)

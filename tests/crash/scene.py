@@ -12,6 +12,7 @@ import random
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,20 +29,21 @@ from sidecar.devstack.postgres import EmbeddedPostgres
 from sidecar.devstack.stack import Stack
 from sidecar.wiring import understand
 from tests.conftest import FAST
-from tests.crash.bank import TABLES, create, tables_yaml, views_yaml
+from tests.crash.bank import ONE, OTHER, Half, create, tables, tables_yaml, views, views_yaml
 from tests.crash.nursery import Nursery
 from tests.crash.proxy import Proxy
 from tests.crash.watch import BusWatch
 
 PATIENCE = 300.0
-PREFIX = "bank"
 
 
 class Scene:
-    """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log."""
+    """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log. `sources` 2: a second bank, on a Postgres
+    of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sources: int = 1) -> None:
         self.folder = folder
+        self.halves = (ONE, OTHER)[:sources]
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "sidecar.log"
         self.config = folder / "headrace.yaml"
@@ -55,6 +57,7 @@ class Scene:
             "inter.broker.listener.name": "PLAINTEXT",
         })  # fmt: skip
         self.warehouse = EmbeddedPostgres(folder / "warehouse", settings=FAST)
+        self.second = EmbeddedPostgres(folder / "second", settings=FAST)
         self.nursery = Nursery()
         self._logged = 0
         self.http = f"{ports.HOST}:{ports.pick(1)[0]}"
@@ -67,40 +70,52 @@ class Scene:
         self.source_url = self.stack.postgres.url("bank")
         self.sink_url = self.warehouse.url("warehouse")
         self.to_sink = Proxy(self.port_of(self.sink_url))
-        for server, name in ((self.stack.postgres, "bank"), (self.warehouse, "warehouse")):
-            with psycopg.connect(server.url(), autocommit=True) as admin:
-                admin.execute(f'create database "{name}"')
-        with psycopg.connect(self.source_url, autocommit=True) as db:
-            create(db, random.Random(seed))
+        self._database(self.warehouse, "warehouse")
+        self.source_urls = {ONE.source: self.source_url}
+        self._found(self.stack.postgres, ONE, seed, self.to_source.port)
+        if len(self.halves) > 1:
+            self.second.start()
+            self.source_urls[OTHER.source] = self.second.url(OTHER.source)
+            self._found(self.second, OTHER, seed + 100, self.second.port)
+        self._configure()
+
+    @staticmethod
+    def _database(server: Any, name: str) -> None:
+        with psycopg.connect(server.url(), autocommit=True) as admin:
+            admin.execute(f'create database "{name}"')
+
+    def _found(self, server: Any, half: Half, seed: int, port: int) -> None:
+        """A bank and its connector, which reaches it by `port`."""
+        self._database(server, half.source)
+        with psycopg.connect(server.url(half.source), autocommit=True) as db:
+            create(db, random.Random(seed), half)
             for statement in HEARTBEAT_DDL:
                 db.execute(statement)
-        self._connect()
-        self._configure()
+        self._connect(half, port)
 
     @staticmethod
     def port_of(url: str) -> int:
         return int(str(psycopg.conninfo.conninfo_to_dict(url)["port"]))
 
-    def _connect(self) -> None:
-        facts = psycopg.conninfo.conninfo_to_dict(self.source_url)
-        connection = Connection(
-            ports.HOST, self.to_source.port, str(facts["user"]), "bank", str(facts.get("password", ""))
-        )
+    def _connect(self, half: Half, port: int) -> None:
+        facts = psycopg.conninfo.conninfo_to_dict(self.source_urls[half.source])
+        connection = Connection(ports.HOST, port, str(facts["user"]), half.source, str(facts.get("password", "")))
         quick = {"retriable.restart.connector.wait.ms": "300", "errors.max.retries": "-1"}
         config = connector_config(
-            PREFIX, connection, TABLES, tuning=Tuning(poll_ms=10, heartbeat_ms=300), overrides=quick
+            half.source, connection, tables(half), tuning=Tuning(poll_ms=10, heartbeat_ms=300), overrides=quick
         )
-        register(self.stack.connect.url, PREFIX, config)
+        register(self.stack.connect.url, half.source, config)
 
     def _configure(self) -> None:
-        views = self.folder / "views"
-        views.mkdir(exist_ok=True)
-        (views / "bank.yaml").write_text(views_yaml())
+        folder = self.folder / "views"
+        folder.mkdir(exist_ok=True)
+        (folder / "bank.yaml").write_text(views_yaml(self.halves))
         sink_url = self.sink_url.replace(f":{self.to_sink.target}/", f":{self.to_sink.port}/")
         body: dict[str, Any] = {
             "version": 1, "name": "bank",
             "kafka": {"bootstrap.servers": f"{ports.HOST}:{self.to_kafka.port}", "reconnect.backoff.max.ms": 500},
-            "sources": [{"name": "bank", "type": "debezium", "topic_prefix": PREFIX, "tables": tables_yaml()}],
+            "sources": [{"name": half.source, "type": "debezium", "topic_prefix": half.source, "tables": tables_yaml(half)}
+                        for half in self.halves],
             "sinks": [
                 {"name": "warehouse", "type": "postgres", "url": sink_url, "schema": "headrace"},
                 {"name": "bus", "type": "kafka", "topic_prefix": "views."},
@@ -127,14 +142,16 @@ class Scene:
         return False
 
     def mend_connector(self) -> None:
-        """Restart the connector's task where it has failed, as an operator would."""
-        with contextlib.suppress(Exception):
-            if registered(self.stack.connect.url).get(PREFIX, ("", {}))[0] == "FAILED":
-                self.stack.connect.request("POST", f"/connectors/{PREFIX}/restart?includeTasks=true&onlyFailed=true")
+        """Restart the connectors' tasks where they have failed, as an operator would."""
+        for half in self.halves:
+            with contextlib.suppress(Exception):
+                if registered(self.stack.connect.url).get(half.source, ("", {}))[0] == "FAILED":
+                    again = f"/connectors/{half.source}/restart?includeTasks=true&onlyFailed=true"
+                    self.stack.connect.request("POST", again)
 
     def kill_server(self, name: str, pause: float) -> None:
         """SIGKILL a server, wait, and start it again."""
-        part: Any = self.warehouse if name == "warehouse" else getattr(self.stack, name)
+        part: Any = getattr(self if name in ("warehouse", "second") else self.stack, name)
         part.child.kill()
         time.sleep(pause)
         end = time.monotonic() + PATIENCE
@@ -149,23 +166,34 @@ class Scene:
 
     def compare(self, bus: BusWatch) -> Verdict:
         """Both sinks against Postgres, once they have passed the source's last commit; nothing is written any more."""
-        verdict = Verdict()
-        with snapshot(self.source_url, f"final_{random.randrange(10**9)}") as (lsn, db):
-            found = answers(db, lsn, with_views(self.views), {})
+        verdict, found, wanted = Verdict(), {}, {}
+        for half in self.halves:
+            mine = [v for v in self.views if v.name in views(half)]
+            with snapshot(self.source_urls[half.source], f"final_{random.randrange(10**9)}") as (lsn, db):
+                found |= answers(db, lsn, with_views(mine), {})
+            wanted[half.source] = lsn
         end = time.monotonic() + PATIENCE
         while True:
             with psycopg.connect(self.sink_url) as sink:
                 epoch, lsns, rows = read_sink(sink, "headrace", "warehouse", self.views)
-            if lsns.get("bank", 0) >= lsn and bus.lsn >= lsn:
+            if all(lsns.get(source, 0) >= lsn and bus.lsns[source] >= lsn for source, lsn in wanted.items()):
                 break
             self.mend_connector()
             assert time.monotonic() < end, (
-                f"the sinks stand at {lsns} (epoch {epoch}) and {bus.lsn}, the source is at {lsn}: {self.tail()}"
+                f"the sinks stand at {lsns} (epoch {epoch}) and {bus.lsns}, the sources at {wanted}: {self.tail()}"
             )
             time.sleep(0.1)
         verdict.compare_all("the end, in the Postgres sink", self.views, rows, found)
         bus.stop()
-        verdict.compare_all("the end, in the Kafka sink", self.views, self._bus_rows(bus), found)
+        held = self._bus_rows(bus)
+        verdict.compare_all("the end, in the Kafka sink", self.views, held, found)
+        if len(self.halves) > 1:
+            wanted_rows = joined(found["accounts"].rows, found["club_accounts"].rows)
+            for where, of in (("Postgres", rows), ("Kafka", held)):
+                if of["together"] != wanted_rows:
+                    verdict.differences.append(
+                        f"together at the end, in the {where} sink: {of['together'] - wanted_rows}"
+                    )
         return verdict
 
     def _bus_rows(self, bus: BusWatch) -> dict[str, Any]:
@@ -176,14 +204,8 @@ class Scene:
                 row, count = (body, 1) if view.key is not None else (body["row"], body["count"])
                 text = json_row(view.schema.columns, row)
                 found[text] = found.get(text, 0) + count
-            out[view.name] = type(self)._counter(found)
+            out[view.name] = Counter(found)
         return out
-
-    @staticmethod
-    def _counter(found: dict[Any, int]) -> Any:
-        from collections import Counter
-
-        return Counter(found)
 
     def leaks(self) -> list[str]:
         """Where the sink's password stands that should not: logs, state, and what HTTP answers while a sidecar runs."""
@@ -211,7 +233,14 @@ class Scene:
             if hasattr(self, name):
                 getattr(self, name).close()
         self.warehouse.stop()
+        self.second.stop()
         self.stack.stop()
+
+
+def joined(accounts: Counter[Any], others: Counter[Any]) -> Counter[Any]:
+    """What the view over both sources has: rows are (id, owner, balance, moves), ids are keys."""
+    by_id = {row[0]: row for row in others}
+    return Counter((row[0], row[2], row[3], by_id[row[0]][2], by_id[row[0]][3]) for row in accounts if row[0] in by_id)
 
 
 def tell(line: str, problems: Sequence[str]) -> NoReturn:

@@ -10,8 +10,9 @@ import pytest
 
 from sidecar.failpoints import STEPS
 from tests.crash import counts
+from tests.crash import run as crash_run
 from tests.crash.bank import ACCOUNTS, TOTAL, Faults, Sums
-from tests.crash.run import ONCE, UNREACHED, play, run
+from tests.crash.run import ONCE, UNREACHED, Act, play, run
 
 
 @pytest.mark.servers
@@ -21,6 +22,22 @@ def test_25_kills_lose_double_and_tear_nothing(tmp_path: Path, monkeypatch: pyte
     line, problems = run(25, 20, tmp_path / "scene", servers=False, seconds=60.0)
     assert problems == []
     assert line.startswith("crash: ok"), line
+
+
+@pytest.mark.servers
+@pytest.mark.timeout(900)
+def test_two_sources_in_one_view_show_one_commit_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills of the sidecar, of Connect, of the broker and of one source: each frontier is a commit of either source."""
+    monkeypatch.setattr(counts, "PROOFS", tmp_path / "proof")
+    acts = [
+        Act(seconds=1.0), Act(seconds=0.5, server="connect"), Act(("reclock written:2",)), Act(seconds=0.5, server="kafka"),
+        Act(("postgres committed:2",)), Act(seconds=0.5, server="second"), Act(seconds=0.3, early=True),
+    ]  # fmt: skip
+    monkeypatch.setattr(crash_run, "play", lambda *_, **__: iter(acts))
+    line, problems = run(100, 20, tmp_path / "scene", rate=12.0, sources=2)
+    assert problems == []
+    assert line.startswith("crash: ok"), line
+    assert "servers=3" in line
 
 
 def sums(**changes: object) -> Sums:
@@ -36,7 +53,9 @@ def sums(**changes: object) -> Sums:
     [
         (sums(), (0, 0, 0)), (sums(entries=(4, 5), moves=8, total=(TOTAL, 8, ACCOUNTS)), (1, 0, 0)),
         (sums(entries=(6, 5), moves=12, total=(TOTAL, 12, ACCOUNTS)), (0, 1, 0)), (sums(accounts=TOTAL - 7), (0, 0, 1)),
-        (sums(moves=9), (0, 0, 1)), (sums(wealth=0), (0, 0, 1)), (sums(total=(TOTAL, 8, ACCOUNTS)), (0, 0, 1)),
+        (sums(moves=9), (0, 0, 1)), (sums(wealth=0), (0, 0, 1)), (sums(together=(TOTAL, 10)), (0, 0, 0)),
+        (sums(together=(TOTAL, 8)), (0, 0, 1)), (sums(together=(TOTAL - 1, 10)), (0, 0, 1)),
+        (sums(total=(TOTAL, 8, ACCOUNTS)), (0, 0, 1)),
     ],
 )  # fmt: skip
 def test_what_is_lost_doubled_or_torn_is_counted(found: Sums, counted: tuple[int, int, int]) -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,24 +19,19 @@ from sidecar.demo import shop
 from sidecar.demo.compare import Mirror, Verdict, read_sink, with_views
 from sidecar.demo.judge import Judge
 from sidecar.demo.oracle import answers, snapshot
-from sidecar.devstack.ports import pick
 from sidecar.wiring import understand
-from tests.canary import Canary
+from tests.sidecar.process import Sidecar
 
 HERE = Path(shop.__file__).parent
-PATIENCE = 90.0
 
 
-class Channel:
+class Channel(Sidecar):
     """`name` is prefix of databases, topics, slot. The caller writes through `db`; the sidecar is started and ended."""
 
     def __init__(self, stack: Any, folder: Path, name: str) -> None:
-        self.stack, self.folder, self.name = stack, folder, name
-        self.http = f"127.0.0.1:{pick(1)[0]}"
+        super().__init__(folder)
+        self.stack, self.name = stack, name
         self.source_url, self.sink_url = stack.postgres.url(f"{name}_src"), stack.postgres.url(f"{name}_dst")
-        self.process: subprocess.Popen[bytes] | None = None
-        self.module = "sidecar.cli"
-        self.canary = Canary()
         self.canary.watch(self.sink_url)
 
     def make(self, *, customers: int = 60, products: int = 20, orders: int = 40) -> None:
@@ -77,51 +67,6 @@ class Channel:
         self.views = understand(load(self.folder / "headrace.yaml", {})).compile()
         self.bus = [v for v in self.views if "bus" in v.spec.sinks]
 
-    def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
-        log = (self.folder / "sidecar.log").open("ab")
-        command = [sys.executable, "-m", self.module, "run", "--config", str(self.folder / "headrace.yaml")]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
-        log.close()
-        if wait:
-            self.until(lambda: self.get("/readyz") is not None, "the sidecar is ready")
-        return self.process
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(10)
-
-    def stop(self) -> int:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def log(self) -> str:
-        return (self.folder / "sidecar.log").read_text()
-
-    def get(self, path: str) -> bytes | None:
-        with suppress(OSError), urllib.request.urlopen(f"http://{self.http}{path}", timeout=5) as answer:
-            found: bytes = answer.read()
-            self.canary.look(found, path)
-            return found
-        return None
-
-    def status(self) -> dict[str, Any]:
-        found = self.get("/status")
-        assert found is not None
-        body: dict[str, Any] = json.loads(found)
-        return body
-
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not holds():
-            if self.process is not None and self.process.poll() is not None:
-                raise AssertionError(
-                    f"the sidecar ended with {self.process.returncode} before {what}: {self.log()[-3000:]}"
-                )
-            assert time.monotonic() < end, f"not in time: {what}: {self.log()[-3000:]}"
-            time.sleep(0.05)
-
     def judge(self) -> Judge:
         return Judge(self.source_url, self.sink_url, self.views, self.mirror())
 
@@ -149,10 +94,7 @@ class Channel:
         return verdict
 
     def close(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            for path in ("/status", "/metrics", "/readyz", "/healthz"):
-                self.get(path)
-            self.kill()
+        self.end()
         self.stack.connect.delete(self.name)
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
             slot = f"headrace_{self.name}"

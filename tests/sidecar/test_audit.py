@@ -196,3 +196,14 @@ def test_rounds_are_metrics(place: Place) -> None:
     assert 'headrace_audit_mismatches{view="sums"} 1.0' in text
     assert 'headrace_audit_mismatches{view="counts"} 0.0' in text
     assert "headrace_audit_rounds_total 1.0" in text
+
+
+@pytest.mark.parametrize("url", ["host=h password='wrong-canary-71", "postgresql://u:wrong-canary-71@127.0.0.1:1/d"])
+def test_an_address_that_is_not_right_is_told_without_its_password(url: str) -> None:
+    audit = Audit(
+        views=[], source="shop", source_url=url, sink_url="postgresql://u:p@127.0.0.1:1/d", schema="headrace", sink="w"
+    )
+    with pytest.raises(AuditError) as caught:
+        audit.run()
+    assert "wrong-canary-71" not in f"{caught.value} {caught.value.as_json()}"
+    assert "--from" in caught.value.hint

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,19 +19,6 @@ OVER_METHOD = {"payment_methods"}
 def shop(stack: Any, tmp_path: Path, unique: str) -> Iterator[Channel]:
     with channel(stack, tmp_path, unique) as made:
         yield made
-
-
-def command(shop: Channel, *words: str) -> dict[str, Any]:
-    told = subprocess.run(
-        [sys.executable, "-m", "sidecar.cli", *words, "--config", str(shop.folder / "headrace.yaml"), "--json"],
-        capture_output=True, check=False, timeout=120,
-    )  # fmt: skip
-    body: dict[str, Any] = json.loads(told.stdout)
-    return body | {"code": told.returncode}
-
-
-def in_error(shop: Channel) -> set[str]:
-    return {v["name"] for v in shop.status()["views"] if v["errors"]}
 
 
 def soon(holds: Callable[[], bool], seconds: float = 60) -> None:
@@ -64,18 +48,18 @@ def test_a_dropped_column_and_changes_that_were_lost(shop: Channel) -> None:
         db.execute(f'alter publication "{slot}" add table public.customers')
     traffic.transact(5)
     assert shop.compare_final().differences != [], "what no topic holds is not there"
-    told = command(shop, "resync", "public.customers", "--from", shop.source_url)
+    told = shop.command_json("resync", "public.customers", "--from", shop.source_url)
     assert told["code"] == 0, told
     assert (told["added"], told["removed"]) == (1, 3)
     assert told["changed"] > 0
     assert shop.compare_final().differences == []
-    again = command(shop, "resync", "public.customers", "--from", shop.source_url)
+    again = shop.command_json("resync", "public.customers", "--from", shop.source_url)
     assert [again[k] for k in ("added", "changed", "removed")] == [0, 0, 0]
     shop.kill()
     shop.start()
     traffic.transact(5)
     assert shop.compare_final().differences == []
-    assert command(shop, "resync", "public.nothing", "--from", shop.source_url)["code"] == 5
+    assert shop.command_json("resync", "public.nothing", "--from", shop.source_url)["code"] == 5
 
     with psycopg.connect(shop.source_url, autocommit=True) as db:
         db.execute("alter table payments add column note text default 'new'")
@@ -86,7 +70,7 @@ def test_a_dropped_column_and_changes_that_were_lost(shop: Channel) -> None:
         db.execute("alter table payments rename column method to way")
         db.execute("update payments set amount = amount + 1")
         db.execute("update customers set city = 'Basel' where id = 1")
-    soon(lambda: in_error(shop) == OVER_METHOD)
+    soon(lambda: shop.in_error() == OVER_METHOD)
     [lost] = shop.status()["sources"][0]["lost"]
     assert (lost["table"], lost["column"], lost["pauses"]) == ("public.payments", "method", True)
     with psycopg.connect(shop.source_url) as db, psycopg.connect(shop.sink_url) as sink:
@@ -97,8 +81,8 @@ def test_a_dropped_column_and_changes_that_were_lost(shop: Channel) -> None:
     with psycopg.connect(shop.source_url, autocommit=True) as db:
         db.execute("alter table payments rename column way to method")
         db.execute("update payments set amount = amount - 1")
-    told = command(shop, "resync", "public.payments", "--from", shop.source_url)
+    told = shop.command_json("resync", "public.payments", "--from", shop.source_url)
     assert told["code"] == 0, told
-    soon(lambda: in_error(shop) == set())
+    soon(lambda: shop.in_error() == set())
     assert shop.compare_final().differences == []
     assert shop.stop() == 0

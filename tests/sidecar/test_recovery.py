@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from connectors.memory import MemoryLog
 from connectors.sink import Frontier, SinkState, SourceFrontier
 from sidecar.recovery import reconcile
 from sidecar.runtime import Runtime
-from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, answers
+from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
 
 
 @pytest.fixture
@@ -62,6 +64,9 @@ def test_of_two_sinks_beyond_a_lost_log_the_further_one_is_waited_for() -> None:
     runtime.parts.groups = [Mock(), Mock()]
     for group, name in zip(runtime.parts.groups, states, strict=True):
         group.name = name
+    intake = Mock()
+    intake.name, intake.source.high_watermarks.return_value = "p", {"p.t": {0: 20, 1: 20}, "p.new": {0: 1}}
+    runtime.parts.intakes = [intake]
     reconcile(runtime, states, {}, [])
     assert runtime.hold == {"p": {"p.t": {0: 9, 1: 3}, "p.new": {0: 1}}}
     assert [call.args[0] for call in runtime.parts.reclock.skip_to.call_args_list] == [9, 6]
@@ -75,3 +80,30 @@ def test_nothing_is_released_while_the_log_is_followed() -> None:
     runtime.parts.reclock.replaying = None
     assert Runtime._released(runtime)
     assert not runtime.hold
+
+
+@pytest.mark.parametrize("lower", [False, True], ids=["later", "restored"])
+def test_topics_made_anew_do_not_come_to_what_a_sink_held_of_the_old_ones(shop: Little, lower: bool) -> None:
+    shop.show_all()
+    shop.start()
+    for v in range(3, 9):
+        shop.transact((CUSTOMERS, "u", (1, v)), (VISITS, "c", (v, v)))
+    shop.show_all()
+    shop.turn(3)
+    shop.end(drained=True)
+    before = shop.store.frontier
+    assert before is not None
+    (shop.folder / "state").rename(shop.folder / "lost")
+    shop.log, shop.queues, shop.ends = MemoryLog(), {}, {}
+    shop.state = {t: Counter() for t in KEYS}
+    shop.lsn = 500 if lower else shop.lsn + 50
+    shop.snapshot({CUSTOMERS: [(2, 2)], VISITS: [(1, 1)]})
+    shop.show_all()
+    shop.start()
+    shop.turn(3)
+    expected = answers(shop.state)
+    assert {v: shop.rows(v) for v in expected} == expected
+    after = shop.store.frontier
+    assert after is not None
+    assert (after.sources["shop"].lsn, after.incarnation) == (shop.lsn, before.incarnation + 1)
+    assert after.epoch > before.epoch

@@ -20,7 +20,7 @@ from sidecar.config import load
 from sidecar.hosts.errands import Errands
 from sidecar.injected import Injected, InjectedError, injected
 from sidecar.requests import Refused, Request, RequestError, Requests, ask
-from sidecar.resync import TableRead, difference, parse, read_table, text_lines
+from sidecar.resync import ResyncError, TableRead, difference, parse, read_table, text_lines
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers
 
 
@@ -381,3 +381,22 @@ def test_a_column_that_went_after_a_resync_stays_lost_when_both_are_read_again(
             shop.transact((CUSTOMERS, "u", (2, 9)))
             shop.show_all()
             shop.turn(4)
+
+
+def test_an_address_that_is_not_right_is_told_without_its_password(database: str) -> None:
+    schema = Schema.of([Column("id", DataType.parse("integer"))])
+    password = str(psycopg.conninfo.conninfo_to_dict(database)["password"])
+    for url in (
+        database.replace(password, "wrong-canary-71"),
+        "host=h password='wrong-canary-71",
+        "pg://u:wrong-canary-71@h",
+    ):
+        with pytest.raises(ResyncError) as caught:
+            read_table(url, "public.t", schema)
+        told = f"{caught.value} {caught.value.as_json()}"
+        assert "wrong-canary-71" not in told
+        assert "--from" in caught.value.hint
+    with pytest.raises(ResyncError, match="does not exist") as caught:
+        read_table(database, "public.t", schema)
+    assert "REPLICATION" in caught.value.hint
+    assert str(caught.value.where["database"]).startswith("127.0.0.1:")

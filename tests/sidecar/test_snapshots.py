@@ -89,6 +89,31 @@ def test_what_the_log_has_comes_before_a_snapshot_that_it_does_not_have(
         assert shop.running.runtime.parts.reclock.replaying is None
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_the_log_bound_since_the_checkpoint_comes_before_it(shop: Little, again: bool) -> None:
+    """Killed with more bound than the checkpoint has, or with the snapshot itself bound too."""
+    shop.running.runtime.parts.checkpoint_seconds = 1e6
+    shop.transact((CUSTOMERS, "u", (1, 7)))
+    shop.transact((CUSTOMERS, "u", (1, 8)), (ORDERS, "c", (5, 5)))
+    shop.show_all()
+    shop.turn(2)
+    bound = shop.running.runtime.epoch
+    if not again:
+        shop.end()
+    anew(shop, {CUSTOMERS: [(2, 2), (3, 3)], VISITS: [(1, 1)]})
+    shop.transact((CUSTOMERS, "u", (3, 4)))
+    shop.show_all()
+    if again:
+        shop.turn(3)
+        shop.end()
+    shop.start()
+    assert shop.running.runtime.epoch < bound
+    shop.show_all()
+    shop.turn(3)
+    is_right(shop, shop.state)
+    assert shop.running.runtime.epoch == bound + 2
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whenever_it_comes_and_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Topics are shown at random, processes end at random: each state that is shown is right at its frontier."""
