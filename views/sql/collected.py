@@ -7,6 +7,7 @@ collected is packed with what it is ordered by. Called by `aggregates`.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from sqlglot import exp
 
 from engine.errors import HeadraceError
@@ -37,13 +38,18 @@ def placed(binder: Binder, found: Aggregate) -> Expr:
 
 def constant(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> object:
     """The value of an expression without columns. Raises ViewError."""
+    return evaluated(binder, node, expr, what, kind).as_py()
+
+
+def evaluated(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> pa.Scalar:
+    """As `constant`, of any type: Python cannot say every time. Raises ViewError."""
     if columns(expr) or reaches_out(expr):
         binder.source.refuse(node, f"{what} must be a constant")
     try:
         found = evaluate(coerce.coerced(expr, kind), ONE_ROW)
     except HeadraceError as error:
         binder.source.refuse(node, error.what, error.hint)
-    return found.values[0].as_py()
+    return found.values[0]
 
 
 def collected(

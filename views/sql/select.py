@@ -101,7 +101,7 @@ class Select:
         group = query.args.get("group")
         if group is not None or collected or having is not None:
             grouping = Grouping(binder, collected, self.grouped(group))
-            plan = grouping.reduce(plan, self.queries)
+            plan = grouping.reduce(plan, self.queries, self.sets)
             nodes = [i.node for i in self.items]
             nodes += [query] * (len(self.exprs) - len(nodes))
             self.exprs = [grouping.outside(e, n) for e, n in zip(self.exprs, nodes, strict=True)]
@@ -234,7 +234,7 @@ class Select:
 
     def grouped(self, group: exp.Expr | None) -> Sets:
         """The grouping sets: ordinals and output names looked up in the SELECT list."""
-        binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries)
+        binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
         used: list[Item] = []
 
         def bind(node: exp.Expr) -> Expr:
