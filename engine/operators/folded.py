@@ -109,7 +109,14 @@ def behind_key(value: str) -> tuple[str, str]:
 
 
 def _bits(operation: Callable[[int, int], int]) -> Fold:
-    return lambda values, _: reduce(operation, values)
+    """Of integers, or of bit strings of one width."""
+
+    def fold(values: list[Any], detail: Mapping[str, Any]) -> int | str:
+        width = detail.get("width")
+        found: int = reduce(operation, values if width is None else (int(v, 2) for v in values))
+        return found if width is None else f"{found:0{width}b}"
+
+    return fold
 
 
 def _spread(values: list[Any], detail: Mapping[str, Any]) -> float | str | None:

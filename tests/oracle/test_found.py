@@ -96,6 +96,32 @@ EQUAL = {
         "select id from (select id from shelf union all select parts from shelf union all select parts from shelf) u"
         " order by id desc nulls first fetch first row with ties",
     "a_covariance_of_one_pair": "select covar_samp(f, 1), covar_pop(f, 1), covar_samp(1, f) from probe group by id",
+    "the_least_integers_are_constants":
+        "select -2147483648, -9223372036854775808, -(2147483648), -(-2147483648), -2147483649, -0x80000000, -0.0, - 1_000,"
+        " id - -2147483648 from shelf where id = 0",
+    "the_least_integer_has_no_number_before_it": "select -2147483648 - id from shelf",
+    "a_frame_farther_off_than_any_row":
+        "select id, sum(id) over (order by id rows between 9223372036854775807 following and 1 following), sum(id) over (order"
+        " by parts groups between current row and 9223372036854775807 following), last_value(id) over (order by id rows"
+        " between 9223372036854775806 preceding and 9223372036854775807 following exclude current row) from shelf",
+    "a_bin_wider_than_any_time": "select date_bin('200000000 days', since, '2024-01-01') from shelf where id = 1",
+    "times_without_end_chosen_of_a_group":
+        "select mode() within group (order by t), percentile_disc(0.4) within group (order by t desc), percentile_disc(array[0,"
+        " 1]) within group (order by t::date), rank('infinity') within group (order by t) from probe",
+    "rows_that_are_not_there":
+        "select parts, rank(1, 'elm') within group (order by id, name desc), dense_rank(2.5) within group (order by size nulls"
+        " first), percent_rank(null) within group (order by since), cume_dist('nan') within group (order by size) filter (where"
+        " id > 0), rank(7) within group (order by parts desc) from shelf group by rollup (parts)",
+    "a_percentile_of_no_rows":
+        "select percentile_cont(array[0.5]) within group (order by id), percentile_cont(null) within group (order by id),"
+        " percent_rank(1) within group (order by id), cume_dist(1) within group (order by id) from shelf where id > 9",
+    "what_unfolds_is_grouped":
+        "select unnest(array[name, 'oak', null]) as word, count(*), sum(id), max(since) from shelf group by 1 having count(*) >"
+        " 0 order by 2 desc, 1 limit 3",
+    "what_unfolds_is_grouped_beside_more_that_unfolds":
+        "select upper(unnest(string_to_array(name, 'a'))) as w, generate_series(1, 2) as g, count(distinct id) from shelf group"
+        " by unnest(string_to_array(name, 'a'))",
+    "constants_of_bits": "select bit '101' || bit '', '101'::bit, bit 'x1F' & B'00010001', bit(5) '101', id::bit from shelf",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
 }  # fmt: skip
 REFUSED = {
@@ -110,12 +136,17 @@ REFUSED = {
     "an_expression_of_another_flavour": ("select name ~ '(?b)a' from shelf", "regular expression not supported: option"),
     "grouping_sets_by_equal_items":
         ("select id as a, id as b from shelf group by a, rollup(b)", "grouping sets by one of two equal items"),
+    "the_fields_of_a_value": ("select (row(id, 2.0)).* from shelf", "the fields of a value by * are not supported"),
+    "the_place_of_a_row_of_a_query_around":
+        ("select (select rank(o.id) within group (order by i.id) from shelf i) from shelf o", "the value of rank must be a"),
     "a_constant_that_fails_before_any_row":
         ("select case when id > 100 then 1 / 0 else 0 end from shelf", "Postgres computes constants"),
 }  # fmt: skip
 ALIKE = {
     "select + name from shelf": "operator does not exist: + text",
     "select 'one'\n/* and */ 'two'": """syntax error at or near "'two'\"""",
+    "select bit '12'": '"2" is not a valid binary digit',
+    "select percentile_disc(array[0.5, 1.5]) within group (order by id) from shelf": "percentile value 1.5 is not between 0 and 1",
     "select 1 from shelf where id in ()": 'syntax error at or near ")"',
     **{
         f"select interval '{spelled}'": f'invalid input syntax for type interval: "{spelled}"'

@@ -17,7 +17,7 @@ from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
 from engine.operators.expressions.range_text import ELEMENTS
 from engine.operators.folded import folding
 from engine.operators.regressions import REGRESSIONS
-from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, DataType, Kind
+from engine.schema import BIGINT, BIT, DOUBLE, INTEGER, NUMERIC, DataType, Kind
 from views.sql import coerce
 from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
@@ -145,9 +145,15 @@ def _is_star(args: Sequence[exp.Expr]) -> bool:
 
 
 def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
-    if arg.type.kind not in _INTS:
+    if arg.type.bare == BIT and arg.type.size is None:
+        reason = f"{name} of bit strings of no declared length is not supported"
+        binder.source.refuse(node, reason, "cast them to bit(…)")
+    if arg.type.kind not in _INTS and arg.type.bare != BIT:
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
-    function = folding(name, distinct=True) if distinct and name == "bit_xor" else folding(name)
+    options = {"distinct": True} if distinct and name == "bit_xor" else {}
+    if arg.type.bare == BIT:
+        arg, options = coerce.coerced(arg, BIT), options | {"width": arg.type.size}
+    function = folding(name, **options)
     return placed(binder, Aggregate(function, arg, arg.type, filter=where))
 
 

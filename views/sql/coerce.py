@@ -35,33 +35,27 @@ def known(expr: Expr) -> DataType | None:
 
 
 def number(text: str) -> Literal:
-    """A numeric constant as Postgres types it: integer, bigint or numeric, with the scale it is written with unless it
-    has too many digits for a column of known scale.
+    """A numeric constant, with the minus before it, as Postgres types it: integer, bigint or numeric, with the scale it is
+    written with unless it has too many digits for a column of known scale.
 
     >>> number("1.50").value, number("1.50").type.scale, number("7").type.sql()
     ('1.50', 2, 'integer')
+    >>> number("-2147483648").type.sql(), number("2147483648").type.sql()
+    ('integer', 'bigint')
     """
     try:
         value = Decimal(text)
     except InvalidOperation:
         raise TypeProblem(f'trailing junk after numeric literal at or near "{text}"') from None
-    if text.isdigit():
-        if value < 2**31:
+    if text.removeprefix("-").isdigit():
+        if -(2**31) <= value < 2**31:
             return Literal(int(text), INTEGER)
-        if value < 2**63:
+        if -(2**63) <= value < 2**63:
             return Literal(int(text), BIGINT)
-    plain = format(value, "f")
+    plain = format(value if value else abs(value), "f")
     whole, _, fraction = plain.partition(".")
-    fits = len(whole) + len(fraction) <= MAX_DIGITS
+    fits = len(whole.removeprefix("-")) + len(fraction) <= MAX_DIGITS
     return Literal(plain, DataType(Kind.NUMERIC, scale=len(fraction)) if fits else NUMERIC)
-
-
-def negated(literal: Literal) -> Literal:
-    """A numeric constant with its sign turned: unary minus before a number."""
-    value = literal.value
-    if isinstance(value, str):
-        return Literal(value[1:] if value.startswith("-") else f"-{value}", literal.type)
-    return Literal(-int(value or 0), literal.type)
 
 
 def settled(expr: Expr) -> Expr:

@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Coalesce, Expr, Literal
 from engine.operators.folded import folding
-from engine.schema import DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
+from engine.schema import BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder
@@ -66,6 +66,15 @@ def collected(
     """An aggregate that collects; `in_order`: rows that come in an order. Raises ViewError."""
     if in_order and by:
         binder.source.refuse(node, "aggregate ORDER BY is not implemented for window functions")
+    if name == "string_agg" and bound[0].type.kind is Kind.BYTEA:
+        # Hexadecimal digits sort as their bytes do.
+        separator = coerce.read(bound[1], BYTEA) if bound[1].type == coerce.UNKNOWN else bound[1]
+        if separator.type.kind is not Kind.BYTEA:
+            binder.source.refuse(node, f"function string_agg(bytea, {separator.type}) does not exist")
+        digits = [_digits(bound[0]), Coalesce((_digits(separator), Literal("", TEXT)), TEXT)]
+        orders = [(o, digits[0] if e == bound[0] else e) for o, e in by]
+        found = collected(binder, node, name, digits, orders, where, distinct=distinct, in_order=in_order)
+        return coerce.called("decode", [found, Literal("hex", TEXT)])
     if bound[0].type == coerce.UNKNOWN and name not in PAIRED:
         what = "function array_agg(unknown) is not unique" if name == "array_agg" else UNDETERMINED
         binder.source.refuse(node, what, "cast it")
@@ -98,6 +107,11 @@ def collected(
     packed = coerce.called(pack, [*values, *keys])
     options |= {"orders": orders, "distinct": distinct, "width": len(values)}
     return placed(binder, Aggregate(folding(name, **options), packed, result, filter=where))
+
+
+def _digits(value: Expr) -> Expr:
+    """The hexadecimal digits of bytes."""
+    return coerce.called("encode", [value, Literal("hex", TEXT)])
 
 
 def _has_order(kind: DataType) -> bool:

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.bits import read_bits
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.schema import BIT, BOOLEAN, Kind
 from views.sql import coerce, rows
@@ -60,12 +59,12 @@ def _dollar_quoted(_binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.BitString, reads="this")
 def _bits(_binder: Binder, node: exp.Expr) -> Expr:
-    return Literal(read_bits(str(node.this)), BIT)
+    return coerce.read(Literal(str(node.this), UNKNOWN), BIT)
 
 
 @binds(exp.HexString, reads="this is_integer")
 def _hexadecimal(_binder: Binder, node: exp.Expr) -> Expr:
-    return Literal(read_bits(f"x{node.this}"), BIT)
+    return coerce.read(Literal(f"x{node.this}", UNKNOWN), BIT)
 
 
 @binds(exp.Boolean, reads="this")
@@ -214,10 +213,18 @@ def _escaped(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Neg, reads="this")
 def _minus(binder: Binder, node: exp.Expr) -> Expr:
-    value = binder.bind(node.this)
-    if isinstance(value, Literal) and isinstance(node.this, exp.Literal) and value.type != UNKNOWN:
-        return coerce.negated(value)
-    return coerce.called("-", [value])
+    number = _number(node)
+    return coerce.called("-", [binder.bind(node.this)]) if number is None else coerce.number(number)
+
+
+def _number(node: exp.Expr) -> str | None:
+    """The text of a numeric constant with its minus: -2147483648 is an integer, though 2147483648 is none."""
+    if isinstance(node, exp.Literal):
+        return None if node.args.get("is_string") else str(node.this)
+    if isinstance(node, exp.Paren) and not node.meta.get("plus"):
+        return _number(node.this)
+    inner = _number(node.this) if isinstance(node, exp.Neg) else None
+    return inner and (inner.removeprefix("-") if inner.startswith("-") else f"-{inner}")
 
 
 @binds(

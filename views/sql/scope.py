@@ -86,9 +86,9 @@ class Scope:
         rest = tuple((n, p) for n, p in self.visible if n not in places)
         return replace(self, visible=(*places.items(), *rest))
 
-    def widened(self, columns: tuple[Column, ...]) -> Scope:
-        """With columns behind the row that no qualified name means."""
-        return replace(self, relations=(*self.relations, Relation("", columns, self.width)))
+    def widened(self, columns: tuple[Column, ...], alias: str = "") -> Scope:
+        """With columns behind the row that no name means without its alias, where it has one."""
+        return replace(self, relations=(*self.relations, Relation(alias, columns, self.width)))
 
     def find(self, name: str) -> tuple[int, ...]:
         """Positions that an unqualified name may mean."""

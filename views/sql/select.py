@@ -207,7 +207,10 @@ class Select:
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 found += self.star_of(node)
             elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
-                found += self.star_of(exp.Column(this=node.expression, table=node.this.unnest().this))
+                table = node.this.unnest()
+                if not isinstance(table, exp.Column) or table.args.get("table") is not None:
+                    self.source.refuse(node, "the fields of a value by * are not supported", "name them one by one")
+                found += self.star_of(exp.Column(this=node.expression, table=table.this))
             elif isinstance(node, exp.Alias):
                 found.append(Item(node.this, name_of(node.args["alias"])))
             elif isinstance(node, exp.Aliases):
