@@ -19,6 +19,8 @@ insert into probe values (1, '-infinity', '-infinity', '-infinity', '-infinity')
 create table wait (id int, span interval, doc jsonb);
 insert into wait values (1, '-2147483648 mons 5 days', '[8, "x"]'), (2, '-2147483648 days', '["x", 8]'), (3, '1 week', '[]');
 create table shelf (id int primary key, parts int, name text, since timestamp, size numeric);
+create table tag (id int primary key, v varchar(3), c char(4));
+insert into tag values (1, 'abc', 'ab'), (2, null, null), (3, 'a', 'abcd');
 insert into shelf values (1, 2, 'oak', '2020-08-11 10:00:01.5', 1), (2, null, 'elm', null, 2.50), (0, 7, 'a#b', '1969-12-31', 0);
 """
 EQUAL = {
@@ -121,6 +123,13 @@ EQUAL = {
     "what_unfolds_is_grouped_beside_more_that_unfolds":
         "select upper(unnest(string_to_array(name, 'a'))) as w, generate_series(1, 2) as g, count(distinct id) from shelf group"
         " by unnest(string_to_array(name, 'a'))",
+    "a_constant_is_longer_than_the_column_beside_it":
+        "select coalesce(v, 'long one'), coalesce(c, 'zz'), case when id = 1 then c else 'qqqqqq' end, v in ('long text', 'abc'),"
+        " nullif(v, 'long text'), c between 'a' and 'longer', greatest(v, 'zzzz'), array[v, 'long'], array[c, 'longer'], lag(v,"
+        " 1, 'long one') over (order by id), lag(c, 1, 'zz') over (order by id) from tag",
+    "a_constant_is_longer_than_the_column_above_it":
+        "select v, c from tag where v = any (array['long text', 'abc']) or c in ('ab', 'longer') union select 'longer', null",
+    "arrays_of_characters": "select array_agg(c order by id), array[c], '{a,b}'::char(1)[] from tag group by id",
     "constants_of_bits": "select bit '101' || bit '', '101'::bit, bit 'x1F' & B'00010001', bit(5) '101', id::bit from shelf",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
 }  # fmt: skip
