@@ -22,7 +22,7 @@ from views.sql import coerce
 from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
 from views.sql.collected import COLLECTING, PAIRED, collected, placed, regression
-from views.sql.rows import counted
+from views.sql.rows import counted, keyed
 from views.sql.within import PERCENTILES, PLACES, within_group
 
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
@@ -74,7 +74,8 @@ def aggregate(
     try:
         if name == "count" and not distinct and len(args) == 1 and counted(binder, args[0]):
             args = [exp.Star()]
-        bound = [] if _is_star(args) else [binder.bind(a) for a in args]
+        row = keyed(binder, args[0]) if name == "count" and distinct and len(args) == 1 else None
+        bound = [] if _is_star(args) else [row or binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]
         condition = None if where is None else binder.boolean(where, "FILTER")
     finally:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from engine.operators.expressions.coercion import STRINGS
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.schema import BIT, BOOLEAN, Kind
 from views.sql import coerce, rows
@@ -198,6 +199,27 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
         every = isinstance(node.expression, exp.All)
         return member_of(binder, node.this, inner, _OPERATORS[type(node)], every=every)
     return quantified(binder, node, _OPERATORS[type(node)], inner, every=not isinstance(node.expression, exp.Any))
+
+
+_COMPARING = (*_NONASSOCIATIVE, exp.Ordered, exp.In)
+_BYTEWISE = ("C", "POSIX", "ucs_basic")
+
+
+@binds(exp.Collate)
+def _collated(binder: Binder, node: exp.Expr) -> Expr:
+    """COLLATE "C" of what is compared or sorted, as all texts are here."""
+    around = node.parent
+    while isinstance(around, exp.Paren):
+        around = around.parent
+    name = node.expression.name if node.expression.find(exp.Identifier) is not None else ""
+    if name not in _BYTEWISE:
+        binder.source.refuse(node, f"collation {name} is not supported: texts are compared by their bytes", 'write "C"')
+    if not isinstance(around, _COMPARING):
+        binder.source.refuse(node, "COLLATE is supported only of what is compared or sorted")
+    value = binder.settled(node.this)
+    if value.type.kind not in STRINGS and value.type.name != "name":
+        binder.source.refuse(node, f"collations are not supported by type {value.type}")
+    return value
 
 
 @binds(exp.Escape)
