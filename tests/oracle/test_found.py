@@ -136,6 +136,11 @@ EQUAL = {
     "texts_compared_by_their_bytes":
         "select id, name collate \"C\" < 'b', (name collate \"POSIX\") = 'oak', rank() over (order by name collate \"C\" desc)"
         " from shelf order by name collate \"C\" limit 2",
+    "rows_as_json":
+        "select s.id, row_to_json(s), to_jsonb(row(s.id, s.name)), to_json((s.since, null::int)), json_agg(t order by t.id),"
+        " to_jsonb(t) from shelf s full join tag t on t.id = s.parts group by s.id, t.id",
+    "rows_of_a_query_as_json": "select json_agg(x order by id), jsonb_agg(x) from (select id, max(v) as n from tag group by 1) x",
+    "nothing_has_no_place_in_no_bits": "select position(B'' in B''), position(B'' in id::bit(2)), position(B'1' in B'') from tag",
     "constants_of_bits": "select bit '101' || bit '', '101'::bit, bit 'x1F' & B'00010001', bit(5) '101', id::bit from shelf",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
 }  # fmt: skip
@@ -154,6 +159,9 @@ REFUSED = {
     "the_fields_of_a_value": ("select (row(id, 2.0)).* from shelf", "the fields of a value by * are not supported"),
     "another_collation": ("select name collate \"und-x-icu\" < 'b' from shelf", "collation und-x-icu is not supported"),
     "a_collation_of_a_function": ("select upper(name collate \"C\") from shelf", "COLLATE is supported only of what is"),
+    "a_row_that_may_be_missing":
+        ("select row_to_json(m) from shelf s left join (select max(id) as n, id % 2 as h from tag group by 2) m on m.h = s.id",
+         "a whole row that may be missing is not supported here"),
     "the_place_of_a_row_of_a_query_around":
         ("select (select rank(o.id) within group (order by i.id) from shelf i) from shelf o", "the value of rank must be a"),
     "a_constant_that_fails_before_any_row":

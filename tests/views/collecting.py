@@ -36,6 +36,10 @@ COLLECTING: tuple[Supported, ...] = (
          " round(regr_intercept(total, discount)::numeric, 6) as e, round(regr_r2(parts, discount)::numeric, 9) as f,"
          " round(regr_sxx(total, discount)::numeric, 6) as g, round(regr_sxy(total, discount)::numeric, 6) as h,"
          " round(regr_syy(total, discount)::numeric, 6) as i from orders group by status"),
+        ("Whole rows as JSON: row_to_json, to_jsonb, json_agg, jsonb_agg", "rows_as_json",
+         "select c.id, row_to_json(c) as a, to_jsonb(c) - 'born' as b, jsonb_agg(o order by o.id) filter (where o.id is not null)"
+         " as c, json_agg(o order by o.id) as d, jsonb_agg((o.id, o.total) order by o.id) as e from customers c left join orders"
+         " o on o.customer_id = c.id group by c.id"),
         ("JSON operators", "json_operators",
          "select p.id, p.details->'a' as a, p.details->>'a' as b, p.details->0 as c, p.details#>'{a}' as d,"
          " p.details#>>'{a,b}' as e, p.details::jsonb || '{\"z\": [1, 2]}' as f, p.details::jsonb @> '{\"a\": 1}' as g,"

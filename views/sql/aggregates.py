@@ -22,6 +22,7 @@ from views.sql import coerce
 from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
 from views.sql.collected import COLLECTING, PAIRED, collected, placed, regression
+from views.sql.documents import JSON, JSONB, document
 from views.sql.rows import counted, keyed
 from views.sql.within import PERCENTILES, PLACES, within_group
 
@@ -74,7 +75,7 @@ def aggregate(
     try:
         if name == "count" and not distinct and len(args) == 1 and counted(binder, args[0]):
             args = [exp.Star()]
-        row = keyed(binder, args[0]) if name == "count" and distinct and len(args) == 1 else None
+        row = _row(binder, name, args, distinct=distinct)
         bound = [] if _is_star(args) else [row or binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]
         condition = None if where is None else binder.boolean(where, "FILTER")
@@ -111,6 +112,15 @@ def aggregate(
         found = coerce.aggregated(name, coerce.called("$behind key", [arg]), distinct=False, where=condition)
         return Call("$of key(text)", (placed(binder, found),), arg.type)
     return placed(binder, coerce.aggregated(name, arg, distinct, condition))
+
+
+def _row(binder: Binder, name: str, args: Sequence[exp.Expr], *, distinct: bool) -> Expr | None:
+    """A whole row, or one written out, that an aggregate takes; None for anything else."""
+    if len(args) != 1 or _is_star(args):
+        return None
+    if name in ("json_agg", "jsonb_agg"):
+        return document(binder, args[0], JSON if name == "json_agg" else JSONB)
+    return keyed(binder, args[0]) if name == "count" and distinct else None
 
 
 def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
@@ -151,7 +161,7 @@ def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | No
         binder.source.refuse(node, reason, "cast them to bit(…)")
     if arg.type.kind not in _INTS and arg.type.bare != BIT:
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
-    options = {"distinct": True} if distinct and name == "bit_xor" else {}
+    options: dict[str, object] = {"distinct": True} if distinct and name == "bit_xor" else {}
     if arg.type.bare == BIT:
         arg, options = coerce.coerced(arg, BIT), options | {"width": arg.type.size}
     function = folding(name, **options)

@@ -19,6 +19,7 @@ from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder
 from views.sql.ordering import check_ordered
+from views.sql.rows import cells
 
 PAIRED = frozenset({"string_agg", "json_object_agg", "jsonb_object_agg"})
 """The aggregates that collect two values of each row."""
@@ -72,8 +73,8 @@ def collected(
         if separator.type.kind is not Kind.BYTEA:
             binder.source.refuse(node, f"function string_agg(bytea, {separator.type}) does not exist")
         digits = [_digits(bound[0]), Coalesce((_digits(separator), Literal("", TEXT)), TEXT)]
-        orders = [(o, digits[0] if e == bound[0] else e) for o, e in by]
-        found = collected(binder, node, name, digits, orders, where, distinct=distinct, in_order=in_order)
+        sorted_by = [(o, digits[0] if e == bound[0] else e) for o, e in by]
+        found = collected(binder, node, name, digits, sorted_by, where, distinct=distinct, in_order=in_order)
         return coerce.called("decode", [found, Literal("hex", TEXT)])
     if bound[0].type == coerce.UNKNOWN and name not in PAIRED:
         what = "function array_agg(unknown) is not unique" if name == "array_agg" else UNDETERMINED
@@ -139,7 +140,19 @@ def _values(
     result = _JSONS[name.partition("_")[0]]
     if name.endswith("object_agg"):
         return [coerce.called("$json key", [first]), coerce.called("$json", [args[1]])], result, {}
-    return [coerce.called("$json", [first])], result, {"broken": first.type.element is not None}
+    return (
+        [coerce.called("$json", [first])],
+        result,
+        {"broken": first.type.element is not None or _is_row(binder, node)},
+    )
+
+
+def _is_row(binder: Binder, node: exp.Expr) -> bool:
+    """Whether what is collected is rows, of which each stands on a line."""
+    first = node.expressions[0]
+    first = first.this if isinstance(first, exp.Order) else first
+    first = first.expressions[0] if isinstance(first, exp.Distinct) else first
+    return cells(binder, first) is not None
 
 
 def _image(expr: Expr) -> Expr:

@@ -22,6 +22,7 @@ from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
 from views.sql.datatypes import digits_of, type_named
+from views.sql.documents import JSON, JSONB, document
 from views.sql.intervals import interval_arguments, is_interval, to_interval
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
@@ -62,7 +63,7 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
     if target.element is not None and isinstance(node.this, exp.Array):
         return cast_elements(binder, node.this, target)
     value = binder.bind(node.this)
-    if target == ONE_BIT and node.to.this is exp.DType.USERDEFINED:
+    if target == ONE_BIT and node.args["to"].this is exp.DType.USERDEFINED:
         return coerce.read(Literal(node.this.this, UNKNOWN), BIT)  # bit '…' is as long as it is written
     if target.kind is Kind.TIME and value.type == INTERVAL:
         found: Expr = coerce.called("$time", [value])
@@ -98,10 +99,17 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     if name in _OF_ENUMS and len(args) == 1:
         return _of_enum(binder, node, name, binder.bind(args[0]))
+    if name in _ROWS and len(args) == 1:
+        found = document(binder, args[0], _ROWS[name])
+        if found is not None:
+            return found
     if name == "make_interval":
         args = interval_arguments(binder, node)
     return coerce.called(name, [binder.bind(a) for a in args])
 
+
+_ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
+"""Functions that make JSON of a row."""
 
 _OF_ENUMS = ("enum_first", "enum_last", "enum_range")
 

@@ -152,9 +152,14 @@ def keyed(binder: Binder, node: exp.Expr) -> Expr | None:
         value = binder.bind(column)
         if value.type == coerce.UNKNOWN:
             binder.source.refuse(column, "could not identify a comparison function for type unknown", "cast it")
-        binder.typed(column, partial(coerce.check_comparable, value.type, "DISTINCT"))
-        keys.append(coerce.called("$key", [value]))
+        keys.append(binder.typed(column, partial(_key, value)))
     return Call(MADE, tuple(keys), array_of(TEXT))
+
+
+def _key(value: Expr) -> Expr:
+    """What is the same of equal values. Raises TypeProblem."""
+    coerce.check_comparable(value.type, "DISTINCT")
+    return coerce.called("$key", [value])
 
 
 @binds(exp.Dot)
