@@ -102,8 +102,22 @@ def called(name: str, args: Sequence[Expr]) -> Call:
 
 def unified(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], DataType]:
     """`args` brought to their common type (CASE, COALESCE, IN, UNION)."""
-    target = common_type([known(a) for a in args])
+    types = [known(a) for a in args]
+    if any(t is not None and t.kind is Kind.NUMERIC for t in types):
+        types = [_written(a) if t is None else t for a, t in zip(args, types, strict=True)]
+    target = common_type(types)
     return tuple(coerced(a, target) for a in args), target
+
+
+def _written(literal: Expr) -> DataType | None:
+    """The type of a quoted number beside numerics, which has the scale that it is written with; None for anything else."""
+    if not isinstance(literal, Literal) or literal.value is None:
+        return None
+    try:
+        finite = Decimal(str(literal.value).strip()).is_finite()
+    except InvalidOperation:
+        return None
+    return number(str(literal.value).strip()).type if finite else NUMERIC
 
 
 def cast(expr: Expr, target: DataType) -> Expr:
