@@ -43,7 +43,7 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
     """The aggregate of each group's values at each version. `order`: entries by group, then time."""
     name, _, options = slot.aggregate.function.partition(" ")
     detail = json.loads(options or "{}")
-    values = stream.values.take(pa.array(order)).to_pylist()
+    values = _numbered(stream.values.take(pa.array(order))).to_pylist()
     groups, whens, counts = (lane[order].tolist() for lane in (stream.probe, stream.times, stream.diffs))
     assert slot.arg is not None
     key = behind_key if detail.get("keyed") else _order_key(slot.arg.kind)
@@ -60,6 +60,13 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
                 k += 1
             found.append(_folded(live, fold, detail, key))
     return pa.array(found, slot.aggregate.type.arrow)
+
+
+def _numbered(values: pa.Array) -> pa.Array:
+    """Times as the numbers that they are held as: Python has no infinite ones, and none after the year 9999."""
+    if not pa.types.is_temporal(values.type):
+        return values
+    return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
 
 
 def folds() -> frozenset[str]:
@@ -102,7 +109,14 @@ def behind_key(value: str) -> tuple[str, str]:
 
 
 def _bits(operation: Callable[[int, int], int]) -> Fold:
-    return lambda values, _: reduce(operation, values)
+    """Of integers, or of bit strings of one width."""
+
+    def fold(values: list[Any], detail: Mapping[str, Any]) -> int | str:
+        width = detail.get("width")
+        found: int = reduce(operation, values if width is None else (int(v, 2) for v in values))
+        return found if width is None else f"{found:0{width}b}"
+
+    return fold
 
 
 def _spread(values: list[Any], detail: Mapping[str, Any]) -> float | str | None:

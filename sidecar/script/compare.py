@@ -48,7 +48,8 @@ def type_name(datatype: DataType) -> str:
     """A type as format_type() prints it without its modifiers."""
     if datatype.kind is not Kind.OTHER:
         return str(datatype.kind.value)
-    return re.sub(r"\([^)]*\)", "", datatype.name or "text").strip()
+    plain = re.sub(r"\([^)]*\)", "", datatype.name or "text").strip()
+    return "character[]" if plain == "bpchar[]" else plain
 
 
 def _near(missing: list[Row], extra: list[Row], tolerances: Sequence[float | None]) -> bool:

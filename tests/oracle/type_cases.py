@@ -37,7 +37,8 @@ def bits() -> Iterator[str]:
                     f"octet_length({value})", f"bit_count({value})", f"get_bit({value}, r.k)", f"set_bit({value}, r.k, 1)",
                     f"set_bit({value}, 1, r.k)", f"substring({value} from 2)", f"substring({value} from r.k for 3)",
                     f"overlay({value} placing B'11' from 2)", f"overlay({value} placing B'0' from r.k for 2)",
-                    f"position(B'10' in {value})", f"{value}::text", f"{value}::bit(4)", f"{value}::bit varying(3)",
+                    f"position(B'10' in {value})",
+                    f"position(B'' in {value})", f"{value}::text", f"{value}::bit(4)", f"{value}::bit varying(3)",
                     f"{value}::bit", f"{value} || B'01'", f"r.bv || {value}",
                     f"to_json({value})", f"coalesce({value}, B'1')", f"{value} in (B'101', r.bw)", f"nullif({value}, r.bw)",
                     f"array[{value}]", f"substring({value}, 2, r.k)", f"case when r.k > 0 then {value} else r.bw end",
@@ -47,7 +48,8 @@ def bits() -> Iterator[str]:
         yield from (f"r.i::bit({size})", f"r.b::bit({size})", f"r.k::bit({size})::text")
     yield from ("r.i::bit(32)::int", "r.b::bit(64)::bigint", "X'1fF' || r.bv", "b'' || r.bv", "'1010'::bit(6)",
                 "'1010'::bit(2)",
-                "'x1f'::varbit", "(r.x || '')::varbit", "r.q::bit(3)", "'101'::bit varying(2)", "'abc'::varchar(2)",
+                "'x1f'::varbit", "bit '101'", "bit 'x1F' || r.bw", "'101'::bit", "cast('' as bit)", "bit '' || r.bv",
+                "r.bw & bit '10000001'", "(r.x || '')::varbit", "r.q::bit(3)", "'101'::bit varying(2)", "'abc'::varchar(2)",
                 "'abc'::char(2)",
                 "r.x::varchar(2)", "bit(3) '10'", "varbit '10' || B'1'", "r.bw::int", "r.bw::bigint",
                 "case when r.k > 0 then r.x::varchar(3) else r.x::char(4) end")  # fmt: skip
@@ -107,7 +109,9 @@ def _shapes() -> Iterator[str]:
     """Arrays of any shape taken by place, cut and joined."""
     for value in ("r.na", "r.nb"):
         yield from (f"({value})[r.k]", f"({value})[r.k][2]", f"({value})[1][r.k]", f"({value})[0:1]", f"({value})[:2]",
-                    f"({value})[r.k:]", f"array_append({value}, 9)", f"array_prepend(9, {value})", f"array_lower({value}, 1)",
+                    f"({value})[r.k:]", f"({value})[1:r.k][0:1]", f"({value})[r.k][:]", f"({value})[:][r.k:2]",
+                    f"({value})[0:1][-1:5]", f"({value})[1:2][1:1][1:1]", f"({value})[2:2][1]",
+                    f"array_append({value}, 9)", f"array_prepend(9, {value})", f"array_lower({value}, 1)",
                     f"array_upper({value}, r.k)", f"array_dims({value})", f"array_position({value}, 2, r.k)",
                     f"array_positions({value}, 1.0)", f"array_remove({value}, 1.0)", f"array_replace({value}, 1, null)",
                     f"trim_array({value}, r.k)", f"{value}::int[]", f"{value}::text[]", f"array_cat({value}, r.nb)",

@@ -36,6 +36,10 @@ COLLECTING: tuple[Supported, ...] = (
          " round(regr_intercept(total, discount)::numeric, 6) as e, round(regr_r2(parts, discount)::numeric, 9) as f,"
          " round(regr_sxx(total, discount)::numeric, 6) as g, round(regr_sxy(total, discount)::numeric, 6) as h,"
          " round(regr_syy(total, discount)::numeric, 6) as i from orders group by status"),
+        ("Whole rows as JSON: row_to_json, to_jsonb, json_agg, jsonb_agg", "rows_as_json",
+         "select c.id, row_to_json(c) as a, to_jsonb(c) - 'born' as b, jsonb_agg(o order by o.id) filter (where o.id is not null)"
+         " as c, json_agg(o order by o.id) as d, jsonb_agg((o.id, o.total) order by o.id) as e from customers c left join orders"
+         " o on o.customer_id = c.id group by c.id"),
         ("JSON operators", "json_operators",
          "select p.id, p.details->'a' as a, p.details->>'a' as b, p.details->0 as c, p.details#>'{a}' as d,"
          " p.details#>>'{a,b}' as e, p.details::jsonb || '{\"z\": [1, 2]}' as f, p.details::jsonb @> '{\"a\": 1}' as g,"
@@ -73,6 +77,12 @@ COLLECTING: tuple[Supported, ...] = (
         ("Bit strings", "bit_strings",
          "select id, B'101' || id::bit(8) as a, ~ discount::bit(4) & '1010' as b, substring(id::bit(32) from 25 for 4) as c,"
          " get_bit(parts::integer::bit(8), 7) as d, bit_count(id::bit(64)) as e, X'1f'::bit varying(3) as f from orders"),
+        ("bit_and, bit_or, bit_xor of bit strings", "bits_folded",
+         "select status, bit_and(id::bit(6)) as a, bit_or(discount::bit(40)) as b, bit_xor(distinct parts::integer::bit(3)) as"
+         " c, bit '101' || '1'::bit as d from orders group by status"),
+        ("string_agg of bytes", "bytes_joined",
+         "select region, string_agg(name::bytea, '\\x2c' order by born, id) as a, string_agg(distinct name::bytea,"
+         " ''::bytea) filter (where vip) as b from customers group by region"),
         ("Times with a zone, and precisions of times", "zoned_times",
          "select id, timetz '10:00+02' + discount * interval '1 hour' as a, placed::timestamp(0) as b, placed::time(1)::timetz"
          " at time zone '-03' as c, timetz '12:00+02' = timetz '10:00+00' as d, extract(timezone from timetz '1:00-03:30') as e"
@@ -91,6 +101,11 @@ COLLECTING: tuple[Supported, ...] = (
 )  # fmt: skip
 
 COLLECTING_REFUSED: tuple[Refused, ...] = (
+    Refused("bit_and and its kin of bit strings of any length", "select bit_or(~ id::bit(8)) as a from orders",
+            "bit_or of bit strings of no declared length is not supported", "bit_or"),
+    Refused("dense_rank of several columns WITHIN GROUP",
+            "select dense_rank(1, 2) within group (order by id, parts) as a from orders",
+            "dense_rank of several columns is not supported", "dense_rank"),
     Refused("array_agg of arrays", "select array_agg(array[id, 1]) as a from orders",
             "array_agg of arrays is not supported: arrays have one dimension", "array_agg"),
     Refused("Records of a row that is not NULL",

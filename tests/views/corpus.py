@@ -141,6 +141,11 @@ SUPPORTED: tuple[Supported, ...] = (
         ("count, count(*), count(DISTINCT)", "counts",
          "select status, count(*) as n, count(total) as t, count(distinct customer_id) as c from orders group"
          " by status"),
+        ("count(DISTINCT (a, b)) of rows", "distinct_rows",
+         "select status, count(distinct (customer_id, total)) as a, count(distinct row(placed, discount)) filter (where id >"
+         " 2) as b from orders group by status"),
+        ('COLLATE "C" of what is compared or sorted', "collated",
+         "select id, name from customers where region collate \"C\" >= 'n' order by name collate \"C\" desc, id limit 3"),
         ("sum, avg", "sums",
          "select status, sum(discount) as a, sum(parts) as b, sum(id) as c, sum(total) as d, avg(discount) as"
          " e, avg(total) as f"

@@ -13,6 +13,7 @@ from engine.operators.expressions.sets import MOST
 from tests.views.corpus import REFUSED, SUPPORTED
 from views.sql.aggregates import AGGREGATES
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, WINDOWS
+from views.sql.within import PLACES
 
 COMMAND = "python -m tests.views.docs"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
@@ -76,10 +77,10 @@ def page() -> str:
         " are kept with their multiplicity. A declared key that is not proved is checked while the view runs: two rows"
         " for one key put the view in error.",
         "## Functions and operators",
-        f"Aggregates: {names(AGGREGATES)}; each with FILTER, and with DISTINCT where it means something. string_agg without"
+        f"Aggregates: {names(AGGREGATES)}, and {names(PLACES)} WITHIN GROUP;"
+        " each with FILTER, and with DISTINCT where it means something. string_agg without"
         " ORDER BY joins its texts in their order; so do array_agg and the aggregates of JSON, whose order Postgres leaves open.",
-        f"Window functions: {names(WINDOWS)}, and the aggregates over ROWS, GROUPS and RANGE frames, with EXCLUDE too. Over"
-        " frames that slide, sum and avg of numerics of no known scale and the variances of integers are refused.",
+        f"Window functions: {names(WINDOWS)}, and the aggregates over ROWS, GROUPS and RANGE frames, with EXCLUDE too.",
         functions(),
         f"{IN_PYTHON} Evaluated in Python, once per distinct value; all others in columns.",
     ]

@@ -96,6 +96,17 @@ RELATIONAL: tuple[Supported, ...] = (
         ("percentile_cont, percentile_disc, mode", "percentiles",
          "select status, percentile_cont(0.5) within group (order by total) as a, percentile_disc(0.25) within group"
          " (order by total desc) as b, mode() within group (order by discount) as c from orders group by status"),
+        ("percentiles by several fractions at once", "percentiles_at_once",
+         "select status, percentile_cont(array[0, 0.5, 0.9]) within group (order by total) as a, percentile_disc(array[0.25,"
+         " 1]) within group (order by placed desc) filter (where discount > 1) as b from orders group by status"),
+        ("rank, dense_rank, percent_rank and cume_dist of a value, WITHIN GROUP", "places",
+         "select status, rank(50, 3) within group (order by total desc, id) as a, dense_rank(2) within group (order by discount)"
+         " as b, percent_rank(40) within group (order by total nulls first) as c, cume_dist(3) within group (order by parts)"
+         " filter (where id > 2) as d, dense_rank(4) within group (order by parts desc) as e, rank(null) within group (order by"
+         " total) as f from orders group by status"),
+        ("JOIN … USING (…) AS alias", "using_as",
+         "select j.id, j.id + o.discount as d, t.paid from orders o left join order_payment_totals t using (id) as j where j.id"
+         " > 1"),
         ("row_number, rank, dense_rank", "ranked",
          "select id, row_number() over (order by total desc nulls last, id) as n, rank() over (partition by status order by"
          " total) as r, dense_rank() over (partition by status order by total) as d from orders"),

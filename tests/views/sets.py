@@ -40,6 +40,15 @@ SETS: tuple[Supported, ...] = (
          "select id, array[[discount, 2], [3, parts]] as a, (array[[id, 2], [3.5, 4]])[2][1] as b, array[array[status],"
          " array['x']] as c, (array[[1, 2], [3, 4]])[2:2] as d, array[[1, 2]] || array[discount, 3] as e,"
          " array_dims(array[[[id]]]) as f, array[['1', '2'], ['3', null]]::integer[] as g from orders"),
+        ("Slices of several dimensions", "arrays_sliced",
+         "select id, (array[[1, discount], [parts, 4]])[1:2][2:2] as a, (array[[id, 2], [3, 4]])[2:][1] as b,"
+         " (array[[discount, 2]])[:discount][1:parts] as c from orders"),
+        ("GROUP BY what an array or a series unfolds to", "grouped_words",
+         "select unnest(string_to_array(status, 'e')) as word, count(*) as n, sum(total) as t, count(distinct customer_id) as"
+         " c from orders group by 1"),
+        ("GROUP BY several sets in step, and beside columns", "grouped_series",
+         "select customer_id, generate_series(1, discount) as g, unnest(array['a', status]) as w, max(id) as m from orders"
+         " group by rollup (customer_id, 2), 3 having count(*) > 1"),
         ("unnest in subqueries", "unnested_inside",
          "select id, (select count(*) from unnest(array[discount, parts, 2]) x where x > 1) as n, exists (select 1 from"
          " unnest(string_to_array(status, 'i')) w where w like 'v%') as e from orders"),
@@ -95,6 +104,4 @@ SETS_REFUSED: tuple[Refused, ...] = (
     Refused("Functions of columns before them in an outer join by a condition",
             "select o.id from orders o left join lateral generate_series(1, o.discount) x on x > 2",
             "a function that reads columns before it, in an outer join by a condition", "generate_series"),
-    Refused("Slices of several dimensions", "select (array[[1, 2], [3, 4]])[1:2][1:1] as a from orders",
-            "a slice of several dimensions is not supported", "1, 2"),
 )  # fmt: skip

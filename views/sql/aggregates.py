@@ -17,15 +17,14 @@ from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
 from engine.operators.expressions.range_text import ELEMENTS
 from engine.operators.folded import folding
 from engine.operators.regressions import REGRESSIONS
-from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, DataType, Kind
-from views.scalar import columns, outer_place, outer_ref
-from views.scalar import walk as parts_of
+from engine.schema import BIGINT, BIT, DOUBLE, INTEGER, NUMERIC, DataType, Kind
 from views.sql import coerce
+from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
-from views.sql.collected import COLLECTING, PAIRED, UNDETERMINED, collected, constant, placed, regression
-from views.sql.ordering import check_ordered
-from views.sql.rows import counted
-from views.sql.scope import Bound
+from views.sql.collected import COLLECTING, PAIRED, collected, placed, regression
+from views.sql.documents import JSON, JSONB, document
+from views.sql.rows import counted, keyed
+from views.sql.within import PERCENTILES, PLACES, within_group
 
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
@@ -35,12 +34,9 @@ _SPREADS = {
     "stddev_samp": "stddev_samp", "stddev_pop": "stddev_pop",
 }  # fmt: skip
 _BITS = frozenset({"bit_and", "bit_or", "bit_xor"})
-WITHIN = frozenset({"percentile_cont", "percentile_disc", "mode"})
-"""The aggregates that are written WITHIN GROUP."""
-
 _OF_RANGES = frozenset({"range_agg", "range_intersect_agg"})
 AGGREGATES = (
-    _KEPT | _BITS | _OF_RANGES | frozenset(_SPREADS) | {"every", "any_value"} | WITHIN | COLLECTING | REGRESSIONS
+    _KEPT | _BITS | _OF_RANGES | frozenset(_SPREADS) | {"every", "any_value"} | PERCENTILES | COLLECTING | REGRESSIONS
 )
 
 
@@ -68,18 +64,19 @@ def aggregate(
     name = str(node.this).lower()
     name = {"every": "bool_and", "any_value": "min"}.get(name, name)
     if binder.inside_aggregate or binder.scope.outer is None:
-        _check_allowed(binder, node, name)
+        check_allowed(binder, node, name)
     args, distinct, orders = _taken_apart(binder, node)
-    if (name in WITHIN) != (within is not None):
-        binder.source.refuse(node, f"{name} is written with{'' if name in WITHIN else 'out'} WITHIN GROUP")
+    if (name in PERCENTILES | PLACES) != (within is not None):
+        binder.source.refuse(node, f"{name} is written with{'' if within is None else 'out'} WITHIN GROUP")
     if within is not None:
         binder.source.only(within, {"expressions"})
-        return _within(binder, node, name, args, list(within.expressions), where)
+        return within_group(binder, node, name, args, list(within.expressions), where)
     binder.inside_aggregate = over is None
     try:
         if name == "count" and not distinct and len(args) == 1 and counted(binder, args[0]):
             args = [exp.Star()]
-        bound = [] if _is_star(args) else [binder.bind(a) for a in args]
+        row = _row(binder, name, args, distinct=distinct)
+        bound = [] if _is_star(args) else [row or binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]
         condition = None if where is None else binder.boolean(where, "FILTER")
     finally:
@@ -89,10 +86,10 @@ def aggregate(
         hint = "write count(*)" if name == "count" else ""
         binder.source.refuse(node, f"{name} takes {'one argument' if wanted == 1 else 'two arguments'}", hint)
     parts = [*bound, *([] if condition is None else [condition])]
-    around = _around(binder, node, name, parts, lambda outer: aggregate(outer, node, where), alone=over is None)
-    if around is not None:
-        return around
-    _check_allowed(binder, node, name)
+    outer = around(binder, node, name, parts, lambda other: aggregate(other, node, where), alone=over is None)
+    if outer is not None:
+        return outer
+    check_allowed(binder, node, name)
     if over is not None:
         binder = binder.collecting(over)
     if name in COLLECTING:
@@ -117,6 +114,15 @@ def aggregate(
     return placed(binder, coerce.aggregated(name, arg, distinct, condition))
 
 
+def _row(binder: Binder, name: str, args: Sequence[exp.Expr], *, distinct: bool) -> Expr | None:
+    """A whole row, or one written out, that an aggregate takes; None for anything else."""
+    if len(args) != 1 or _is_star(args):
+        return None
+    if name in ("json_agg", "jsonb_agg"):
+        return document(binder, args[0], JSON if name == "json_agg" else JSONB)
+    return keyed(binder, args[0]) if name == "count" and distinct else None
+
+
 def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
     """sum or avg of intervals: that of their months, days and microseconds."""
     if distinct:
@@ -129,34 +135,6 @@ def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: E
         return total
     count = placed(binder, coerce.aggregated("count", arg, False, where))
     return coerce.called("/", [total, coerce.called("nullif", [count, Literal(0, BIGINT)])])
-
-
-def _check_allowed(binder: Binder, node: exp.Expr, name: str) -> None:
-    if binder.aggregates is None or binder.inside_aggregate:
-        inside = "another aggregate" if binder.inside_aggregate else binder.clause
-        binder.source.refuse(node, f"aggregate {name} is not allowed in {inside}", "aggregate in a subquery in FROM")
-
-
-def _around(
-    binder: Binder, node: exp.Expr, name: str, parts: Sequence[Expr], again: Bound, *, alone: bool = True
-) -> Expr | None:
-    """What stands for an aggregate that reads columns of a query around and none of its own: it is over that query's rows,
-    and bound `again` there. None for any other. `alone`: not over a window. Raises ViewError.
-    """
-    levels = {place[0] for part in parts for e in parts_of(part) if (place := outer_place(e)) is not None}
-    if binder.queries is not None:
-        levels |= binder.queries.levels_read(parts)
-    if not levels or any(columns(p) for p in parts):
-        return None
-    scope = binder.scope
-    for _ in range(min(levels)):
-        assert scope.outer is not None, "what is read there is there"
-        scope = scope.outer
-    if scope.aggregating is None or not alone:
-        reason = f"{name} is of columns of the query around alone, which does not aggregate there"
-        binder.source.refuse(node, reason, "aggregate in a subquery in FROM")
-    position, kind = scope.aggregating(again)
-    return outer_ref(min(levels), position, kind)
 
 
 def _taken_apart(binder: Binder, node: exp.Expr) -> tuple[list[exp.Expr], bool, list[exp.Expr]]:
@@ -178,9 +156,15 @@ def _is_star(args: Sequence[exp.Expr]) -> bool:
 
 
 def _bits(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
-    if arg.type.kind not in _INTS:
+    if arg.type.bare == BIT and arg.type.size is None:
+        reason = f"{name} of bit strings of no declared length is not supported"
+        binder.source.refuse(node, reason, "cast them to bit(…)")
+    if arg.type.kind not in _INTS and arg.type.bare != BIT:
         binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
-    function = folding(name, distinct=True) if distinct and name == "bit_xor" else folding(name)
+    options: dict[str, object] = {"distinct": True} if distinct and name == "bit_xor" else {}
+    if arg.type.bare == BIT:
+        arg, options = coerce.coerced(arg, BIT), options | {"width": arg.type.size}
+    function = folding(name, **options)
     return placed(binder, Aggregate(function, arg, arg.type, filter=where))
 
 
@@ -216,61 +200,22 @@ def _spread(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | 
     return coerce.called(f"${name}", [placed(binder, part) for part in parts])
 
 
-def _within(
-    binder: Binder,
-    node: exp.Expr,
-    name: str,
-    args: list[exp.Expr],
-    orders: list[exp.Expr],
-    where: exp.Expr | None,
-) -> Expr:
-    """percentile_cont, percentile_disc and mode."""
-    if len(orders) != 1 or len(args) != (name != "mode"):
-        binder.source.refuse(node, f"{name} takes one expression to order by")
-    fraction = None
-    if args:
-        fraction = constant(binder, args[0], binder.bind(args[0]), f"the fraction of {name}", DOUBLE)
-        if not isinstance(fraction, float) or not 0 <= fraction <= 1:
-            binder.source.refuse(args[0], f"percentile value {fraction} is not between 0 and 1")
-    binder.inside_aggregate = True
-    try:
-        arg = binder.bind(orders[0].this)
-        if arg.type == coerce.UNKNOWN and name != "percentile_cont":
-            binder.source.refuse(orders[0], UNDETERMINED, "cast it")
-        arg = coerce.settled(arg)
-        condition = None if where is None else binder.boolean(where, "FILTER")
-    finally:
-        binder.inside_aggregate = False
-    parts = [arg, *([] if condition is None else [condition])]
-    around = _around(binder, node, name, parts, lambda outer: _within(outer, node, name, args, orders, where))
-    if around is not None:
-        return around
-    _check_allowed(binder, node, name)
-    check_ordered(binder.source, orders[0], arg.type)
-    if name == "percentile_cont":
-        if arg.type.kind not in (*_INTS, *_FLOATS, Kind.NUMERIC):
-            binder.source.refuse(node, f"percentile_cont of type {arg.type} is not supported")
-        arg = coerce.coerced(arg, DOUBLE)
-    keyed = needs_key(arg.type)
-    options = folding(name, fraction=fraction, descending=bool(orders[0].args.get("desc")), keyed=keyed)
-    if not keyed:
-        return placed(binder, Aggregate(options, arg, arg.type, filter=condition))
-    behind = coerce.called("$behind key", [arg])
-    return Call("$of key(text)", (placed(binder, Aggregate(options, behind, TEXT, filter=condition)),), arg.type)
-
-
 @binds(exp.Filter)
 def _filtered(binder: Binder, node: exp.Expr) -> Expr:
     inner, within = node.this, None
     if isinstance(inner, exp.WithinGroup):
         inner, within = inner.this, inner.expression
-    if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in AGGREGATES:
+    if not isinstance(inner, exp.Anonymous) or str(inner.this).lower() not in _named(within):
         binder.source.refuse(node, "FILTER is only for the aggregates " + ", ".join(sorted(AGGREGATES)))
     return aggregate(binder, inner, node.expression.this, within)
 
 
+def _named(within: exp.Expr | None) -> frozenset[str]:
+    return AGGREGATES if within is None else PERCENTILES | PLACES
+
+
 @binds(exp.WithinGroup, reads="this expression")
 def _within_group(binder: Binder, node: exp.Expr) -> Expr:
-    if not isinstance(node.this, exp.Anonymous) or str(node.this.this).lower() not in WITHIN:
-        binder.source.refuse(node, "WITHIN GROUP is only for " + ", ".join(sorted(WITHIN)))
+    if not isinstance(node.this, exp.Anonymous) or str(node.this.this).lower() not in PERCENTILES | PLACES:
+        binder.source.refuse(node, "WITHIN GROUP is only for " + ", ".join(sorted(PERCENTILES | PLACES)))
     return aggregate(binder, node.this, None, node.expression)

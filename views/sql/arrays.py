@@ -1,7 +1,7 @@
 """Handlers of arrays: ARRAY[…], subscripts and slices, casts of constructors, and comparisons with ANY and ALL of one.
 
-Always: a slice is of the first dimension. Registered with the binder at import;
-`quantified` and `cast_elements` are called by the handlers of operators and casts.
+Always: where one subscript is a slice, all are. Registered with the binder at import; `quantified` and `cast_elements` are
+called by the handlers of operators and casts.
 """
 
 from __future__ import annotations
@@ -85,15 +85,18 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
         return unsupported(binder, node)
     if not any(isinstance(place, exp.Slice) for place in places):
         return coerce.called("$subscript", [base, *(_number(binder, place) for place in places)])
-    if len(places) > 1:
-        binder.source.refuse(node, "a slice of several dimensions is not supported", "slice the first one")
-    (place,) = places
+    return coerce.called("$slice", [base, *(end for place in places for end in _ends(binder, place))])
+
+
+def _ends(binder: Binder, place: exp.Expr) -> list[Expr]:
+    """The first and the last place of a slice; a lone number beside a slice is its last."""
+    if not isinstance(place, exp.Slice):
+        return [Literal(1, INTEGER), _number(binder, place)]
     first, last = place.this, place.expression
-    ends = [
+    return [
         Literal(-_LAST - 1, INTEGER) if first is None else _number(binder, first),
         Literal(_LAST, INTEGER) if last is None else _number(binder, last),
     ]
-    return coerce.called("$slice", [base, *ends])
 
 
 def _number(binder: Binder, node: exp.Expr) -> Expr:

@@ -35,33 +35,27 @@ def known(expr: Expr) -> DataType | None:
 
 
 def number(text: str) -> Literal:
-    """A numeric constant as Postgres types it: integer, bigint or numeric, with the scale it is written with unless it
-    has too many digits for a column of known scale.
+    """A numeric constant, with the minus before it, as Postgres types it: integer, bigint or numeric, with the scale it is
+    written with unless it has too many digits for a column of known scale.
 
     >>> number("1.50").value, number("1.50").type.scale, number("7").type.sql()
     ('1.50', 2, 'integer')
+    >>> number("-2147483648").type.sql(), number("2147483648").type.sql()
+    ('integer', 'bigint')
     """
     try:
         value = Decimal(text)
     except InvalidOperation:
         raise TypeProblem(f'trailing junk after numeric literal at or near "{text}"') from None
-    if text.isdigit():
-        if value < 2**31:
+    if text.removeprefix("-").isdigit():
+        if -(2**31) <= value < 2**31:
             return Literal(int(text), INTEGER)
-        if value < 2**63:
+        if -(2**63) <= value < 2**63:
             return Literal(int(text), BIGINT)
-    plain = format(value, "f")
+    plain = format(value if value else abs(value), "f")
     whole, _, fraction = plain.partition(".")
-    fits = len(whole) + len(fraction) <= MAX_DIGITS
+    fits = len(whole.removeprefix("-")) + len(fraction) <= MAX_DIGITS
     return Literal(plain, DataType(Kind.NUMERIC, scale=len(fraction)) if fits else NUMERIC)
-
-
-def negated(literal: Literal) -> Literal:
-    """A numeric constant with its sign turned: unary minus before a number."""
-    value = literal.value
-    if isinstance(value, str):
-        return Literal(value[1:] if value.startswith("-") else f"-{value}", literal.type)
-    return Literal(-int(value or 0), literal.type)
 
 
 def settled(expr: Expr) -> Expr:
@@ -108,8 +102,22 @@ def called(name: str, args: Sequence[Expr]) -> Call:
 
 def unified(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], DataType]:
     """`args` brought to their common type (CASE, COALESCE, IN, UNION)."""
-    target = common_type([known(a) for a in args])
+    types = [known(a) for a in args]
+    if any(t is not None and t.kind is Kind.NUMERIC for t in types):
+        types = [_written(a) if t is None else t for a, t in zip(args, types, strict=True)]
+    target = common_type(types)
     return tuple(coerced(a, target) for a in args), target
+
+
+def _written(literal: Expr) -> DataType | None:
+    """The type of a quoted number beside numerics, which has the scale that it is written with; None for anything else."""
+    if not isinstance(literal, Literal) or literal.value is None:
+        return None
+    try:
+        finite = Decimal(str(literal.value).strip()).is_finite()
+    except InvalidOperation:
+        return None
+    return number(str(literal.value).strip()).type if finite else NUMERIC
 
 
 def cast(expr: Expr, target: DataType) -> Expr:

@@ -7,17 +7,19 @@ collected is packed with what it is ordered by. Called by `aggregates`.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Aggregate, Call, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Coalesce, Expr, Literal
 from engine.operators.folded import folding
-from engine.schema import DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
+from engine.schema import BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder
 from views.sql.ordering import check_ordered
+from views.sql.rows import cells
 
 PAIRED = frozenset({"string_agg", "json_object_agg", "jsonb_object_agg"})
 """The aggregates that collect two values of each row."""
@@ -37,13 +39,18 @@ def placed(binder: Binder, found: Aggregate) -> Expr:
 
 def constant(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> object:
     """The value of an expression without columns. Raises ViewError."""
+    return evaluated(binder, node, expr, what, kind).as_py()
+
+
+def evaluated(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> pa.Scalar:
+    """As `constant`, of any type: Python cannot say every time. Raises ViewError."""
     if columns(expr) or reaches_out(expr):
         binder.source.refuse(node, f"{what} must be a constant")
     try:
         found = evaluate(coerce.coerced(expr, kind), ONE_ROW)
     except HeadraceError as error:
         binder.source.refuse(node, error.what, error.hint)
-    return found.values[0].as_py()
+    return found.values[0]
 
 
 def collected(
@@ -60,6 +67,15 @@ def collected(
     """An aggregate that collects; `in_order`: rows that come in an order. Raises ViewError."""
     if in_order and by:
         binder.source.refuse(node, "aggregate ORDER BY is not implemented for window functions")
+    if name == "string_agg" and bound[0].type.kind is Kind.BYTEA:
+        # Hexadecimal digits sort as their bytes do.
+        separator = coerce.read(bound[1], BYTEA) if bound[1].type == coerce.UNKNOWN else bound[1]
+        if separator.type.kind is not Kind.BYTEA:
+            binder.source.refuse(node, f"function string_agg(bytea, {separator.type}) does not exist")
+        digits = [_digits(bound[0]), Coalesce((_digits(separator), Literal("", TEXT)), TEXT)]
+        sorted_by = [(o, digits[0] if e == bound[0] else e) for o, e in by]
+        found = collected(binder, node, name, digits, sorted_by, where, distinct=distinct, in_order=in_order)
+        return coerce.called("decode", [found, Literal("hex", TEXT)])
     if bound[0].type == coerce.UNKNOWN and name not in PAIRED:
         what = "function array_agg(unknown) is not unique" if name == "array_agg" else UNDETERMINED
         binder.source.refuse(node, what, "cast it")
@@ -94,6 +110,11 @@ def collected(
     return placed(binder, Aggregate(folding(name, **options), packed, result, filter=where))
 
 
+def _digits(value: Expr) -> Expr:
+    """The hexadecimal digits of bytes."""
+    return coerce.called("encode", [value, Literal("hex", TEXT)])
+
+
 def _has_order(kind: DataType) -> bool:
     try:
         coerce.called("<", [Literal(None, kind), Literal(None, kind)])
@@ -119,7 +140,19 @@ def _values(
     result = _JSONS[name.partition("_")[0]]
     if name.endswith("object_agg"):
         return [coerce.called("$json key", [first]), coerce.called("$json", [args[1]])], result, {}
-    return [coerce.called("$json", [first])], result, {"broken": first.type.element is not None}
+    return (
+        [coerce.called("$json", [first])],
+        result,
+        {"broken": first.type.element is not None or _is_row(binder, node)},
+    )
+
+
+def _is_row(binder: Binder, node: exp.Expr) -> bool:
+    """Whether what is collected is rows, of which each stands on a line."""
+    first = node.expressions[0]
+    first = first.this if isinstance(first, exp.Order) else first
+    first = first.expressions[0] if isinstance(first, exp.Distinct) else first
+    return cells(binder, first) is not None
 
 
 def _image(expr: Expr) -> Expr:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.operators.expressions.bits import read_bits
+from engine.operators.expressions.coercion import STRINGS
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.schema import BIT, BOOLEAN, Kind
 from views.sql import coerce, rows
@@ -60,12 +60,12 @@ def _dollar_quoted(_binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.BitString, reads="this")
 def _bits(_binder: Binder, node: exp.Expr) -> Expr:
-    return Literal(read_bits(str(node.this)), BIT)
+    return coerce.read(Literal(str(node.this), UNKNOWN), BIT)
 
 
 @binds(exp.HexString, reads="this is_integer")
 def _hexadecimal(_binder: Binder, node: exp.Expr) -> Expr:
-    return Literal(read_bits(f"x{node.this}"), BIT)
+    return coerce.read(Literal(f"x{node.this}", UNKNOWN), BIT)
 
 
 @binds(exp.Boolean, reads="this")
@@ -201,6 +201,27 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     return quantified(binder, node, _OPERATORS[type(node)], inner, every=not isinstance(node.expression, exp.Any))
 
 
+_COMPARING = (*_NONASSOCIATIVE, exp.Ordered, exp.In)
+_BYTEWISE = ("C", "POSIX", "ucs_basic")
+
+
+@binds(exp.Collate)
+def _collated(binder: Binder, node: exp.Expr) -> Expr:
+    """COLLATE "C" of what is compared or sorted, as all texts are here."""
+    around = node.parent
+    while isinstance(around, exp.Paren):
+        around = around.parent
+    name = node.expression.name if node.expression.find(exp.Identifier) is not None else ""
+    if name not in _BYTEWISE:
+        binder.source.refuse(node, f"collation {name} is not supported: texts are compared by their bytes", 'write "C"')
+    if not isinstance(around, _COMPARING):
+        binder.source.refuse(node, "COLLATE is supported only of what is compared or sorted")
+    value = binder.settled(node.this)
+    if value.type.kind not in STRINGS and value.type.name != "name":
+        binder.source.refuse(node, f"collations are not supported by type {value.type}")
+    return value
+
+
 @binds(exp.Escape)
 def _escaped(binder: Binder, node: exp.Expr) -> Expr:
     like = node.this
@@ -214,10 +235,18 @@ def _escaped(binder: Binder, node: exp.Expr) -> Expr:
 
 @binds(exp.Neg, reads="this")
 def _minus(binder: Binder, node: exp.Expr) -> Expr:
-    value = binder.bind(node.this)
-    if isinstance(value, Literal) and isinstance(node.this, exp.Literal) and value.type != UNKNOWN:
-        return coerce.negated(value)
-    return coerce.called("-", [value])
+    number = _number(node)
+    return coerce.called("-", [binder.bind(node.this)]) if number is None else coerce.number(number)
+
+
+def _number(node: exp.Expr) -> str | None:
+    """The text of a numeric constant with its minus: -2147483648 is an integer, though 2147483648 is none."""
+    if isinstance(node, exp.Literal):
+        return None if node.args.get("is_string") else str(node.this)
+    if isinstance(node, exp.Paren) and not node.meta.get("plus"):
+        return _number(node.this)
+    inner = _number(node.this) if isinstance(node, exp.Neg) else None
+    return inner and (inner.removeprefix("-") if inner.startswith("-") else f"-{inner}")
 
 
 @binds(

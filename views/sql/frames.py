@@ -62,6 +62,10 @@ def frame_of(
     return Frame(unit, start, end, exclude, len(reach), descending, nulls_first), reach
 
 
+_FARTHEST = 1 << 40
+"""No partition has so many rows: a place so far off is beyond its end, and can be added to any other place."""
+
+
 def _bound(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> tuple[Bound, bool]:
     """(the bound, whether it lies before the row)."""
     before = str(side).upper() == "PRECEDING"
@@ -81,6 +85,7 @@ def _bound(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> 
     if found is None or found < 0:
         what = "must not be null" if found is None else "must not be negative"
         binder.source.refuse(node, f"frame {'starting' if before else 'ending'} offset {what}")
+    found = min(found, _FARTHEST)
     return (-found if before else found), before
 
 

@@ -9,18 +9,20 @@ from functools import partial
 
 from sqlglot import exp
 
+from engine.operators.expressions.array_text import spell
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
 from engine.operators.expressions.json_records import RECORDS
-from engine.schema import INTEGER, TEXT, DataType, Kind
+from engine.schema import BIT, INTEGER, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
 from views.sql.datatypes import digits_of, type_named
+from views.sql.documents import JSON, JSONB, document
 from views.sql.intervals import interval_arguments, is_interval, to_interval
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
@@ -61,8 +63,8 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
     if target.element is not None and isinstance(node.this, exp.Array):
         return cast_elements(binder, node.this, target)
     value = binder.bind(node.this)
-    if target == ONE_BIT and isinstance(node.this, exp.Literal) and not node.args["to"].expressions:
-        binder.source.refuse(node, "a constant as type bit of no length is not supported", "write B'…', or bit(1)")
+    if target == ONE_BIT and node.args["to"].this is exp.DType.USERDEFINED:
+        return coerce.read(Literal(node.this.this, UNKNOWN), BIT)  # bit '…' is as long as it is written
     if target.kind is Kind.TIME and value.type == INTERVAL:
         found: Expr = coerce.called("$time", [value])
     else:
@@ -95,9 +97,31 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
+    if name in _OF_ENUMS and len(args) == 1:
+        return _of_enum(binder, node, name, binder.bind(args[0]))
+    if name in _ROWS and len(args) == 1:
+        found = document(binder, args[0], _ROWS[name])
+        if found is not None:
+            return found
     if name == "make_interval":
         args = interval_arguments(binder, node)
     return coerce.called(name, [binder.bind(a) for a in args])
+
+
+_ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
+"""Functions that make JSON of a row."""
+
+_OF_ENUMS = ("enum_first", "enum_last", "enum_range")
+
+
+def _of_enum(binder: Binder, node: exp.Expr, name: str, arg: Expr) -> Expr:
+    """What is asked of an enum's type, whatever the value."""
+    labels = arg.type.labels
+    if not labels or arg.type.element is not None:
+        binder.source.refuse(node, f"function {name}({arg.type}) does not exist")
+    if name == "enum_range":
+        return Literal(spell(list(labels)), array_of(arg.type))
+    return Literal(labels[0 if name == "enum_first" else -1], arg.type)
 
 
 def _set(binder: Binder, node: exp.Expr, name: str) -> Expr:

@@ -19,6 +19,7 @@ from views.plan import One, Plan, Project, Reduce, Union
 from views.scalar import fallible, rewrite
 from views.sql.binder import GROUPING, PLACEHOLDER, Binder
 from views.sql.parse import Source
+from views.sql.sets import SetCalls
 from views.sql.subqueries import Subqueries
 
 MOST_CUBED = 6
@@ -93,8 +94,10 @@ class Grouping:
                 if position in read and position not in grouped:
                     self.keys.append(ColumnRef(position, self.binder.scope.column(position).type))
 
-    def reduce(self, plan: Plan, queries: Subqueries) -> Plan:
-        """The reduce (one a grouping set) over a projection of keys and arguments, and of the answers of subqueries."""
+    def reduce(self, plan: Plan, queries: Subqueries, rows: SetCalls) -> Plan:
+        """The reduce (one a grouping set) over a projection of keys and arguments, of the answers of subqueries, and of what
+        the set-returning functions give that are grouped by.
+        """
         if not self.keys and not self.aggregates:
             return One()  # there is one group, of whatever rows: Postgres does not look at them either
         exprs: list[Expr] = list(self.keys)
@@ -119,6 +122,7 @@ class Grouping:
         names = (*(self._name(e, i) for i, e in enumerate(self.keys)), *(a.function for a in bound))
         spelled = tuple(self._name(e, i) for i, e in enumerate(exprs))
         plan, exprs = queries.attached(plan, exprs)
+        plan, exprs = rows.attached(plan, exprs)
         below = Project(plan, tuple(exprs), spelled)
         if self.sets is None:
             return Reduce(below, tuple(range(len(self.keys))), tuple(bound), names, self.determined)

@@ -121,16 +121,17 @@ class _Parser(PostgresParser):
     }
 
     TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}
+    # A name behind a colon is the end of a slice.
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        token: parser for token, parser in PostgresParser.PLACEHOLDER_PARSERS.items() if token is not TokenType.COLON
+    }
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         """A constant of a type that sqlglot has no word for: `macaddr '…'`."""
         here, after = self._curr, self._next
-        if (
-            here is None
-            or after is None
-            or here.token_type is not TokenType.VAR
-            or after.token_type is not TokenType.STRING
-        ):
+        if here is None or after is None or after.token_type is not TokenType.STRING:
+            return super()._parse_type(parse_interval, fallback_to_identifier)
+        if here.token_type is not TokenType.VAR and here.text.lower() != "bit":
             return super()._parse_type(parse_interval, fallback_to_identifier)
         self._advance()
         to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
@@ -172,6 +173,13 @@ class _Parser(PostgresParser):
             else:
                 break
         return self.expression(exp.Substring(this=text, start=start, length=length))
+
+    def _parse_using_identifiers(self) -> list[exp.Expr]:
+        """The names of USING, and the alias of their columns: AS behind them."""
+        found: list[exp.Expr] = super()._parse_using_identifiers()
+        if found and self._match(TokenType.ALIAS):
+            found[0].meta["alias"] = self._parse_id_var()
+        return found
 
     def _parse_csv(self, parse_method: Callable[[], Any], sep: TokenType = TokenType.COMMA) -> list[Any]:
         """A list; sqlglot would let one end in a comma."""

@@ -8,13 +8,15 @@ import.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Call, Case, Expr
-from engine.schema import BOOLEAN
+from engine.schema import BOOLEAN, TEXT, array_of
 from views.scalar import conjunction
 from views.sql import coerce
+from views.sql.arrays import MADE
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.parse import name_of
 
@@ -138,6 +140,26 @@ def counted(binder: Binder, node: exp.Expr) -> bool:
         return False
     _check_there(binder, node)
     return True
+
+
+def keyed(binder: Binder, node: exp.Expr) -> Expr | None:
+    """What is equal where rows written out are, NULLs being equal; None for anything else. Raises ViewError."""
+    columns = None if whole(binder, node) is not None else cells(binder, node)
+    if columns is None:
+        return None
+    keys = []
+    for column in columns:
+        value = binder.bind(column)
+        if value.type == coerce.UNKNOWN:
+            binder.source.refuse(column, "could not identify a comparison function for type unknown", "cast it")
+        keys.append(binder.typed(column, partial(_key, value)))
+    return Call(MADE, tuple(keys), array_of(TEXT))
+
+
+def _key(value: Expr) -> Expr:
+    """What is the same of equal values. Raises TypeProblem."""
+    coerce.check_comparable(value.type, "DISTINCT")
+    return coerce.called("$key", [value])
 
 
 @binds(exp.Dot)

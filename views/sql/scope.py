@@ -19,12 +19,22 @@ Bound = Callable[[Any], Expr]
 
 @dataclass(frozen=True)
 class Relation:
-    """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key."""
+    """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key. `missing`:
+    whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL.
+    """
 
     alias: str
     columns: tuple[Column, ...]
     offset: int = 0
     key: frozenset[int] = frozenset()
+    missing: bool = False
+    sure: int | None = None
+
+    def nullable(self) -> Relation:
+        """This relation where it may be missing."""
+        sure = self.sure if self.missing else next((i for i, c in enumerate(self.columns) if not c.nullable), None)
+        columns = tuple(replace(c, nullable=True) for c in self.columns)
+        return replace(self, columns=columns, missing=True, sure=sure)
 
 
 @dataclass(frozen=True)
@@ -78,17 +88,16 @@ class Scope:
 
     def nullable(self) -> Scope:
         """This scope where any column may be NULL: on the right of a left join."""
-        relations = (replace(r, columns=tuple(replace(c, nullable=True) for c in r.columns)) for r in self.relations)
-        return replace(self, relations=tuple(relations))
+        return replace(self, relations=tuple(r.nullable() for r in self.relations))
 
     def merged(self, places: Mapping[str, int]) -> Scope:
         """After JOIN … USING: each of its names once, first, standing for the column at its place."""
         rest = tuple((n, p) for n, p in self.visible if n not in places)
         return replace(self, visible=(*places.items(), *rest))
 
-    def widened(self, columns: tuple[Column, ...]) -> Scope:
-        """With columns behind the row that no qualified name means."""
-        return replace(self, relations=(*self.relations, Relation("", columns, self.width)))
+    def widened(self, columns: tuple[Column, ...], alias: str = "") -> Scope:
+        """With columns behind the row that no name means without its alias, where it has one."""
+        return replace(self, relations=(*self.relations, Relation(alias, columns, self.width)))
 
     def find(self, name: str) -> tuple[int, ...]:
         """Positions that an unqualified name may mean."""

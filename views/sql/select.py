@@ -101,7 +101,7 @@ class Select:
         group = query.args.get("group")
         if group is not None or collected or having is not None:
             grouping = Grouping(binder, collected, self.grouped(group))
-            plan = grouping.reduce(plan, self.queries)
+            plan = grouping.reduce(plan, self.queries, self.sets)
             nodes = [i.node for i in self.items]
             nodes += [query] * (len(self.exprs) - len(nodes))
             self.exprs = [grouping.outside(e, n) for e, n in zip(self.exprs, nodes, strict=True)]
@@ -207,7 +207,10 @@ class Select:
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 found += self.star_of(node)
             elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
-                found += self.star_of(exp.Column(this=node.expression, table=node.this.unnest().this))
+                table = node.this.unnest()
+                if not isinstance(table, exp.Column) or table.args.get("table") is not None:
+                    self.source.refuse(node, "the fields of a value by * are not supported", "name them one by one")
+                found += self.star_of(exp.Column(this=node.expression, table=table.this))
             elif isinstance(node, exp.Alias):
                 found.append(Item(node.this, name_of(node.args["alias"])))
             elif isinstance(node, exp.Aliases):
@@ -234,7 +237,7 @@ class Select:
 
     def grouped(self, group: exp.Expr | None) -> Sets:
         """The grouping sets: ordinals and output names looked up in the SELECT list."""
-        binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries)
+        binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
         used: list[Item] = []
 
         def bind(node: exp.Expr) -> Expr:

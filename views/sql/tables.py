@@ -89,7 +89,9 @@ class Tables:
             shared = [self.shared(join, names, right_names, name) for name in using]
             condition = conjunction([self.equal(join, both, pair) for pair in shared])
             plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
-            return self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
+            plan, scope = self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
+            alias = next((n.meta.get("alias") for n in join.args.get("using") or ()), None)
+            return (plan, scope) if alias is None else self.renamed(join, plan, scope, using, name_of(alias))
         on = join.args.get("on")
         if on is None and kind != "CROSS" and (side or not is_function(join.this)):
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
@@ -176,6 +178,15 @@ class Tables:
             plan = Project(plan, (*own, *made), (*names, *(n for n, p in places.items() if p >= len(own))))
             scope = scope.widened(plan.schema.columns[len(own) :])
         return plan, scope.merged(places)
+
+    def renamed(self, join: exp.Expr, plan: Plan, scope: Scope, using: list[str], alias: str) -> tuple[Plan, Scope]:
+        """After USING (…) AS alias: its columns behind the row too, where the alias means them."""
+        own, names = identity(plan.schema)
+        merged = dict(scope.visible[: len(using)])
+        plan = Project(plan, (*own, *(own[merged[n]] for n in using)), (*names, *using))
+        columns = tuple(replace(c, name=n) for c, n in zip(plan.schema.columns[len(own) :], using, strict=True))
+        self.check_aliases(join.this, scope, Scope.of(alias, columns))
+        return plan, scope.widened(columns, alias)
 
     def shared(self, join: exp.Expr, left: Scope, right: Scope, name: str) -> tuple[int, int]:
         """Where a name of USING stands in the row of both sides."""

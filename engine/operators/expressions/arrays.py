@@ -281,12 +281,22 @@ def _subscript(image: str, *places: int) -> str | None:
     return array.found[at]
 
 
-def _slice(image: str, first: int, last: int) -> str:
+def _slice(image: str, *bounds: int) -> str:
+    """What lies within the first and last place given for each dimension, all of those for which none are given."""
     array = _array(image)
-    if not array.shape:
+    depth = len(array.shape)
+    if not depth or len(bounds) > 2 * depth:
         return "{}"
-    low, size = array.lower[0], array.shape[0]
-    return _cut(array, max(first - low, 0), min(last - low + 1, size))
+    spans = [range(size) for size in array.shape]
+    for d, (first, last) in enumerate(zip(bounds[::2], bounds[1::2], strict=True)):
+        low = array.lower[d]
+        spans[d] = range(max(first - low, 0), min(last - low + 1, array.shape[d]))
+    if not all(spans):
+        return "{}"
+    places = [0]
+    for size, span in zip(array.shape, spans, strict=True):
+        places = [place * size + i for place in places for i in span]
+    return array_text.spell([array.found[p] for p in places], tuple(len(s) for s in spans))
 
 
 def _bucket(params: Params, result: DataType) -> Kernel:
@@ -347,6 +357,10 @@ def _subscripts(params: Params, result: DataType) -> Kernel:
     return on_images(_subscript, *range(1, len(params)), image=True)(params, result)
 
 
+def _slices(params: Params, result: DataType) -> Kernel:
+    return on_images(_slice, *range(1, len(params)))(params, result)
+
+
 def _register() -> None:
     any_of: dict[str, Any] = {"strict": False, "fallback": True}
     entry("$array", (None,), Kind.OTHER, _made, strict=False, variadic=True)
@@ -356,7 +370,7 @@ def _register() -> None:
     entry("$arrays", (None,), Kind.OTHER, _of_arrays, strict=False, variadic=True)
     for count in range(1, MOST_DIMENSIONS + 1):
         entry("$subscript", (ARRAY, *[N] * count), lambda p: element_of(p[0]), _subscripts, fallback=True)
-    entry("$slice", (ARRAY, N, N), first_array, on_images(_slice, 1, 2), fallback=True)
+        entry("$slice", (ARRAY, *[N] * 2 * count), first_array, _slices, fallback=True)
     entry("array_length", (ARRAY, N), N, on_images(_length, 1), fallback=True)
     entry("array_upper", (ARRAY, N), N, on_images(_upper, 1), fallback=True)
     entry("array_lower", (ARRAY, N), N, on_images(_lower, 1), fallback=True)

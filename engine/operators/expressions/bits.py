@@ -121,7 +121,7 @@ def _register() -> None:
         entry("substring", params, bit, per_value(part, STRING), fallback=True)
     for count in (3, 4):
         entry("overlay", (BIT, BIT, N, N)[:count], bit, per_value(overlaid, STRING), fallback=True)
-    entry("position", (BIT, BIT), N, per_value(lambda v, some: v.find(some) + 1, pa.int32()), fallback=True)
+    entry("position", (BIT, BIT), N, per_value(lambda v, some: v.find(some) + 1 if v else 0, pa.int32()), fallback=True)
 
 
 _register()

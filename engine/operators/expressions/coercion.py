@@ -169,7 +169,8 @@ def common_type(types: Sequence[DataType | None]) -> DataType:
 
     The order counts between strings: Postgres
     puts CASE's ELSE first. All unknown gives text. Raises NoSuchFunction when the types do not match. A numeric
-    scale that all known types share is kept: `parse_literal` refuses an unknown literal of another scale.
+    scale that all known types share is kept: `parse_literal` refuses an unknown literal of another scale. A length is not
+    kept beside one: it may be longer.
     """
     known = [t for t in types if t is not None]
     if not known:
@@ -196,7 +197,7 @@ def common_type(types: Sequence[DataType | None]) -> DataType:
     merged = next(t for t in known if t.kind is best.kind)
     for other in known:
         merged = merge(merged, other) if other.kind is best.kind else DataType(best.kind, name=best.name)
-    return merged
+    return merged if len(known) == len(types) or merged.length is None else merged.bare
 
 
 def _common_name(one: DataType, other: DataType) -> DataType:

@@ -129,6 +129,8 @@ def _binned(stride: Interval, source: int, origin: int) -> int:
     if stride[0]:
         raise RowError("timestamps cannot be binned into intervals containing months or years")
     size = stride[1] * DAY + stride[2]
+    if not -(2**63) <= size < 2**63 or not -(2**63) <= stride[1] * DAY < 2**63:
+        raise RowError(OUT_OF_RANGE)
     if size <= 0:
         raise RowError("stride must be greater than zero")
     if abs(source - origin) >= 2**63:
