@@ -183,7 +183,11 @@ SETTINGS: tuple[Setting, ...] = (
 """In the order in which docs/debezium.md and the written file show them."""
 
 LEFT_OUT = (
-    ("signal.*", "incremental snapshots by signal come with resync"),
+    (
+        "signal.*",
+        "rows of an incremental snapshot belong to no transaction, and are taken in by polls: one may come before the rest of a "
+        "transaction that it shows, or over a later one. `headrace resync` compares a table instead",
+    ),
     ("transforms", "anything that drops, renames or unwraps events breaks the counts of transactions"),
     ("message.key.columns", "the table's own primary key orders its changes"),
 )

@@ -28,6 +28,7 @@ class Sidecar:
         self.config = folder / "headrace.yaml"
         self.http = f"127.0.0.1:{pick(1)[0]}"
         self.process: subprocess.Popen[bytes] | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
         self.module = "sidecar.cli"
         self.canary = Canary()
 
@@ -35,6 +36,7 @@ class Sidecar:
         log = (self.folder / "sidecar.log").open("ab")
         command = [sys.executable, "-m", self.module, "run", "--config", str(self.config)]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+        self._started.append(self.process)
         log.close()
         if wait:
             self.until(lambda: self.get("/readyz") is not None, "the sidecar is ready")
@@ -94,11 +96,13 @@ class Sidecar:
         return {v["name"] for v in self.status()["views"] if v["errors"]}
 
     def end(self) -> None:
-        """Killed where it runs, after all that it answers was looked at."""
+        """Killed where it runs, after all that it answers was looked at; and so are those that were started before it."""
         if self.process is not None and self.process.poll() is None:
             for path in ("/status", "/metrics", "/readyz", "/healthz"):
                 self.get(path)
-            self.kill()
+        for process in self._started:
+            process.kill()
+            process.wait(10)
 
 
 def wait(holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:

@@ -140,10 +140,12 @@ def test_a_second_sidecar_fences_the_first(shop: Channel, tmp_path: Path) -> Non
     traffic.transact(10)
     shop.configure(http=None)
     second = shop.start(wait=False)
-    end = time.monotonic() + 60
-    while first.poll() is None:
+
+    def is_fenced() -> bool:
         traffic.transact(1)
-        assert time.monotonic() < end, "the first one noticed"
+        return first.poll() is not None
+
+    shop.until(is_fenced, "the first one noticed")
     assert first.returncode == 7, shop.log()[-2000:]
     assert second.poll() is None
     traffic.transact(5)
