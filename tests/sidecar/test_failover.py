@@ -9,8 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from sidecar.checkpoint import read_manifest
 from sidecar.devstack import ports
 from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.generation import numbers, open_generation
 from tests.conftest import FAST
 from tests.sidecar.real import Real, Source, real
 from tests.sidecar.standby import fall_behind, make_standby, promote
@@ -109,6 +111,13 @@ def at(shop: Real) -> tuple[int, int]:
     return found
 
 
+def known(shop: Real) -> int:
+    """The epoch that each sink holds at least, as the checkpoint knows."""
+    state = shop.folder / "state"
+    manifest = read_manifest(open_generation(state, numbers(state)[-1]).manifest)
+    return min(manifest.sinks.values(), default=-1) if manifest is not None else -1
+
+
 def written_by(shop: Real) -> dict[int, str]:
     """Each account's row, and the transaction that wrote it."""
     with psycopg.connect(shop.sink_url) as db:
@@ -148,6 +157,10 @@ def test_the_difference_is_written_to_a_standby_that_was_behind(shop: Real, clus
     cluster.standby()
     transfers(source, 19)
     shop.equal(source, VIEWS)
+    ahead, _ = at(shop)
+    transfers(source, 31)
+    shop.equal(source, VIEWS)
+    shop.until(lambda: known(shop) >= ahead, "its checkpoint has what the sink held before the last of these")
     shop.kill()
     cluster.fail_over()
     _, incarnation = at(shop)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import HeadraceError
 from sidecar import runtime
 from sidecar.pending import Slice
 from sidecar.portions import in_steps, portions
@@ -117,21 +116,21 @@ def _inside(shop: Little) -> set[int]:
     return inside
 
 
-def test_portions_that_are_not_those_of_the_log_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sizes", [(3, 1), (1, 3)])
+def test_a_restart_with_other_portions_goes_on_in_those_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int]
+) -> None:
     shop = Little(tmp_path, monkeypatch, every_turn=False)
     shop.snapshot({t: [(1, 1)] for t in KEYS})
     shop.transact(*((VISITS, "c", (i, 1)) for i in range(4)))
     shop.show_all()
-
-    def begin(size: int) -> None:
+    epochs = []
+    for size in sizes:
         shop.start()
         assert shop.running is not None
         shop.running.runtime.parts.intakes[0].portion_rows = size
-
-    begin(3)
-    shop.turn(20)
-    shop.end()
-    begin(1)
-    with pytest.raises(HeadraceError, match="other transactions than the log has bound"):
         shop.turn(20)
-    shop.end()
+        epochs.append(shop.running.runtime.epoch)
+        assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state)
+        shop.end()
+    assert epochs[0] == epochs[1]
