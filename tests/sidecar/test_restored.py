@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from connectors.debezium.connect import register
+from connectors.debezium.settings import HEARTBEAT_TABLE
 from sidecar.devstack.postgres import EmbeddedPostgres
 from tests.conftest import FAST
 from tests.sidecar.process import wait
@@ -53,6 +55,14 @@ def restore(server: EmbeddedPostgres, place: Path) -> None:
     server.start()
 
 
+def beat_of(source: Source) -> int:
+    """The number of its last heartbeat."""
+    with psycopg.connect(source.url, autocommit=True) as db:
+        found = db.execute(f"select beat from {HEARTBEAT_TABLE}").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
 def begin_anew(shop: Real, source: Source) -> None:
     """What the error says: the connector, its offsets, its topics and its slot go, and it makes a new snapshot."""
     connect = shop.stack.connect
@@ -85,9 +95,11 @@ def test_a_source_restored_from_a_copy_is_named(shop: Real, server: EmbeddedPost
     shop.start()
     shop.equal(source, VIEWS)
     copy_of(server, tmp_path / "copy")
+    copied = beat_of(source)
     source.run(
         "update item set v = v + 1 where id < 5", "delete from item where id = 20", "insert into item values (50, 50)"
     )
+    wait(lambda: beat_of(source) > copied, "a heartbeat that the copy does not have")
     shop.equal(source, VIEWS)
     before = {name: shop.answer(shop.sink_url, f"select * from headrace.{name}")[0] for name in VIEWS}
     if not up:
