@@ -151,6 +151,20 @@ EQUAL = {
         "select json_agg(x order by id), jsonb_agg(x order by n) from (select id, max(v) as n from tag group by 1) x",
     "nothing_has_no_place_in_no_bits": "select position(B'' in B''), position(B'' in id::bit(2)), position(B'1' in B'') from tag",
     "constants_of_bits": "select bit '101' || bit '', '101'::bit, bit 'x1F' & B'00010001', bit(5) '101', id::bit from shelf",
+    "an_arrow_in_a_call_is_of_json":
+        "select jsonb_array_length(doc->'a'), coalesce(doc->0, doc->'x'), jsonb_typeof(doc->0) from (select doc from wait) w",
+    "signs_and_parentheses_make_an_ordinal":
+        "select id from shelf group by grouping sets ((name, -(-1), id), ()) order by -(-(1))",
+    "a_plus_makes_none": "select id, name from shelf group by id, name, +1, (+2)",
+    "exists_of_no_columns":
+        "select id from shelf s where exists (select from tag where id = s.id) and not exists (select from wait where false)",
+    "arrays_of_queries": """
+        select id, array(select v from tag t where t.id >= s.id order by c desc nulls last, 1), array(select null),
+          array(select distinct parts from shelf order by parts), array(select id from tag where id > 9), array(values (1), (2)),
+          array(select * from (select v from tag) x order by v desc), array(select 1 union all select s.parts order by 1),
+          array(select count(*) from tag group by c order by max(id)), array((select name from shelf order by size limit 2)),
+          array_length(array(with w as (select id from tag) select id from w order by -id), 1), (array(select 7))[1]
+        from shelf s where 2 = any(array(select id from tag))""",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
 }  # fmt: skip
 REFUSED = {
@@ -173,6 +187,7 @@ REFUSED = {
          "a whole row that may be missing is not supported here"),
     "the_place_of_a_row_of_a_query_around":
         ("select (select rank(o.id) within group (order by i.id) from shelf i) from shelf o", "the value of rank must be a"),
+    "a_row_as_a_value": ("select id, shelf from shelf", "a whole row as a value is not supported"),
     "a_constant_that_fails_before_any_row":
         ("select case when id > 100 then 1 / 0 else 0 end from shelf", "Postgres computes constants"),
 }  # fmt: skip
@@ -182,6 +197,25 @@ ALIKE = {
     "select 'one'\n/* and */ 'two'": """syntax error at or near "'two'\"""",
     "select bit '12'": '"2" is not a valid binary digit',
     "select percentile_disc(array[0, 1.5]) within group (order by id) from shelf": "percentile value 1.5 is not between 0 and 1",
+    **{
+        f"select '{spelled}'::{kind}": f'value "{spelled}" is out of range for type {kind}'
+        for kind, spelled in (
+            ("integer", "93585797569d208d"),
+            ("integer", "2147483650x"),
+            ("smallint", "99999.5"),
+            ("smallint", "999999__1"),
+            ("integer", "0xFFFFFFFFFz"),
+            ("integer", "0o7777777777777777z"),
+            ("bigint", "9223372036854775810 e"),
+        )
+    },
+    **{
+        f"select '{spelled}'::integer": f'invalid input syntax for type integer: "{spelled}"'
+        for spelled in ("2147483648x", "_999999999999", "0xz", "-214748364.8")
+    },
+    "select array(select * from tag) from shelf": "subquery must return only one column",
+    "select id from shelf group by -1": "GROUP BY position -1 is not in select list",
+    "select id from shelf order by 2147483648": "non-integer constant in ORDER BY",
     "select 1 from shelf where id in ()": 'syntax error at or near ")"',
     **{
         f"select interval '{spelled}'": f'invalid input syntax for type interval: "{spelled}"'

@@ -60,6 +60,10 @@ SETS: tuple[Supported, ...] = (
         ("ARRAY[…], subscripts and slices", "arrays",
          "select id, array[discount, parts, 7] as a, (array[status, 'x'])[2] as b, (array[id, 5, 6])[2:3] as c,"
          " array['1', null]::integer[] as d, '{a,\"b c\",NULL}'::text[] as e, array[total, 1.5] as f from orders"),
+        ("ARRAY(query)", "arrays_of_queries",
+         "select c.id, array(select o.total from orders o where o.customer_id = c.id order by o.total desc, o.id) as t,"
+         " array(select distinct o.status from orders o where o.customer_id = c.id order by 1) as s,"
+         " array(select o.id from orders o where o.customer_id = c.id order by o.discount, id limit 2) as f from customers c"),
         ("Comparisons with ANY and ALL of an array", "array_members",
          "select id, status = any (string_to_array('open,paid', ',')) as a, discount <> all ('{1,2,NULL}') as b, total >"
          " any (array[5, discount]) as c, parts <= all (array[]::integer[]) as d, status like any (array['o%', null]) as e"

@@ -71,7 +71,7 @@ def test_the_same_in_a_file(case: Refused, tmp_path: Path) -> None:
         ("select sum(count(*)) as s from orders", "aggregate count is not allowed in another aggregate", "count", ""),
         ("select 'x' as a from orders group by -(2.5)", "non-integer constant in GROUP BY", "v", ""),
         ("select id from orders order by (null)", "non-integer constant in ORDER BY", "v", ""),
-        ("select status from orders group by 2", "GROUP BY position 2 is not in the select list", "2", ""),
+        ("select status from orders group by 2", "GROUP BY position 2 is not in select list", "2", ""),
         ("select id from orders where total", "argument of WHERE must be type boolean", "total", ""),
         ("select id from orders where status > 5", "operator does not exist", "status > 5", ""),
         ("select id from orders where placed = 'yesterdaz'", "invalid input syntax for type timestamp", "placed =", ""),

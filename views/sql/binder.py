@@ -147,6 +147,9 @@ class Binder:
                 owners = [r.alias for r in self.scope.relations if any(c.name == name for c in r.columns)]
                 self.source.refuse(node, f'column reference "{name}" is ambiguous', f"write {owners[0]}.{name}")
             if not found:
+                if self.scope.relation(name) is not None:
+                    hint = f"name its columns, or write to_jsonb({name})"
+                    self.source.refuse(node, "a whole row as a value is not supported", hint)
                 hint = nearest(name, self.scope.names())
                 self.source.refuse(node, f'column "{name}" does not exist', hint)
             return found[0]

@@ -23,6 +23,7 @@ from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
 from views.sql.datatypes import digits_of, type_named
 from views.sql.documents import JSON, JSONB, document
+from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import interval_arguments, is_interval, to_interval
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
@@ -76,6 +77,8 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
 def _function(binder: Binder, node: exp.Expr) -> Expr:
     name = str(node.this).lower()
     args = node.expressions
+    if is_gathered(node):
+        return gathered(binder, node)
     if name in AGGREGATES:
         return aggregate(binder, node, None)
     if name == "normalize" and len(args) == 2 and isinstance(args[1], exp.Column) and args[1].name.lower() in _FORMS:

@@ -78,18 +78,21 @@ def _count(source: Source, node: exp.Expr, clause: str) -> int | None:
 
 
 def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | None:
-    """The output column that a number in ORDER BY, GROUP BY or DISTINCT ON means; None for anything but a constant."""
-    bare = node.unnest()
-    sign = "-" if isinstance(bare, exp.Neg) else ""
-    if sign:
-        bare = bare.this.unnest()
-    if not isinstance(bare, exp.Literal | exp.Boolean | exp.Null) or (sign and not bare.is_number):
+    """The output column that a number in ORDER BY, GROUP BY or DISTINCT ON means; None for anything but a constant.
+
+    Postgres's grammar folds signs and parentheses into a number: `-(-1)` is 1, and `+1` an expression.
+    """
+    bare, signs = node, 0
+    while isinstance(bare, exp.Neg) or (isinstance(bare, exp.Paren) and not bare.meta.get("plus")):
+        signs += isinstance(bare, exp.Neg)
+        bare = bare.this
+    if not isinstance(bare, exp.Literal | exp.Boolean | exp.Null) or (signs and not bare.is_number):
         return None
-    text = f"{sign}{bare.this}"
-    if bare.is_string or not text.removeprefix("-").isdigit():
+    text = f"{'-' * (signs % 2)}{bare.this}"
+    if bare.is_string or not text.removeprefix("-").isdigit() or abs(int(text)) >= 1 << 31:
         source.refuse(node, f"non-integer constant in {clause}", "leave it out")
     if not 1 <= int(text) <= width:
-        source.refuse(node, f"{clause} position {text} is not in the select list")
+        source.refuse(node, f"{clause} position {text} is not in select list")
     return int(text) - 1
 
 

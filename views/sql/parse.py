@@ -93,6 +93,10 @@ class _Parser(PostgresParser):
     """Postgres's grammar without sqlglot's translation of functions: the catalogue of expressions knows their names."""
 
     FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+    # Postgres has no lambdas: an arrow behind a name is JSON's.
+    LAMBDAS: ClassVar[dict[TokenType, Any]] = {
+        token: parser for token, parser in PostgresParser.LAMBDAS.items() if token is not TokenType.ARROW
+    }
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: parser
         for name, parser in PostgresParser.FUNCTION_PARSERS.items()

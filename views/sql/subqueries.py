@@ -70,7 +70,7 @@ class Subqueries:
         """The call that stands for a subquery until it is attached. Raises ViewError."""
         query = node.this if isinstance(node, exp.Exists) else node
         if kind == "exists":
-            query = _without_limit(query)
+            query = _without_columns(_without_limit(query))
         scope = binder.scope
         if binder.aggregates is not None:
             scope = replace(scope, aggregating=partial(self._aggregating, binder))
@@ -253,6 +253,15 @@ def _without_limit(query: exp.Expr) -> exp.Expr:
         return query
     bare = query.copy()
     bare.set("limit", None)
+    return bare
+
+
+def _without_columns(query: exp.Expr) -> exp.Expr:
+    """EXISTS asks for rows: `SELECT FROM …` has some without any column."""
+    if not isinstance(query, exp.Select) or query.expressions:
+        return query
+    bare = query.copy()
+    bare.set("expressions", [exp.Literal.number(1)])
     return bare
 
 

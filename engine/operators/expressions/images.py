@@ -155,6 +155,9 @@ _BOOLEANS = {
     "0": False,
 }
 _INTEGER = re.compile(r"([+-]?)(\d+(?:_\d+)*|0[xX](?:_?[0-9a-fA-F]+)+|0[oO](?:_?[0-7]+)+|0[bB](?:_?[01]+)+)", re.ASCII)
+_DIGITS = re.compile(
+    r"[+-]?(?:0[xX]((?:_?[0-9a-fA-F])+)|0[oO]((?:_?[0-7])+)|0[bB]((?:_?[01])+)|(\d+(?:_\d+)*))", re.ASCII
+)
 _FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)|[+-]?nan", re.ASCII | re.IGNORECASE)
 _HEX_FLOAT = re.compile(r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UUID = re.compile(r"[0-9a-f]{4}-?([0-9a-f]{4}-?){6}[0-9a-f]{4}", re.IGNORECASE)
@@ -174,6 +177,8 @@ def _read_integer(kind: Kind) -> Callable[[str], int]:
     def read(text: str) -> int:
         match = _INTEGER.fullmatch(text.strip(BLANKS))
         if not match:
+            if _too_many(text.strip(BLANKS), bound):
+                raise RowError(f'value "{text}" is out of range for type {kind.value}')
             raise invalid(kind.value, text)
         digits = match[2].replace("_", "")
         value = int(digits) if digits.isdigit() else int(digits, 0)
@@ -183,6 +188,16 @@ def _read_integer(kind: Kind) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _too_many(body: str, bound: int) -> bool:
+    """Whether the digits before whatever makes the text no integer are out of range: Postgres stops at the first of these."""
+    match = _DIGITS.match(body)
+    if match is None:
+        return False
+    base = (16, 8, 2, 10)[(match.lastindex or 4) - 1]
+    before = match[match.lastindex or 4].replace("_", "")[:-1]
+    return int(before or "0", base) > bound // base
 
 
 def _read_float(kind: Kind) -> Callable[[str], float]:
