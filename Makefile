@@ -125,8 +125,9 @@ bench: setup jars kernels ## all benchmarks, one after the other; results in bui
 bench-%: setup jars kernels ## one benchmark: make bench-freshness
 	$(PY) -m tests.bench.bench_$(subst -,_,$*)
 
-bench-peers: setup ## the peer that engine benchmarks are measured beside (needs cargo)
+bench-peers: setup ## the peers that benchmarks are measured beside (one needs cargo, the other 1.6 GB)
 	$(PY) -m tests.bench.peers.crate
+	$(PY) -m tests.bench.peers.pathway
 
 docs: setup ## the generated pages and figures of the documentation
 	$(PY) -m sidecar.docs

@@ -68,7 +68,9 @@ ABOUT = {
     "sql": "TPC-H's own rows in one random order, each query a view of its own over the tables that it reads; a transaction is "
     "an epoch and a step. Beside it Postgres with the same rows, with indexes, one process: what one refresh of the "
     "materialized view costs, once a transaction. While loading, beside the Rust peer's plan by hand of bench-tpch, where "
-    "there is one, which has integers for amounts and keeps no tables. Figures are processor seconds of either side.",
+    "there is one, which has integers for amounts and keeps no tables, and beside the same plans and rows in Pathway's tables "
+    "(handed over as pandas frames, a row's instant that of its transaction; its answers are compared with those of our plan by "
+    "hand). Figures are processor seconds of either side.",
     "recovery": "Ready: all that `headrace run` does after its imports, but with a source and a sink in memory: a generation "
     "taken, the state carried over, mapped and its bytes checked, every part open. Caught up: what came after the checkpoint is "
     "replayed too, in transactions of ten events. Each measurement is a process of its own; the state's files are in the page "

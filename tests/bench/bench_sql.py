@@ -22,11 +22,14 @@ from engine.batch.updates import UPSERT, Upserts
 from engine.dataflow import Dataflow
 from engine.schema import BIGINT, Column, DataType, Schema
 from sidecar.devstack.postgres import EmbeddedPostgres
-from tests.bench.peers.contest import Side
+from tests.bench.peers import pathway
+from tests.bench.peers.contest import Side, Unequal
 from tests.bench.peers.crate import NAME
 from tests.bench.peers.options import Options, options
+from tests.bench.peers.tpch import QUERIES as BY_HAND
+from tests.bench.peers.tpch import Query
 from tests.bench.report import Row, publish, row
-from tests.bench.tpch import READS
+from tests.bench.tpch import READS, Table
 from tests.bench.tpch import tables as peer_tables
 from tests.bench.tpch import write as peer_write
 from tests.oracle.test_tpch import columns_of, schema_of
@@ -170,6 +173,9 @@ def queries(chosen: Options, made: Tables, scale: float) -> list[Row]:
             side.close()
         loaded = at / kept.load(feed, at)
         rows.append(row(f"{title}, loading", "rows/s", loaded, peer=NAME if peer else None, peer_value=peer))
+        other = _of_pathway(chosen, view.name, hand)
+        if other is not None:
+            rows.append(row(f"{title}, loading", "rows/s", loaded, peer=pathway.NAME, peer_value=other))
         for size, times in TAIL.items():
             spent = []
             for _ in range(times):
@@ -179,6 +185,25 @@ def queries(chosen: Options, made: Tables, scale: float) -> list[Row]:
             theirs = size / max(asked[view.name], 0.01)  # the system counts in hundredths
             rows.append(row(name, "rows/s", size / float(np.median(spent)), peer=REFRESH, peer_value=theirs))
     return rows
+
+
+def _of_pathway(chosen: Options, query: str, hand: Mapping[str, Table]) -> float | None:
+    """Rows a processor second that Pathway takes in of the Rust peer's rows; None where it is not built or has no such plan.
+
+    Raises Unequal where its answer is not that of our plan by hand.
+    """
+    if query not in READS or chosen.binary is None:
+        return None
+    told = pathway.ask(chosen.data / query, query, LOADED)
+    if told is None:
+        return None
+    ours = Query(next(q for q in BY_HAND if q.__name__ == query))
+    ours.run(str(chosen.data / query), LOADED)
+    rows = ours.outputs[0].snapshot(ours.flow.frontier - 1)[0].rows
+    answer = sorted([v.strip() if isinstance(v, str) else int(v) for v in row.values()] for row in rows.to_pylist())
+    if answer != told.answer:
+        raise Unequal(f"{query}: {len(answer)} rows, of Pathway's {len(told.answer)} not all the same")
+    return told.rows / told.cpu
 
 
 TEN = (3, 4, 5, 7, 8, 9, 10, 12, 18, 21)
