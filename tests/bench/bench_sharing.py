@@ -17,8 +17,6 @@ from tests.bench.peers.options import Options, options
 from tests.bench.report import Row, publish, row
 
 QUERIES = 10
-WARM = 3000
-"""Installs before memory is looked at: until then allocators touch pages anew, in either process."""
 INSTALLS, DROPS = slice(0, None, 2), slice(1, None, 2)
 """Laps of an `install` alternate."""
 
@@ -82,8 +80,8 @@ def installs(chosen: Options, size: int, count: int = 200) -> list[Row]:
         with contest("install", {"peer": "install"}, chosen.binary) as sides:
             load = sides.ask("run", live, 1)
             rounds = []
-            for many in (WARM, *[count] * chosen.rounds):
-                some = (random.integers(size, size=(many, 1)) + np.arange(wanted)).reshape(-1) % size
+            for _ in range(chosen.rounds + 1):
+                some = np.concatenate([random.choice(size, wanted, replace=False) for _ in range(count)])
                 rounds.append(sides.ask("install", write(chosen.data / "asked", key=keys[some]), wanted))
         first = rounds.pop(0)
         name = f"query of {wanted} key{'s' if wanted > 1 else ''} over live {size / 1e6:.3g}M rows"
