@@ -101,6 +101,16 @@ class Collection:
         node = self.flow.intern(fingerprint, lambda: NegateNode(fingerprint, schema, [self.node]))
         return Collection(self.flow, node, schema)
 
+    def arrange(self, key: Sequence[int]) -> Collection:
+        """The same rows, kept by `key` for all who look them up by it, who may filter and project them before.
+
+        Whoever joins the rows themselves needs none of this: it is for plans of which each would keep a part of its own.
+        """
+        if own_key(self.node) == tuple(key):
+            return self
+        node = self.flow.indexed(self.flow.by_key(self.node, tuple(key), exactly=True), tuple(key))
+        return Collection(self.flow, node, self.schema)
+
     def join(
         self,
         other: Collection,

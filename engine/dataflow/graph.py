@@ -14,6 +14,7 @@ from typing import TypeVar
 from engine.arrangement import Registry
 from engine.batch.batch import Batch, DiffOverflow
 from engine.dataflow.counts import CountNode, PresentNode
+from engine.dataflow.enter import EnterNode
 from engine.dataflow.exchange import ALONE, Shard
 from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
 from engine.dataflow.nodes import FilterNode, Memo, Node, ProjectNode, fingerprint_of
@@ -84,9 +85,11 @@ class Graph:
     def indexed(self, source: Node, key: tuple[int, ...]) -> ArrangeNode:
         """As `arrange`, for those who only look keys up: nothing is arranged once more by the key that it stands by anyhow.
 
-        That is a table's own key, or a count's or a reduce's, filtered and projected or not, while its columns stay as they
-        are.
+        That is a table's own key, or a count's or a reduce's, or one by which it was arranged; filtered and projected or
+        not, while its columns stay as they are.
         """
+        if isinstance(source, ArrangeNode) and source.key == key:
+            return source
         if own_key(source) == key and isinstance(source, CountNode):
             fingerprint = fingerprint_of("present", source.fingerprint)
             return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
@@ -235,12 +238,14 @@ class Graph:
 
 
 def own_key(source: Node) -> tuple[int, ...] | None:
-    """By what a node's rows are arranged anyhow: those of a table, of a count, of a reduce outside of loops.
+    """By what a node's rows are arranged anyhow: those of a table, of a count, of a reduce outside of loops, or arranged ones.
 
-    Filtered or not, and projected or not, while the key is there.
+    Filtered or not, and projected or not, while the key is there; in a loop also of what entered it.
     """
-    if isinstance(source, TableNode):
+    if isinstance(source, (TableNode, ArrangeNode)):
         return source.key
+    if isinstance(source, EnterNode):
+        return own_key(source.outside)
     if isinstance(source, CountNode) or (isinstance(source, ReduceNode) and source.scope is None):
         return tuple(range(source.key))
     if not isinstance(source, (FilterNode, ProjectNode)):

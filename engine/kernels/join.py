@@ -11,9 +11,30 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_TABLE, kernel, repeated
+from engine.kernels.compiler import I64, I64_TABLE, helper, kernel, repeated
 
 _PAIRED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64))  # type: ignore[no-untyped-call]
+
+_SMALL = 1 << 31
+_LEAST = -9223372036854775808
+_MOST = 9223372036854775807
+
+
+@helper
+def fits(a, b):  # type: ignore[no-untyped-def]
+    """True if a × b fits int64.
+
+    Found without the product: compiled code takes it for granted that none overflows, and drops a check of one that did.
+    """
+    if (-_SMALL <= a < _SMALL and -_SMALL <= b < _SMALL) or a == 0 or b == 0:
+        return True
+    if a > 0 and b > 0:
+        return a <= _MOST // b
+    if a > 0:
+        return b == -1 or a <= _LEAST // b
+    if b > 0:
+        return a == -1 or b <= _LEAST // a
+    return a != _LEAST and b != _LEAST and -a <= _MOST // -b
 
 
 @kernel(_PAIRED(repeated(I64, 3), I64, I64_TABLE, I64, I64))
@@ -31,14 +52,13 @@ def pair(probes, probe, places, times, diffs):  # type: ignore[no-untyped-def]
         p = probe[m]
         a = probe_diffs[p]
         b = diffs[m]
-        product = a * b
-        lost = a != 0 and (product // a != b or (a == -1 and b == -9223372036854775808))
+        lost = not fits(a, b)
         block[0, m] = 0
         block[1, m] = places[0, m] + 1
         block[2, m] = positions[p]
         block[3, m] = places[1, m]
         block[4, m] = max(times[m], probe_times[p])
-        block[5, m] = 1 if lost else product
+        block[5, m] = 1 if lost else a * b
         block[6, m] = 1 if lost else 0
         found += 1 if lost else 0
     return block, found

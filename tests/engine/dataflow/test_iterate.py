@@ -47,6 +47,40 @@ def reached(loop: Iteration, edges: Collection, roots: Collection) -> list[Colle
     return loop.close({nodes: rule}, [rule])
 
 
+def far(edges: Collection) -> Collection:
+    """The edges to nodes beyond 1."""
+    return edges.filter(Call(">(bigint,bigint)", (B, Literal(1, BIGINT)), BOOLEAN))
+
+
+Part = Callable[[Collection], Collection]
+
+
+def reached_far(loop: Iteration, edges: Collection, roots: Collection, part: Part = far) -> list[Collection]:
+    """By a part of the edges, which are arranged outside."""
+    nodes = loop.variable(NODES)
+    entered = part(loop.enter(edges.arrange([0])))
+    rule = loop.enter(roots).concat(chosen(nodes.join(entered, [0], [0]), C)).distinct()
+    return loop.close({nodes: rule}, [rule])
+
+
+def reached_far_within(loop: Iteration, edges: Collection, roots: Collection) -> list[Collection]:
+    kept = loop.variable(NODES)
+    inner = loop.iterate("within")
+    [found] = reached_far(inner, loop.enter(edges).arrange([0]), kept)
+    rule = found.concat(loop.enter(roots)).distinct()
+    return loop.close({kept: rule}, [rule])
+
+
+def far_generation(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    """The same generation by a part of the edges, some of them turned around, all looked up in the whole."""
+    pairs, entered = loop.variable(EDGES), far(loop.enter(edges.arrange([0])))
+    turned = chosen(entered, B, A)
+    siblings = chosen(entered.join(turned, [0], [1]), B, C)
+    ours = chosen(turned.join(pairs, [1], [0]), A, D)
+    rule = chosen(ours.join(entered, [1], [0]), A, D).concat(siblings).distinct()
+    return loop.close({pairs: rule}, [rule])
+
+
 def closure(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     pairs, entered = loop.variable(EDGES), loop.enter(edges)
     rule = chosen(pairs.join(entered, [1], [0]), A, D).concat(entered).distinct()
@@ -207,8 +241,16 @@ def counted_down(roots: Counter[int]) -> Mapping[Row, int]:
     return found
 
 
+def beyond(edges: set[rules.Edge]) -> set[rules.Edge]:
+    """What `far` keeps."""
+    return {edge for edge in edges if edge[1] > 1}
+
+
 PROGRAMS: dict[str, tuple[Build, Naive]] = {
     "reached": (reached, lambda edges, roots: ones(rules.reached(edges, roots))),
+    "reached_far": (reached_far, lambda edges, roots: ones(rules.reached(beyond(edges), roots))),
+    "reached_far_within": (reached_far_within, lambda edges, roots: ones(rules.reached(beyond(edges), roots))),
+    "far_generation": (far_generation, lambda edges, _: ones(rules.same_generation(beyond(edges)))),
     "closure": (closure, lambda edges, _: ones(rules.closure(edges))),
     "squared": (squared, lambda edges, _: ones(rules.closure(edges))),
     "same_generation": (same_generation, lambda edges, _: ones(rules.same_generation(edges))),

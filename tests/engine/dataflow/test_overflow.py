@@ -8,6 +8,7 @@ import pyarrow as pa
 from engine.batch.updates import INSERT, RETRACT, Upserts
 from engine.dataflow import OVERFLOWED, Collection, Dataflow, Output
 from engine.operators.expressions.ir import Aggregate, ColumnRef
+from engine.operators.join import OVERFLOW
 from engine.schema import BIGINT, Column, Schema
 from engine.trace.spine import SMALL
 
@@ -42,6 +43,22 @@ def most(table: Collection) -> Collection:
     for exponent in (2, 4, 8, 16, 32):
         powers[exponent] = joined(powers[exponent // 2], powers[exponent // 2])
     return joined(powers[32], joined(powers[16], joined(powers[8], joined(powers[4], powers[2]))))
+
+
+def test_a_pair_of_rows_whose_copies_do_not_fit_puts_the_joins_view_in_error() -> None:
+    flow = Dataflow()
+    table, other = flow.table("t", ONE), flow.table("u", ONE)
+    view = joined(most(table), other).output("pairs")
+    change(flow, 0, 7)
+    change(flow, 1, 7, times=1, table="u")
+    flow.step(2)
+    assert values_of(view) == [(7, 2**62)]
+    change(flow, 2, 7, times=4, table="u")
+    flow.step(3)
+    rows, errors = view.take()
+    assert not len(rows), "four times as many wrap to none"
+    assert set(errors.rows.column(0).to_pylist()) == {OVERFLOW}
+    assert set(view.collection.snapshot(2)[1].rows.column(0).to_pylist()) == {OVERFLOW}
 
 
 def test_an_arrangement_that_overflows_puts_its_own_view_in_error_and_no_other() -> None:

@@ -23,7 +23,7 @@ from engine.errors import InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import BIGINT, Column, Schema
 from sidecar.workers.dealing import Dealer
-from tests.engine.dataflow import test_delta_join, test_iterate, test_partners, test_random
+from tests.engine.dataflow import test_arrange, test_delta_join, test_iterate, test_partners, test_random
 from tests.engine.dataflow.pairs import Shape, World
 from tests.engine.dataflow.shards import in_shards
 from tests.engine.dataflow.standard import Make, seeds
@@ -31,7 +31,7 @@ from tests.engine.dataflow.test_determinism import as_bytes
 from tests.engine.dataflow.test_overflow import ONE, most
 from tests.reference.dataflow import Op
 
-MODULES: tuple[Any, ...] = (test_random, test_partners, test_iterate, test_delta_join)
+MODULES: tuple[Any, ...] = (test_random, test_partners, test_iterate, test_delta_join, test_arrange)
 WORLDS: dict[str, tuple[Make, Shape]] = {
     name: (module.world, shape) for module in MODULES for name, shape in module.SHAPES.items()
 }
@@ -96,7 +96,8 @@ def story(made: World, shard: Shard, middle: int, since: int) -> tuple[Asked, di
 
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize(
-    "name", ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_iterate.SHAPES, "chain"]
+    "name",
+    ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_iterate.SHAPES, "chain", "parts"],
 )
 @seeds(4)
 def test_questions_are_answered_as_by_one(name: str, count: int, seed: int) -> None:
