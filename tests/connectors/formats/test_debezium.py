@@ -48,8 +48,8 @@ def test_operations_of_a_keyed_table() -> None:
     assert changes.read_ms[0] == 1700000000001
     assert changes.orders.tolist() == [-1, 4, -1, -1, -1, -1]
     assert changes.metadata.tolist() == [False, True, False, False, False, False]
-    assert changes.transactions.tolist() == [77] * 6
-    assert changes.lsns.tolist() == [5000] * 6
+    assert changes.transactions.tolist() == [77, 77, 1, 77, 77, 77]  # of an incremental snapshot its sequence
+    assert changes.lsns.tolist() == [5000, 5000, 2, 5000, 5000, 5000]
     assert changes.timestamps.tolist() == [1700000000000123] * 6
     assert not decoded.undecodable
 
