@@ -18,7 +18,7 @@ from sidecar.bound import BoundTransactions
 from sidecar.chunks import Chunks
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
-from sidecar.pending import Pending, Place, Slice, first_places
+from sidecar.pending import Pending, Place, Slice, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
@@ -48,7 +48,7 @@ class TransactionAssembler:
         self._snapshot_lsn: int | None = None
         self._again: Snapshot | None = None
         self._log = Mended(-1, exactly=False)
-        self._loose = Loose(in_order=in_order)
+        self._loose = Loose(self._stops, in_order=in_order)
         self._chunks = Chunks(self._stops, self._bound)
         self._saw_end = self._unmarked = False
 
@@ -87,19 +87,12 @@ class TransactionAssembler:
             if not self._unmarked:
                 self._unmarked = True
                 self._loose.add(self._chunks.withdraw())
-            self._accept_unmarked(changes.take(np.flatnonzero(~changes.metadata)))
-
-    def _accept_unmarked(self, rows: TableChanges) -> None:
-        stop, slices = self._stops.collecting(rows.table), Loose.of(rows)
-        if stop is None or stop.backlog is None:
-            self._loose.add(slices)
-        else:
-            stop.backlog.add_loose(slices)
+            self._loose.accept(changes.take(np.flatnonzero(~changes.metadata)))
 
     def _accept_chunk(self, rows: TableChanges) -> None:
         """Rows of an incremental snapshot; where no transaction is told, they are like all others."""
         if self._unmarked:
-            self._accept_unmarked(rows)
+            self._loose.accept(rows)
         else:
             self._chunks.add(rows)
             self._chunks.older(-1 if self._snapshot_lsn is None else self._snapshot_lsn)
@@ -127,17 +120,6 @@ class TransactionAssembler:
         if self._again is None:
             self._again = Snapshot(self._tables)
         return self._again
-
-    def _check_repetition(self, end: TransactionMark) -> None:
-        """Raise ContinuityError for an END before the last bound that is none of those bound: the LSN went back."""
-        known, snapshot = self._bound.get(end.transaction), self._snapshot_lsn or -1
-        if known == end.lsn or end.lsn < self._bound.oldest or end.lsn <= snapshot:
-            return
-        raise ContinuityError(
-            "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
-            bound=self._bound_lsn, topic=end.topic, partition=end.partition, offset=end.offset,
-            hint=f"it was restored, or a standby that was behind took over: have the connector take a new snapshot, then {_ANEW}",
-        )  # fmt: skip
 
     def _accept_marked(self, changes: TableChanges) -> None:
         ids, orders, table = changes.transactions, changes.orders, changes.table
@@ -190,7 +172,7 @@ class TransactionAssembler:
         while self._ends:
             end = self._ends[0]
             if end.lsn <= self._bound_lsn:
-                self._check_repetition(end)
+                self._bound.check_repetition(end, self._snapshot_lsn or -1, self._bound_lsn, hint=_ANEW)
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
@@ -341,10 +323,7 @@ class TransactionAssembler:
 
     def pending_positions(self) -> dict[tuple[str, int], int]:
         """(topic, partition) → the oldest offset of what is not given yet."""
-        out: dict[tuple[str, int], int] = {}
-        for topic, partition, offset in self._places():
-            out[topic, partition] = min(out.get((topic, partition), offset), offset)
-        return out
+        return oldest(self._places())
 
     def _places(self) -> Iterator[Place]:
         """Where what is not given yet begins, and perhaps where it goes on."""

@@ -181,3 +181,30 @@ def test_whenever_they_come_and_whatever_is_killed(tmp_path: Path, monkeypatch: 
     assert shop.running.runtime.waiting() is None
     assert shop.in_error() == set()
     shop.end()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_table_that_stood_still_takes_them_in_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    """They came while it stood, before the last change of their row or behind it, and once it goes on they stand there."""
+    with Little(tmp_path, monkeypatch).begun(
+        {CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1), (2, 2)], VISITS: []}
+    ) as shop:
+        shop.places.update(shop.transact((ORDERS, "u", (1, 3))))
+        shop.transact((ORDERS, "u", (2, 4)), (CUSTOMERS, "u", (1, 5)))
+        if last:
+            shop.transact((ORDERS, "u", (1, 5)))
+        shop.incremental(ORDERS, [1, 2])
+        if not last:
+            shop.transact((ORDERS, "u", (1, 5)))
+        shop.show_all()
+        shop.turn(3)
+        assert shop.stopped() == [ORDERS]
+        assert shop.rows("customers") == shop.state[CUSTOMERS]
+        shop.end(drained=True)
+        shop.places.clear()
+        shop.start()
+        shop.turn(4)
+        assert shop.stopped() == []
+        assert {view: shop.rows(view) for view in answers(shop.state)} == answers(shop.state)

@@ -69,6 +69,27 @@ def test_a_keyless_table_needs_the_row_as_it_was() -> None:
     assert "REPLICA IDENTITY FULL" in decoded.undecodable[0].hint
 
 
+def test_a_row_of_an_incremental_snapshot_stands_where_it_was_sent() -> None:
+    """As Debezium 3.6.3 writes it: without a transaction, and with where the stream was in its sequence."""
+    sent = {"snapshot": "incremental", "txId": None, "lsn": None}
+    keyed, keyless = table("public.t", {"id": "integer"}), table("public.t", {"id": "integer"}, None)
+    values = [
+        envelope("r", None, {"id": 1}, **sent, sequence='["28578264","28577872"]'),
+        envelope("r", None, {"id": 2}, **sent, sequence='[null,"7"]'),
+        envelope("r", None, {"id": 3}, **sent, sequence=None),
+    ]
+    decoded = decode(keyed, values)
+    [rows] = decoded.changes
+    assert (rows.transactions.tolist(), rows.lsns.tolist()) == ([28578264, -1], [28577872, 7])
+    assert (rows.snapshot.tolist(), rows.orders.tolist(), rows.metadata.any()) == ([2, 2], [-1, -1], False)
+    assert [(u.offset, u.event) for u in decoded.undecodable] == [(102, None)]
+    refused = decode(keyless, values[:1]).undecodable[0]
+    assert refused.reason == "a row of an incremental snapshot of a table without a key"
+    assert "headrace resync" in refused.hint
+    assert refused.event is not None
+    assert (refused.event.transaction, refused.event.lsn, refused.event.snapshot) == (-1, 28577872, False)
+
+
 def test_leaf_tables_fold_and_tables_that_share_a_topic_do_not_mix() -> None:
     part = table("public.part", {"id": "integer"}, partitions=("public.a'b", "public.a-2026", "public.a b"))
     odd = table('public.a"b', {"id": "integer"})
