@@ -59,6 +59,8 @@ class TableChanges:
     transactions: Debezium's txId (Spark: the version), -1 where there is none; orders: total_order in it (Spark: -1).
     attempts: Spark's attempt, else 0. snapshot: row belongs to the initial (or incremental: 2) snapshot.
     lsns: source.lsn, -1 where unknown. timestamps: commit time at the source, µs since 1970 UTC.
+    A row of an incremental snapshot has none of these of its own: transactions is the LSN of the last commit before it was
+    sent (-1 where there is none), lsns that of the change at which it was.
     metadata: whether each event carried a `transaction` block.
     moved: rows that are the create half of a primary-key change (a create that carries TOAST placeholders, or the
     header __debezium.oldkey): their unchanged columns come from the row that the delete just before them removed.

@@ -15,9 +15,10 @@ import numpy as np
 
 from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
 from sidecar.bound import BoundTransactions
+from sidecar.chunks import Chunks
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
-from sidecar.pending import Pending, Place, Slice, first_places
+from sidecar.pending import Pending, Place, Slice, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
@@ -47,8 +48,9 @@ class TransactionAssembler:
         self._snapshot_lsn: int | None = None
         self._again: Snapshot | None = None
         self._log = Mended(-1, exactly=False)
-        self._loose = Loose(in_order=in_order)
-        self._saw_end = False
+        self._loose = Loose(self._stops, in_order=in_order)
+        self._chunks = Chunks(self._stops, self._bound)
+        self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for what cannot follow on what is here."""
@@ -68,25 +70,32 @@ class TransactionAssembler:
 
     def _accept_changes(self, changes: TableChanges) -> None:
         if changes.snapshot.any():
-            initial = changes.snapshot == 1
-            if initial.any():
-                self._accept_initial(changes if initial.all() else changes.take(np.flatnonzero(initial)))
-                if initial.all():
-                    return
-                changes = changes.take(np.flatnonzero(~initial))
+            for kind, accept in ((1, self._accept_initial), (2, self._accept_chunk)):
+                if (found := changes.snapshot == kind).any():
+                    accept(changes if found.all() else changes.take(np.flatnonzero(found)))
+            changes = changes.take(np.flatnonzero(changes.snapshot == 0))
+            if not len(changes):
+                return
         self._snapshot.ended |= self._in_order
+        self._chunks.emptied(changes)
         if changes.metadata.all():
             self._accept_marked(changes)
         else:
             marked = np.flatnonzero(changes.metadata)
             if len(marked):
                 self._accept_marked(changes.take(marked))
-            slices = Loose.of(changes.take(np.flatnonzero(~changes.metadata)))
-            stop = self._stops.collecting(changes.table)
-            if stop is None or stop.backlog is None:
-                self._loose.add(slices)
-            else:
-                stop.backlog.add_loose(slices)
+            if not self._unmarked:
+                self._unmarked = True
+                self._loose.add(self._chunks.withdraw())
+            self._loose.accept(changes.take(np.flatnonzero(~changes.metadata)))
+
+    def _accept_chunk(self, rows: TableChanges) -> None:
+        """Rows of an incremental snapshot; where no transaction is told, they are like all others."""
+        if self._unmarked:
+            self._loose.accept(rows)
+        else:
+            self._chunks.add(rows)
+            self._chunks.older(-1 if self._snapshot_lsn is None else self._snapshot_lsn)
 
     def _accept_initial(self, rows: TableChanges) -> None:
         stop = self._stops.collecting(rows.table)
@@ -112,17 +121,6 @@ class TransactionAssembler:
             self._again = Snapshot(self._tables)
         return self._again
 
-    def _check_repetition(self, end: TransactionMark) -> None:
-        """Raise ContinuityError for an END before the last bound that is none of those bound: the LSN went back."""
-        known, snapshot = self._bound.get(end.transaction), self._snapshot_lsn or -1
-        if known == end.lsn or end.lsn < self._bound.oldest or end.lsn <= snapshot:
-            return
-        raise ContinuityError(
-            "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
-            bound=self._bound_lsn, topic=end.topic, partition=end.partition, offset=end.offset,
-            hint=f"it was restored, or a standby that was behind took over: have the connector take a new snapshot, then {_ANEW}",
-        )  # fmt: skip
-
     def _accept_marked(self, changes: TableChanges) -> None:
         ids, orders, table = changes.transactions, changes.orders, changes.table
         other = ids[1:] != ids[:-1]
@@ -147,6 +145,7 @@ class TransactionAssembler:
         events' own transaction ids say what belongs together."""
         self._snapshot.ended = self._loose.finished = True
         if not self._saw_end:
+            self._loose.add(self._chunks.withdraw())
             for pending in self._pending.values():
                 self._loose.add(s for slices in pending.slices.values() for s in slices)
             self._pending.clear()
@@ -173,15 +172,17 @@ class TransactionAssembler:
         while self._ends:
             end = self._ends[0]
             if end.lsn <= self._bound_lsn:
-                self._check_repetition(end)
+                self._bound.check_repetition(end, self._snapshot_lsn or -1, self._bound_lsn, hint=_ANEW)
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
             last = self._log.last_before_snapshot(begun=self._again is not None)
             if last is not None and end.lsn > last:
                 break
-            if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
-                break
+            if self._stops.exactly and end.lsn > self._stops.after:
+                out += self._chunks.ready(self._bound_lsn, self._given_us)
+                if not self._mend(out):
+                    break
             pending = self._pending.get(end.transaction)
             if self._stops.ailing:
                 self._stop_before(end, pending)
@@ -190,7 +191,14 @@ class TransactionAssembler:
             if self._leaves and pending and self._stop_partly_emptied(pending):
                 continue
             self._ends.popleft()
-            out.append(self._give(end, self._pending.pop(end.transaction, None)))
+            at = self._bound_lsn, self._given_us
+            given = self._give(end, self._pending.pop(end.transaction, None))
+            self._chunks.ended(end)
+            if self._chunks:
+                out += self._chunks.before(given.slices, *at)
+            out.append(given)
+        if self._chunks:
+            out += self._chunks.ready(self._bound_lsn, self._given_us)
 
     def _complete_again(self, out: list[Transaction]) -> bool:
         """Give a later snapshot if it is whole, in place of all that its tables held and of what came before it.
@@ -209,6 +217,7 @@ class TransactionAssembler:
             raise ContinuityError(what, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
+        self._chunks.older(lsn)
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
@@ -236,6 +245,7 @@ class TransactionAssembler:
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
         self._read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
+        self._chunks.older(lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
             self._given_us = max(at, 0)
@@ -280,6 +290,7 @@ class TransactionAssembler:
             pending.gaps.pop(table, None)
         earliest(holds, self._snapshot.withdraw(table))
         earliest(holds, self._loose.withdraw(table))
+        earliest(holds, self._chunks.withdraw(table))
         return holds
 
     def _mend(self, out: list[Transaction]) -> bool:
@@ -312,10 +323,7 @@ class TransactionAssembler:
 
     def pending_positions(self) -> dict[tuple[str, int], int]:
         """(topic, partition) → the oldest offset of what is not given yet."""
-        out: dict[tuple[str, int], int] = {}
-        for topic, partition, offset in self._places():
-            out[topic, partition] = min(out.get((topic, partition), offset), offset)
-        return out
+        return oldest(self._places())
 
     def _places(self) -> Iterator[Place]:
         """Where what is not given yet begins, and perhaps where it goes on."""
@@ -325,7 +333,7 @@ class TransactionAssembler:
             yield from ((*place, offset) for place, offset in self._stops.bad_at[table].items())
         for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
             yield from snapshot.places()
-        yield from first_places(self._loose)
+        yield from first_places((*self._loose, *self._chunks))
         yield from ((end.topic, end.partition, end.offset) for end in self._ends)
 
     def waiting(self) -> Waiting | None:
@@ -340,7 +348,7 @@ class TransactionAssembler:
                 return Waiting("mended", -2, {s.table: s.missing for s in self.stops}, end.timestamp_us)
             missing = self._missing(end, self._pending.get(end.transaction))
             return Waiting("transaction", end.transaction, missing, end.timestamp_us) if missing else None
-        return None
+        return Waiting("incremental snapshot", -1, {}, self._given_us) if self._chunks else None
 
     @property
     def stops(self) -> Sequence[Stop]:
@@ -369,7 +377,7 @@ class TransactionAssembler:
             self._snapshot.gap(event.transaction, table)
         elif event.snapshot and again is not None and again.backlog is not None:
             again.backlog.snapshot.gap(event.transaction, table)
-        elif bound is not None and again is not None:
+        elif bound is not None and again is not None and event.order >= 0:
             again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
         elif bound is None and event.order >= 0:
             gaps = self._pending.setdefault(event.transaction, Pending()).gaps.setdefault(table, {})

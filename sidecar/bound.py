@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.changes import TransactionMark
+from sidecar.transactions import ContinuityError
+
 SPAN = 1 << 14
 """So many of the newest lie in a dictionary; then they become a span."""
 MOST = 1_000_000
@@ -59,6 +62,17 @@ class BoundTransactions:
         if found >= 0 or txid > self._highest:  # ids grow: a new one is looked for in no span
             return found
         return next((lsn for span in reversed(self._spans) if (lsn := span.get(txid)) >= 0), -1)
+
+    def check_repetition(self, end: TransactionMark, snapshot: int, last: int, *, hint: str) -> None:
+        """Raise ContinuityError for an END before the `last` bound that is none of those bound, nor before the snapshot's LSN:
+        the source's went back."""
+        if self.get(end.transaction) == end.lsn or end.lsn < self.oldest or end.lsn <= snapshot:
+            return
+        raise ContinuityError(
+            "the source's LSN went back: it has lost transactions that were read", transaction=end.transaction, lsn=end.lsn,
+            bound=last, topic=end.topic, partition=end.partition, offset=end.offset,
+            hint=f"it was restored, or a standby that was behind took over: have the connector take a new snapshot, then {hint}",
+        )  # fmt: skip
 
     @property
     def oldest(self) -> int:

@@ -238,7 +238,7 @@ class Intake:
             place = (changes.topic, changes.partition, int(changes.offsets[at]))
             self.skipped.append(place)
             order = int(changes.orders[at]) if changes.metadata[at] else -1
-            event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at]))
+            event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at] == 1))
             self.assembler.skip(Undecodable(changes.table, *place, "", event=event))
         return changes.take(np.flatnonzero(~found)) if found.any() else changes
 

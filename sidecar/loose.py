@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator
 
 from connectors.changes import TableChanges
 from sidecar.pending import Slice, runs
+from sidecar.stops import Stops
 from sidecar.transactions import Transaction
 
 
 class Loose:
-    """What waits to be cut. `in_order`: the messages come in the order of emission; `finished`: none follows."""
+    """What waits to be cut. `stops`: the tables that stand still; `in_order`: the messages come in the order of emission;
+    `finished`: none follows."""
 
-    def __init__(self, *, in_order: bool) -> None:
-        self._in_order = in_order
+    def __init__(self, stops: Stops, *, in_order: bool) -> None:
+        self._stops, self._in_order = stops, in_order
         self._slices: list[Slice] = []
         self.finished = False
 
@@ -26,10 +28,14 @@ class Loose:
     def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices)
 
-    @staticmethod
-    def of(changes: TableChanges) -> list[Slice]:
-        """A run's rows by their txId."""
-        return [Slice(changes, start, stop) for start, stop in runs(changes.transactions)]
+    def accept(self, rows: TableChanges) -> None:
+        """A run's rows by their txId, those of a table that stood still for this one."""
+        slices = [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
+        stop = self._stops.collecting(rows.table)
+        if stop is None or stop.backlog is None:
+            self.add(slices)
+        else:
+            stop.backlog.add_loose(slices)
 
     def add(self, slices: Iterable[Slice]) -> None:
         """Rows behind those that are here."""

@@ -103,6 +103,14 @@ def first_places(slices: Iterable[Slice]) -> Iterator[Place]:
     return ((s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start])) for s in slices)
 
 
+def oldest(places: Iterable[Place]) -> dict[tuple[str, int], int]:
+    """(topic, partition) → its first place."""
+    out: dict[tuple[str, int], int] = {}
+    for topic, partition, offset in places:
+        out[topic, partition] = min(out.get((topic, partition), offset), offset)
+    return out
+
+
 def first_copies(slices: Sequence[Slice], seen: dict[int, tuple[int, int]]) -> list[Slice]:
     """The slices without later copies of an event: an order belongs to the offset at which it was first seen.
 

@@ -12,19 +12,18 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import orjson
 
 from connectors.durable import Reached, unwatched
 from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.disk import LOCAL, Disk
+from sidecar.held import Held, limits_of, split
 from sidecar.injected import RESYNC, Injected
-from sidecar.pending import Slice
-from sidecar.transactions import RESNAPSHOT, Mended, Transaction, as_bound
+from sidecar.transactions import CHUNK, RESNAPSHOT, Mended, Transaction, as_bound
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -50,11 +49,13 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Binding:
-    """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in."""
+    """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in. `limits`: of rows of an
+    incremental snapshot the next offset in each partition, which tells them from those of later epochs."""
 
     first: int
     stamps: tuple[Stamp, ...]
     positions: Positions
+    limits: Positions = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -74,7 +75,8 @@ class Binding:
             "source": self.source,
             "kind": self.stamps[0].kind,
             "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
-            "positions": {t: {str(p): o for p, o in ps.items()} for t, ps in self.positions.items()},
+            "positions": _written(self.positions),
+            **({"limits": _written(self.limits)} if self.limits else {}),
         }
         return _sealed(orjson.dumps(body))
 
@@ -87,7 +89,7 @@ class Binding:
             raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
                                hint="run the version of headrace that wrote it")  # fmt: skip
         stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
-        return cls(body["first"], stamps, read_positions(body["positions"]))
+        return cls(body["first"], stamps, read_positions(body["positions"]), read_positions(body.get("limits", {})))
 
 
 def _sealed(text: bytes) -> bytes:
@@ -100,6 +102,10 @@ def _unsealed(line: bytes) -> bytes:
     if line != _sealed(line[9:-1]):
         raise ValueError("the checksum is of another line")
     return line[9:-1]
+
+
+def _written(positions: Positions) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): o for p, o in partitions.items()} for topic, partitions in positions.items()}
 
 
 def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
@@ -237,7 +243,7 @@ class Reclock:
         replayed = [b for b in log.bindings if b.first + len(b.stamps) > frontier]
         self._expected: deque[Binding] = deque(_from(b, frontier) for b in replayed)
         self._skip = 0
-        self._held: dict[str, deque[Transaction]] = {}
+        self._held: dict[str, Held] = {}
         self._last_positions: dict[str, Positions] = {}
         self._next_positions: dict[str, Positions] = {}
 
@@ -255,8 +261,7 @@ class Reclock:
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
         with their transactions, in epoch order; they are durable once `settle` returns.
         """
-        held = self._held.setdefault(source, deque())
-        held.extend(transactions)
+        self._held.setdefault(source, Held()).add(transactions)
         self._last_positions[source] = positions
         self._next_positions[source] = positions if resumed is None else resumed
         out: list[tuple[Binding, list[Transaction]]] = []
@@ -268,12 +273,13 @@ class Reclock:
             self._expected.popleft()
         self.frontier = max(self.frontier, self._skip)
         fresh = []
-        for name, waiting in self._held.items():
-            if waiting:
+        for name, held in self._held.items():
+            if waiting := deque(held.take()):
                 stamps = tuple(Stamp(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
                 for kind_run in _one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
-                    binding = Binding(self.frontier, tuple(kind_run), self._next_positions[name])
+                    limits = limits_of(run[0].slices) if kind_run[0].kind == CHUNK else {}
+                    binding = Binding(self.frontier, tuple(kind_run), self._next_positions[name], limits)
                     if self._injected is not None and kind_run[0].kind == RESYNC:
                         for epoch, transaction in enumerate(run, self.frontier):
                             self._injected.keep(epoch, transaction)
@@ -289,11 +295,12 @@ class Reclock:
 
     def _follow(self, binding: Binding) -> tuple[Binding, list[Transaction]] | None:
         """The transactions of a binding in the log, if they are all here again."""
-        held = self._held.get(binding.source, deque())
+        of_source = self._held.get(binding.source, Held())
+        held = of_source.whole
         if binding.stamps[0].kind in ("transaction", "snapshot"):
             as_bound(held, ((stamp.id, stamp.lsn) for stamp in binding.stamps))
-        if binding.stamps[0].kind == "cut":
-            run = self._follow_cut(binding, held)
+        if binding.stamps[0].kind in ("cut", CHUNK):
+            run = self._follow_rows(binding, of_source)
         elif binding.stamps[0].kind == RESYNC and self._injected is not None:
             run = [self._injected.load(epoch) for epoch, _ in enumerate(binding.stamps, binding.first)]
         elif len(held) < len(binding.stamps):
@@ -318,24 +325,21 @@ class Reclock:
             self.frontier = binding.first + len(binding.stamps)
         return None if run is None else (binding, run)
 
-    def _follow_cut(self, binding: Binding, held: deque[Transaction]) -> list[Transaction] | None:
-        """Rows without transactions: those before the logged positions are the epoch, the rest wait."""
-        here = self._last_positions.get(binding.source, {})
-        for topic, partitions in binding.positions.items():
+    def _follow_rows(self, binding: Binding, held: Held) -> list[Transaction] | None:
+        """Rows without transactions: those before the logged offsets are the epoch, the rest wait."""
+        here, stamp = self._last_positions.get(binding.source, {}), binding.stamps[0]
+        limits = binding.positions if stamp.kind == "cut" else binding.limits
+        for topic, partitions in limits.items():
             if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
                 return None
-        inside: list[Slice] = []
-        beyond: list[Slice] = []
-        for s in (s for t in held for s in t.slices):
-            limit = binding.positions.get(s.changes.topic, {}).get(s.changes.partition, 0)
-            cut = s.start + int(np.searchsorted(s.changes.offsets[s.start : s.stop], limit))
-            inside += [Slice(s.changes, s.start, cut)] if cut > s.start else []
-            beyond += [Slice(s.changes, cut, s.stop)] if cut < s.stop else []
-        held.clear()
-        stamp = binding.stamps[0]
-        if beyond:
-            held.append(Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond)))
-        return [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(inside))]
+        if stamp.kind == CHUNK:
+            inside = held.take_rows(limits)
+        else:
+            before, beyond = split((s for t in held.whole if t.kind == "cut" for s in t.slices), limits)
+            inside, others = tuple(before), [t for t in held.whole if t.kind != "cut"]
+            rest = [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond))] if beyond else []
+            held.whole = deque((*others, *rest))
+        return [Transaction(stamp.kind, stamp.id, stamp.lsn, stamp.commit_us, inside)]
 
     def checkpointed(self, epoch: int) -> None:
         """A checkpoint holds every epoch ≤ `epoch`: what was injected until then is in it."""
@@ -349,7 +353,7 @@ class Reclock:
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
         for binding in self._log.bindings:
-            if binding.source == source and binding.stamps[0].kind not in ("mended", RESYNC):
+            if binding.source == source and binding.stamps[0].kind not in ("mended", CHUNK, RESYNC):
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
                         yield stamp.id, stamp.lsn
@@ -376,10 +380,10 @@ def _from(binding: Binding, frontier: int) -> Binding:
 
 
 def _one_kind(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
-    """Runs of stamps of one kind; each cut is a run of its own, as its positions are what binds it."""
+    """Runs of stamps of one kind; each cut or chunk is a run of its own, as its offsets are what binds it."""
     out: list[list[Stamp]] = []
     for stamp in stamps:
-        if out and out[-1][-1].kind == stamp.kind != "cut":
+        if out and out[-1][-1].kind == stamp.kind not in ("cut", CHUNK):
             out[-1].append(stamp)
         else:
             out.append([stamp])

@@ -39,6 +39,10 @@ class Backlog:
         """Rows without a transaction."""
         self._parts += [(int(s.changes.lsns[s.start]), s) for s in rows]
 
+    def add_chunk(self, rows: Slice) -> None:
+        """Rows of an incremental snapshot, behind the transaction after which they were sent."""
+        self._parts.append((int(rows.changes.transactions[rows.start]) + 1, rows))
+
     def gap(self, transaction: int, order: int, place: tuple[int, int]) -> None:
         """An event that is passed over: it counts as here."""
         self._seen.setdefault(transaction, {}).setdefault(order, place)

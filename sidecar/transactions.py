@@ -126,6 +126,8 @@ class Mended:
 
 RESNAPSHOT = "resnapshot"
 """The kind of a later snapshot."""
+CHUNK = "chunk"
+"""The kind of rows of an incremental snapshot."""
 
 
 class Assembler(Protocol):

@@ -273,8 +273,17 @@ def _contents(config: Mapping[str, str]) -> list[Finding]:
     return found
 
 
+def _signals(config: Mapping[str, str]) -> list[Finding]:
+    """Incremental snapshots without watermarks in the stream."""
+    asked = config.get("signal.data.collection", "").strip() or config.get("signal.enabled.channels", "").strip()
+    if config.get("read.only", "false").strip().lower() != "true" or not asked:
+        return []
+    why = "rows of an incremental snapshot would come before the transactions that they show: let it write to its signal table"
+    return [Finding("read.only", config["read.only"], "false", why)]
+
+
 _CHECKS: tuple[Callable[[Mapping[str, str]], list[Finding]], ...] = (
-    _converters, _decimals, _times, _transforms, _topics, _heartbeats, _contents,
+    _converters, _decimals, _times, _transforms, _topics, _heartbeats, _contents, _signals,
 )  # fmt: skip
 
 

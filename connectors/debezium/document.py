@@ -92,6 +92,28 @@ and every mode in which headrace.yaml and the connector disagree.
 """
 
 
+_SIGNALS = """
+## Incremental snapshots by signal
+
+A row of an incremental snapshot belongs to no transaction. Debezium commits a watermark to its signal table, reads a chunk,
+commits another, leaves out each row that changed between them, and sends the rest where it meets the second one in the
+stream. There Headrace puts them: after every transaction before it, and before any that has a later event in the
+partition, as an epoch of their own. So a published state never shows a row early, nor an old one over a newer. The signal
+table (`signal.data.collection`) must be in `table.include.list`; headrace.yaml need not name it. Topics may have several
+partitions.
+
+- **Tables without a key** are refused: such a row would come twice. The table stands still, by name.
+- **`read.only=true` with signals** is refused: there are no watermarks in the stream, and rows come before the transactions
+  that they show.
+- **A TRUNCATE while its table is read**: Debezium sends rows of the chunk that it took away. Headrace leaves them out; not
+  where the sidecar was started again between the TRUNCATE and these rows, nor where another signal was written between
+  the two watermarks. `headrace resync` of the table, once the snapshot is over, finds them.
+- **A row that is gone from the source** stays: an incremental snapshot sends no deletes. `headrace resync` finds it.
+- **A synchronous standby that is slow**: a commit that the stream has, and that nobody could see yet when the chunk was read,
+  may come before the first watermark; the chunk then has the row as it was. `headrace audit` finds it.
+"""
+
+
 def document() -> str:
     """The page's whole text."""
     rows = "".join(_row(s) for s in SETTINGS)
@@ -101,7 +123,7 @@ def document() -> str:
         for r in RULES
     )
     left = "".join(f"- `{name}`: {why}\n" for name, why in LEFT_OUT)
-    return _HEAD + rows + _TRAPS.replace("{heartbeat}", ";\n".join(HEARTBEAT_DDL)) + rules + _MORE + left
+    return _HEAD + rows + _TRAPS.replace("{heartbeat}", ";\n".join(HEARTBEAT_DDL)) + rules + _MORE + left + _SIGNALS
 
 
 def _row(s: Setting) -> str:

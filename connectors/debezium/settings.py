@@ -185,8 +185,8 @@ SETTINGS: tuple[Setting, ...] = (
 LEFT_OUT = (
     (
         "signal.*",
-        "rows of an incremental snapshot belong to no transaction, and are taken in by polls: one may come before the rest of a "
-        "transaction that it shows, or over a later one. `headrace resync` compares a table instead",
+        "nothing needs them: `headrace resync` compares a table with its source. Incremental snapshots by signal are taken in "
+        "beside the stream, as told below",
     ),
     ("transforms", "anything that drops, renames or unwraps events breaks the counts of transactions"),
     ("message.key.columns", "the table's own primary key orders its changes"),

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from connectors.changes import Event, Messages, TableChanges, lanes
@@ -34,6 +35,9 @@ DATA_ERRORS: Final = (
 """What malformed data can make the parser, Arrow and plain indexing raise."""
 
 _FULL_HINT: Final = "a table without key needs ALTER TABLE … REPLICA IDENTITY FULL in the source"
+_KEYLESS_HINT: Final = (
+    "nothing tells such a row from one that is here: let no signal name the table, and compare it by `headrace resync`"
+)
 SNAPSHOTS: Final = {
     None: 0, False: 0, "false": 0, "incremental": 2, True: 1, "true": 1, "first": 1,
     "first_in_data_collection": 1, "last_in_data_collection": 1, "last": 1,
@@ -89,6 +93,10 @@ def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     transactions, lsns, stamps, attempts = _source_lanes(sources, blocks, versions)
     orders, metadata = _order_lanes(blocks, versions)
     snapshot, read = _snapshot_lane(sources), None
+    if len(chunk := np.flatnonzero(snapshot == 2)):
+        if plan.schema.key is None:
+            raise CannotDecode("a row of an incremental snapshot of a table without a key", _KEYLESS_HINT)
+        transactions[chunk], lsns[chunk] = zip(*(_sent_at(sources[i]) for i in chunk.tolist()), strict=True)
     if (snapshot == 1).any():
         read = np.array(_integers(_or(run.docs[i].get("ts_ms"), -1) for i in rows_of or range(len(ops))), np.int64)
     return TableChanges(
@@ -266,8 +274,10 @@ def event_of(doc: Mapping[str, Any]) -> Event | None:
     try:
         source, block = doc["source"], doc.get("transaction")
         order = int(block["total_order"]) if block else -1
-        snapshot = SNAPSHOTS[source.get("snapshot")] == 1
-        return Event(_txid(source, block), order, int(_or(source.get("lsn"), -1)), snapshot)
+        snapshot = SNAPSHOTS[source.get("snapshot")]
+        if snapshot == 2:
+            return Event(-1, -1, _sent_at(source)[1], snapshot=False)
+        return Event(_txid(source, block), order, int(_or(source.get("lsn"), -1)), snapshot == 1)
     except DATA_ERRORS:
         return None
 
@@ -278,6 +288,14 @@ def _txid(source: Mapping[str, Any], block: Any) -> int:
     if value is None and block:
         return int(str(block["id"]).partition(":")[0])
     return _or(value, -1)
+
+
+def _sent_at(source: Mapping[str, Any]) -> tuple[int, int]:
+    """Where in the stream a row of an incremental snapshot was sent: (LSN of the last commit before it, -1 for none, LSN of the
+    change that was read there), which stand in its sequence: it has no transaction of its own."""
+    commit, change = orjson.loads(source["sequence"])
+    before, at = _integers((-1 if commit is None else int(commit), int(change)))
+    return before, at
 
 
 def _or(value: int | None, default: int) -> int:

@@ -124,6 +124,8 @@ def read(
     rows, unchanged = batch(plan, columns)
     lane, orders, metadata = np.array(middles, np.int64), *_orders(places)
     snapshot = _snapshot(snapshots)
+    if (snapshot == 2).any():
+        raise Doubt("an incremental snapshot")
     initial = (snapshot == 1).any()
     return TableChanges(
         plan.table, messages.topic, messages.partition, rows, _kinds(plan, ops), offsets, np.array(txids, np.int64),

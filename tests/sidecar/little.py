@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -186,16 +186,36 @@ class Little:
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
         return places
 
-    def _event(self, table: str, op: str, before: Row | None, after: Row | None, order: int | None) -> Place:
+    def incremental(self, table: str, ids: Iterable[int]) -> list[Place]:
+        """Rows of an incremental snapshot, as they are now, in the middle of the transaction that is its watermark; places."""
+        before = self.lsn
+        self.txid, self.lsn = self.txid + 1, self.lsn + 1
+        rows = [row for row, times in sorted(self.state[table].items()) if row[0] in set(ids) and times > 0]
+        places = [self._event(table, "r", None, row, None, sequence=(before, self.lsn)) for row in rows]
+        self.lsn += 1
+        self.queue(f"{PREFIX}.transaction", {
+            "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": 1, "ts_ms": 2,
+            "data_collections": [{"data_collection": "headrace.signal", "event_count": 1}],
+        })  # fmt: skip
+        self.states[self.lsn] = {t: +c for t, c in self.state.items()}
+        return places
+
+    def _event(
+        self, table: str, op: str, before: Row | None, after: Row | None, order: int | None,
+        sequence: tuple[int, int] | None = None,
+    ) -> Place:  # fmt: skip
         schema, name = table.split(".")
         id_ = (after or before or (0, 0))[0]
         block = None if order is None else {"id": f"{self.txid}:{self.lsn}", "total_order": order}
-        value = {
+        value: dict[str, Any] = {
             "op": op, "before": None if before is None else {"id": before[0], "v": before[1]},
             "after": None if after is None else {"id": after[0], "v": after[1]}, "transaction": block,
             "source": {"schema": schema, "table": name, "txId": self.snapshots if order is None else self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
+        if sequence is not None:
+            at = json.dumps([str(lsn) for lsn in sequence])
+            value["source"] |= {"txId": None, "lsn": None, "snapshot": "incremental", "sequence": at}
         partition = id_ % 2 if table == CUSTOMERS else 0
         return self.queue(f"{PREFIX}.{table}", value, partition, json.dumps({"id": id_}).encode())
 

@@ -23,6 +23,7 @@ def changes(
     offset: int = 0,
     lsn: int = 0,
     snapshot: bool = False,
+    incremental: bool = False,
     attempt: int = 0,
     partition: int = 0,
     kinds: Sequence[int] | None = None,
@@ -38,7 +39,8 @@ def changes(
         np.array(kinds if kinds is not None else [UPSERT] * n, np.uint8),
         np.arange(offset, offset + n, dtype=np.int64), lanes(n, txid),
         np.array(orders if orders is not None else lanes(n, -1), np.int64), lanes(n, lsn), lanes(n, at),
-        np.full(n, 1 if snapshot else 0, np.uint8), np.full(n, orders is not None and not snapshot), lanes(n, attempt),
+        np.full(n, 2 if incremental else int(snapshot), np.uint8),
+        np.full(n, orders is not None and not snapshot), lanes(n, attempt),
         read_ms=lanes(n, read) if snapshot else None,
     )  # fmt: skip
 

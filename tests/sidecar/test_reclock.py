@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.pending import Slice
-from sidecar.reclock import Reclock, ReclockError, ReclockLog
+from sidecar.reclock import Binding, Reclock, ReclockError, ReclockLog
 from sidecar.transactions import Transaction
 from tests.sidecar.streams import changes
 
@@ -206,3 +206,46 @@ def test_a_digit_changed_on_disk_is_noticed_and_a_log_of_the_format_before_is_re
     assert len(ReclockLog(path).bindings) == 2, "what is bound a second time is no binding"
     path.write_bytes(b"".join(line[9:].replace(b'"v":2', b'"v":1') for line in lines))
     assert [b.first for b in ReclockLog(path).bindings] == [1, 2, 3]
+
+
+def test_rows_of_incremental_snapshots_stand_again_where_the_log_has_them(tmp_path: Path) -> None:
+    """However they come then: in one run or several, before or behind their transactions; and no row goes into an earlier epoch,
+    though all of these bindings have the same positions."""
+
+    def chunk(start: int, stop: int) -> Transaction:
+        rows = changes("t", [(i, i) for i in range(start, stop)], offset=start)
+        return Transaction("chunk", -1, 10, 1, (Slice(rows, 0, len(rows)),))
+
+    def offsets(given: list[tuple[Binding, list[Transaction]]]) -> list[tuple[int, int, list[int]]]:
+        return [
+            (b.first + i, t.id, [o for s in t.slices for o in s.changes.offsets[s.start : s.stop].tolist()])
+            for b, ts in given
+            for i, t in enumerate(ts)
+        ]
+
+    here = {"p.t": {0: 9}}
+    first = Reclock(ReclockLog(tmp_path / "log"))
+    bound = offsets(first.bind("a", [transaction(1, 10), chunk(0, 2), transaction(2, 20), chunk(2, 5)], here))
+    assert bound == [(1, 1, []), (2, -1, [0, 1]), (3, 2, []), (4, -1, [2, 3, 4])]
+
+    again = Reclock(ReclockLog(tmp_path / "log"))
+    assert offsets(again.bind("a", [transaction(1, 10)], {"p.t": {0: 0}})) == bound[:1]
+    assert again.bind("a", [transaction(2, 20)], {"p.t": {0: 0}}) == []
+    assert offsets(again.bind("a", [chunk(0, 4)], {"p.t": {0: 4}})) == bound[1:3]
+    rest = again.bind("a", [chunk(4, 7), transaction(3, 30), chunk(7, 8)], here)
+    assert offsets(rest) == [bound[3], (5, -1, [5, 6]), (6, 3, []), (7, -1, [7])]
+    assert list(Reclock(ReclockLog(tmp_path / "log")).bound_transactions("a", 9)) == [(1, 10), (2, 20), (3, 30)]
+
+    third = Reclock(ReclockLog(tmp_path / "log"), frontier=3)
+    whole = third.bind("a", [transaction(2, 20), chunk(2, 8), transaction(3, 30), transaction(4, 40)], here)
+    assert offsets(whole) == [bound[2], bound[3], (5, -1, [5, 6]), (6, 3, []), (7, -1, [7]), (8, 4, [])]
+
+
+def test_rows_that_the_log_does_not_have_yet_stand_where_they_came(tmp_path: Path) -> None:
+    rows = changes("t", [(1, 1)], offset=0)
+    chunk = Transaction("chunk", -1, 10, 1, (Slice(rows, 0, 1),))
+    Reclock(ReclockLog(tmp_path / "log")).bind("a", [transaction(1, 10)], at(1))
+    again = Reclock(ReclockLog(tmp_path / "log"))
+    [followed, *fresh] = again.bind("a", [transaction(1, 10), transaction(2, 20), chunk, transaction(3, 30)], at(4))
+    assert [t.id for t in followed[1]] == [1]
+    assert [t.id for _, ts in fresh for t in ts] == [2, -1, 3]

@@ -36,6 +36,15 @@ def test_every_setting_is_written_filled_in() -> None:
     assert "secret" not in repr(CONNECTION)
 
 
+def test_signals_without_watermarks_in_the_stream_are_refused() -> None:
+    assert found(ours(**{"read.only": "true"}), "read.only") == []
+    for asked in ({"signal.data.collection": "headrace.signal"}, {"signal.enabled.channels": "kafka"}):
+        assert check(ours(**asked)) == []
+        [finding] = found(ours(**asked, **{"read.only": "true"}), "read.only")
+        assert finding.refused
+        assert finding.wanted == "false"
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "wanted"),
     [

@@ -48,8 +48,8 @@ def test_operations_of_a_keyed_table() -> None:
     assert changes.read_ms[0] == 1700000000001
     assert changes.orders.tolist() == [-1, 4, -1, -1, -1, -1]
     assert changes.metadata.tolist() == [False, True, False, False, False, False]
-    assert changes.transactions.tolist() == [77] * 6
-    assert changes.lsns.tolist() == [5000] * 6
+    assert changes.transactions.tolist() == [77, 77, 1, 77, 77, 77]  # of an incremental snapshot its sequence
+    assert changes.lsns.tolist() == [5000, 5000, 2, 5000, 5000, 5000]
     assert changes.timestamps.tolist() == [1700000000000123] * 6
     assert not decoded.undecodable
 
@@ -67,6 +67,27 @@ def test_a_keyless_table_needs_the_row_as_it_was() -> None:
     assert changes.rows.to_pylist() == [{"x": 1, "v": "big"}, {"x": 2, "v": "big"}, {"x": 2, "v": "big"}]
     assert [u.offset for u in decoded.undecodable] == [102]
     assert "REPLICA IDENTITY FULL" in decoded.undecodable[0].hint
+
+
+def test_a_row_of_an_incremental_snapshot_stands_where_it_was_sent() -> None:
+    """As Debezium 3.6.3 writes it: without a transaction, and with where the stream was in its sequence."""
+    sent = {"snapshot": "incremental", "txId": None, "lsn": None}
+    keyed, keyless = table("public.t", {"id": "integer"}), table("public.t", {"id": "integer"}, None)
+    values = [
+        envelope("r", None, {"id": 1}, **sent, sequence='["28578264","28577872"]'),
+        envelope("r", None, {"id": 2}, **sent, sequence='[null,"7"]'),
+        envelope("r", None, {"id": 3}, **sent, sequence=None),
+    ]
+    decoded = decode(keyed, values)
+    [rows] = decoded.changes
+    assert (rows.transactions.tolist(), rows.lsns.tolist()) == ([28578264, -1], [28577872, 7])
+    assert (rows.snapshot.tolist(), rows.orders.tolist(), rows.metadata.any()) == ([2, 2], [-1, -1], False)
+    assert [(u.offset, u.event) for u in decoded.undecodable] == [(102, None)]
+    refused = decode(keyless, values[:1]).undecodable[0]
+    assert refused.reason == "a row of an incremental snapshot of a table without a key"
+    assert "headrace resync" in refused.hint
+    assert refused.event is not None
+    assert (refused.event.transaction, refused.event.lsn, refused.event.snapshot) == (-1, 28577872, False)
 
 
 def test_leaf_tables_fold_and_tables_that_share_a_topic_do_not_mix() -> None:

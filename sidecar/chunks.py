@@ -1,0 +1,128 @@
+"""Rows of incremental snapshots, which belong to no transaction: where among the transactions each goes.
+
+Debezium commits a watermark to its signal table, reads a chunk of a table, commits another watermark, and drops each row of
+the chunk that the stream changes between the two. What is left it sends where it meets the second one in the stream: each row
+as all transactions before that one have left it. Always: it is given after these, and before any transaction that has an
+event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, or
+that a TRUNCATE took away since they were read, are not given at all. The assembler calls it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from connectors.changes import TableChanges, TransactionMark
+from engine.batch.updates import TRUNCATE
+from sidecar.bound import BoundTransactions
+from sidecar.pending import Slice, runs
+from sidecar.stops import Stops
+from sidecar.transactions import CHUNK, Transaction
+
+KEPT = 1000
+"""How many transactions of one event are remembered, and how many that emptied one table."""
+
+
+class Chunks:
+    """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent."""
+
+    def __init__(self, stops: Stops, bound: BoundTransactions) -> None:
+        self._stops, self._bound = stops, bound
+        self._slices: list[Slice] = []
+        self._emptied: dict[str, dict[int, int]] = {}
+        self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
+        self._latest: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._slices)
+
+    def __iter__(self) -> Iterator[Slice]:
+        return iter(self._slices)
+
+    def add(self, rows: TableChanges) -> None:
+        """Rows of one partition."""
+        self._slices += [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
+
+    def emptied(self, events: TableChanges) -> None:
+        """Events of a table, whose TRUNCATEs are remembered."""
+        for at in np.flatnonzero(events.kinds == TRUNCATE).tolist():
+            known = self._emptied.setdefault(events.table, {})
+            known[int(events.transactions[at])] = int(events.lsns[at])
+            if len(known) > KEPT:
+                del known[next(iter(known))]
+
+    def ended(self, end: TransactionMark) -> None:
+        """A transaction is given. One of a single event may be a watermark: the last of its table before it opened its window."""
+        if len(end.counts) == 1 and 1 in end.counts.values():
+            [name] = end.counts
+            self._singles.append((end.lsn, self._latest.get(name, -1)))
+            self._latest[name] = end.lsn
+
+    def older(self, lsn: int) -> None:
+        """A snapshot as of `lsn` is given: it has what was read before."""
+        self._slices = [s for s in self._slices if int(s.changes.lsns[s.start]) > lsn]
+
+    def withdraw(self, table: str | None = None) -> list[Slice]:
+        """Take a table's rows out, or all."""
+        gone = [s for s in self._slices if table in (None, s.changes.table)]
+        self._slices = [s for s in self._slices if table not in (None, s.changes.table)]
+        return gone
+
+    def before(self, events: Iterable[Slice], lsn: int, commit_us: int) -> list[Transaction]:
+        """Give the rows that stand before an event of a transaction in its partition; `lsn` and `commit_us`: of what was given
+        before it."""
+        last: dict[tuple[str, int], int] = {}
+        for s in events:
+            place = (s.changes.topic, s.changes.partition)
+            last[place] = max(last.get(place, -1), int(s.changes.offsets[s.stop - 1]))
+        return self._give(self._take(lambda place, offset, _: offset < last.get(place, -1)), lsn, commit_us)
+
+    def ready(self, lsn: int, commit_us: int) -> list[Transaction]:
+        """Give the rows that were sent before the END at `lsn`, the last that was given; but for those of a table that stand
+        behind a bad record of it."""
+        bad = {place: offset for places in self._stops.bad_at.values() for place, offset in places.items()}
+        taken = self._take(lambda place, offset, sent: sent < lsn and offset < bad.get(place, offset + 1))
+        return self._give(taken, lsn, commit_us)
+
+    def _take(self, which: Callable[[tuple[str, int], int, int], bool]) -> list[Slice]:
+        taken: list[Slice] = []
+        left: list[Slice] = []
+        for s in self._slices:
+            changes, at = s.changes, s.start
+            here = which((changes.topic, changes.partition), int(changes.offsets[at]), int(changes.transactions[at]))
+            (taken if here else left).append(s)
+        self._slices = left
+        return taken
+
+    def _give(self, taken: Iterable[Slice], lsn: int, commit_us: int) -> list[Transaction]:
+        """As one epoch; but those of tables that stood still to these."""
+        live: list[Slice] = []
+        for s in taken:
+            stop = self._stops.collecting(s.changes.table)
+            if s.changes.table in self._emptied and self._is_gone(s):
+                continue
+            if stop is None or stop.backlog is None:
+                live.append(s)
+            else:
+                stop.backlog.add_chunk(s)
+        if not live:
+            return []
+        at_us = commit_us if commit_us >= 0 else max(int(s.changes.timestamps[s.start]) for s in live)
+        return [Transaction(CHUNK, -1, lsn, at_us, tuple(live))]
+
+    def _is_gone(self, s: Slice) -> bool:
+        """Whether its table was emptied since it was read, for which Debezium drops none of its rows."""
+        opened = self._opened(int(s.changes.transactions[s.start]))
+        ends = ((lsn, self._bound.get(txid)) for txid, lsn in self._emptied[s.changes.table].items())
+        return any(end >= lsn and end > opened for lsn, end in ends)
+
+    def _opened(self, sent: int) -> int:
+        """The LSN of the watermark that opened the window of rows sent after the END at `sent`; that itself where it is not
+        known."""
+        at = bisect_right(self._singles, (sent, 1 << 62))
+        if at == 0 or at == len(self._singles) or self._singles[at][1] < 0:
+            return sent
+        return self._singles[at][1]

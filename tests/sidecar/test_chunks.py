@@ -1,0 +1,210 @@
+"""Rows of incremental snapshots stand where they were read: every state is right, in whatever order the topics come and
+whatever is killed.
+
+The twin holds what the source holds after each commit, also of rows that no event has told of: these may be missing in a
+view, but never as they were at another commit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from connectors.changes import TableChanges
+from engine.batch.updates import TRUNCATE
+from sidecar.assembler import TransactionAssembler
+from sidecar.transactions import CHUNK, Transaction
+from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, State, answers
+from tests.sidecar.streams import changes, decoded, end, notified
+
+TABLE = "s.a"
+KEYED = (CUSTOMERS, ORDERS)
+
+
+def read(rows: list[tuple[int, int]], after: int, at: int, *, offset: int, partition: int = 0) -> TableChanges:
+    """Rows of an incremental snapshot, sent after the END at `after` at a change at `at`."""
+    return changes(TABLE, rows, txid=after, lsn=at, offset=offset, partition=partition, incremental=True)
+
+
+def event(v: int, txid: int, lsn: int, *, offset: int, partition: int = 0, kind: int = 0) -> TableChanges:
+    """The only event of a transaction, of the row with key 1."""
+    return changes(
+        TABLE,
+        [(1, v)],
+        txid=txid,
+        orders=[1],
+        lsn=lsn,
+        offset=offset,
+        partition=partition,
+        kinds=[kind] if kind else None,
+    )
+
+
+def streaming() -> TransactionAssembler:
+    assembler = TransactionAssembler({TABLE: TABLE})
+    assembler.accept(decoded(notified("skipped")))
+    assert assembler.complete() == []
+    return assembler
+
+
+def told(transactions: list[Transaction]) -> list[tuple[str, list[int]]]:
+    """Kinds and values."""
+    return [
+        (t.kind, [v for s in t.slices for v in s.changes.rows.column(1).to_pylist()[s.start : s.stop]])
+        for t in transactions
+    ]
+
+
+WATERMARK = {"s.signal": 1}
+
+
+def test_a_row_waits_for_what_it_shows_and_goes_before_what_comes_after_it() -> None:
+    a = streaming()
+    a.accept(decoded(event(5, 7, 90, offset=0), read([(2, 6)], 100, 101, offset=1), event(8, 9, 120, offset=2)))
+    assert a.complete() == []
+    assert a.pending_positions() == {(f"p.{TABLE}", 0): 0}
+    a.accept(decoded(end(7, 100, {TABLE: 1})))
+    assert told(a.complete()) == [("transaction", [5])]
+    waiting = a.waiting()
+    assert waiting is not None
+    assert waiting.name == "incremental snapshot"
+    a.accept(decoded(end(8, 105, WATERMARK, 1), end(9, 130, {TABLE: 1}, 2)))
+    assert told(a.complete()) == [("transaction", []), (CHUNK, [6]), ("transaction", [8])]
+    assert (a.waiting(), a.pending_positions()) == (None, {})
+
+
+def test_a_row_that_comes_late_is_given_at_once() -> None:
+    a = streaming()
+    a.accept(decoded(end(8, 105, WATERMARK), event(8, 9, 120, offset=0, partition=1), end(9, 130, {TABLE: 1}, 1)))
+    assert told(a.complete()) == [("transaction", []), ("transaction", [8])]
+    a.accept(decoded(read([(2, 6)], 100, 101, offset=0)))
+    [given] = a.complete()
+    assert (told([given]), given.lsn) == ([(CHUNK, [6])], 130)
+
+
+@pytest.mark.parametrize(("at", "stands"), [(107, False), (115, False), (102, True)])
+def test_a_truncate_takes_away_what_was_read_before_it(at: int, stands: bool) -> None:
+    """Debezium sends rows that a TRUNCATE in their window took away; it may come before them in another partition."""
+    a = streaming()
+    opened, closed = end(20, 105, WATERMARK, 1), end(21, 110, WATERMARK, 3)
+    truncate = event(0, 30, at - 1, offset=0, partition=1, kind=TRUNCATE), end(30, at, {TABLE: 1}, 2)
+    marks = sorted((opened, closed, truncate[1]), key=lambda mark: mark.lsn)
+    a.accept(decoded(end(19, 101, WATERMARK), truncate[0], *marks))
+    a.complete()
+    a.accept(decoded(read([(2, 6)], max(m.lsn for m in marks if m.lsn < 110), 109, offset=0)))
+    assert told(a.complete()) == ([(CHUNK, [6])] if stands else [])
+    assert a.waiting() is None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_rows_older_than_a_snapshot_are_in_it(late: bool) -> None:
+    a = TransactionAssembler({TABLE: TABLE})
+    old, snapshot = read([(2, 6)], 40, 41, offset=0), changes(TABLE, [(2, 7)], txid=1, lsn=50, offset=1, snapshot=True)
+    a.accept(decoded(*([] if late else [old]), snapshot, notified("started"), notified("table", TABLE, 1, 1)))
+    a.accept(decoded(notified("completed", offset=2)))
+    assert told(a.complete()) == [("snapshot", [7])]
+    a.accept(decoded(*([old] if late else []), end(9, 60, WATERMARK)))
+    assert told(a.complete()) == [("transaction", [])]
+
+
+def test_where_no_transaction_is_told_rows_are_taken_in_as_they_come() -> None:
+    a = streaming()
+    a.accept(decoded(read([(2, 6)], 40, 41, offset=0)))
+    assert a.complete() == []
+    a.accept(decoded(changes(TABLE, [(2, 7)], offset=1)))
+    assert told(a.complete()) == [("cut", [6, 7])]
+    a.accept(decoded(read([(2, 8)], 50, 51, offset=2)))
+    assert told(a.complete()) == [("cut", [8])]
+
+
+def published(shop: Little) -> State:
+    """The tables as the sink has them."""
+    return {CUSTOMERS: shop.rows("customers"), ORDERS: shop.rows("orders"), VISITS: shop.rows("visits")}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whenever_they_come_and_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    shop = Little(tmp_path, monkeypatch, every_turn=draw.random() < 0.3)
+    shop.batch = draw.choice([1, 3, 1 << 16])
+    shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, 4)] for t in (*KEYED, VISITS)})
+    for table in KEYED:
+        shop.state[table].update({(i, draw.randrange(1, 6)): 1 for i in range(4, 10)})
+    shop.states = {lsn: {t: +c for t, c in shop.state.items()} for lsn in shop.states}
+    touched: dict[tuple[str, int], int] = {}
+
+    def check(*, all_there: bool = False) -> None:
+        frontier = shop.store.frontier
+        if frontier is None or shop.running is None or shop.running.runtime.hold:
+            return
+        at, here = frontier.sources["shop"].lsn, published(shop)
+        for table in KEYED:
+            missing = shop.states[at][table] - here[table]
+            assert here[table] - shop.states[at][table] == Counter(), (table, "no such rows at", at)
+            unseen = [row for row in missing if row[0] >= 4 and touched.get((table, row[0]), at + 1) > at]
+            assert sorted(missing) == sorted(unseen), (table, "not there at", at)
+            assert not (all_there and missing)
+        assert shop.rows("by_city") == answers(here)["by_city"]
+
+    for _ in range(draw.randrange(1, 4)):
+        for _ in range(draw.randrange(2, 8)):
+            if draw.random() < 0.5:
+                shop.incremental(draw.choice(KEYED), draw.sample(range(1, 12), 6))
+                continue
+            before = {t: +c for t, c in shop.state.items()}
+            shop.random(draw)
+            for table in KEYED:
+                for id_, _ in (before[table] - shop.state[table]) + (shop.state[table] - before[table]):
+                    touched.setdefault((table, id_), shop.lsn)
+        if shop.running is None:
+            shop.start()
+        for _ in range(draw.randrange(2, 10)):
+            for topic in list(shop.queues):
+                shop.show(topic, min(len(shop.queues[topic]), draw.randrange(0, 6)))
+            shop.turn()
+            check()
+        if draw.random() < 0.6:
+            shop.end(drained=draw.random() < 0.4)
+    for table in KEYED:
+        shop.incremental(table, range(1, 12))
+    if shop.running is None:
+        shop.start()
+    shop.show_all()
+    for _ in range(60):
+        shop.turn()
+        check()
+    check(all_there=True)
+    assert shop.running is not None
+    assert shop.running.runtime.waiting() is None
+    assert shop.in_error() == set()
+    shop.end()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_table_that_stood_still_takes_them_in_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    """They came while it stood, before the last change of their row or behind it, and once it goes on they stand there."""
+    with Little(tmp_path, monkeypatch).begun(
+        {CUSTOMERS: [(1, 1), (2, 2)], ORDERS: [(1, 1), (2, 2)], VISITS: []}
+    ) as shop:
+        shop.places.update(shop.transact((ORDERS, "u", (1, 3))))
+        shop.transact((ORDERS, "u", (2, 4)), (CUSTOMERS, "u", (1, 5)))
+        if last:
+            shop.transact((ORDERS, "u", (1, 5)))
+        shop.incremental(ORDERS, [1, 2])
+        if not last:
+            shop.transact((ORDERS, "u", (1, 5)))
+        shop.show_all()
+        shop.turn(3)
+        assert shop.stopped() == [ORDERS]
+        assert shop.rows("customers") == shop.state[CUSTOMERS]
+        shop.end(drained=True)
+        shop.places.clear()
+        shop.start()
+        shop.turn(4)
+        assert shop.stopped() == []
+        assert {view: shop.rows(view) for view in answers(shop.state)} == answers(shop.state)
