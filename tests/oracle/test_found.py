@@ -162,6 +162,16 @@ EQUAL = {
         "select case when false then 1 / 0 end, coalesce(1, 1 / 0), false and 1 / 0 > 1, true or 1 / 0 > 1, "
         "case 1 when 2 then 1 / 0 else id end, case q.b when 2 then 1 / 0 else n end "
         "from (select 1 as b, parts as n, id, 1 / 0 as unread from shelf) q",
+    "a_network_beside_an_address":
+        "select c = i, c < i, c is distinct from i, nullif(c, i), coalesce(c, i), c::inet, c::inet::text, c::text, i::cidr from "
+        "(values ('10.1.2.3/32'::cidr, '10.1.2.3'::inet), ('10.0.0.0/8', '10.0.0.0/8'), ('::1/128', '::1')) v(c, i)",
+    "networks_joined_with_addresses":
+        "select c, i from (values ('10.1.2.3/32'::cidr), ('::1')) a(c) join (values ('10.1.2.3'::inet), ('::2')) b(i) on c = i",
+    "numerics_rounded_before_their_first_digit":
+        "select round(5.5e131071 + parts, -131073), round(-4.5e131071, -131072), round(size, -1000000) from shelf",
+    "a_renamed_table_has_rows_of_its_own_type":
+        "select row_to_json(s), to_jsonb(s), row_to_json(t) from shelf s(a, b) left join tag t(x) on x = a",
+    "a_renamed_query_has_rows_of_the_new_names": "select row_to_json(s) from (select id, name from shelf) s(a, b)",
     "constants_that_wait_for_rows": "select to_date('abc', 'YYYY'), to_number('abc', '9') from shelf where id > 9",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
 }  # fmt: skip

@@ -325,8 +325,10 @@ class Tables:
                 reason = f'"{name}" has {len(columns)} columns, but {len(given)} names are given'
                 self.source.refuse(alias, reason)
             columns = tuple(replace(c, name=n) for c, n in zip(columns, given, strict=False)) + columns[len(given) :]
+        if not isinstance(plan, Scan | Import):
+            return Scope.of(name, columns)
         key = plan.schema.key if isinstance(plan, Scan) else None
-        return Scope.of(name, columns, key or ())
+        return Scope.of(name, columns, key or (), plan.schema.names)
 
     def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
         """Refuses a name used twice in one FROM clause."""
