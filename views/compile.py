@@ -16,9 +16,11 @@ from sqlglot import exp
 from engine.schema import Schema
 from views.catalog import Catalog
 from views.errors import ViewError
+from views.folding import failing
 from views.keys import is_unique, unique_sets
 from views.optimize import FINAL, optimize
 from views.plan import Join, LeftJoin, Plan, walk
+from views.rewrite import without_fences
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.ordered import with_places
@@ -101,7 +103,7 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
 def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
     """One parsed view over the tables and views in `env`. Raises ViewError."""
     fired: list[str] = []
-    plan = optimize(bind_view(source, env, query), fired=fired)
+    plan = optimize(_bound(source, bind_view(source, env, query)), fired=fired)
     for column in source.spec.columns:
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
@@ -160,10 +162,19 @@ def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, Compiled
     """
     source, query = parse(spec, catalog.types)
     try:
-        plan = optimize(optimize(bind_query(source, Environment(catalog, views), query)), FINAL)
+        bound = _bound(source, bind_query(source, Environment(catalog, views), query))
+        plan = optimize(optimize(bound), FINAL)
     except RecursionError:
         raise source.error("the SQL is nested too deeply", "split the query, or use IN for long lists") from None
     return CompiledView(spec.name, spec, plan, plan.schema, None, True, plan.digest)
+
+
+def _bound(source: Source, plan: Plan) -> Plan:
+    """The plan, unless Postgres fails to plan it. Raises ViewError."""
+    why = failing(plan)
+    if why is not None:
+        raise source.error(why, "it is computed of constants alone, before any row is read")
+    return without_fences(plan)
 
 
 def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:

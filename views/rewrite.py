@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.operators.expressions.ir import Expr
+from engine.operators.expressions.ir import Expr, Literal
+from engine.schema import BOOLEAN
 from views.plan import Filter, Join, LeftJoin, Plan, Project, children, expressions, with_children
 
 
@@ -50,3 +51,18 @@ def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
         return replace(plan, predicate=exprs[0])
     assert isinstance(plan, Join | LeftJoin), "no other node has expressions"
     return replace(plan, residual=exprs[0])
+
+
+def fenced(plan: Plan) -> Plan:
+    """The plan of a query that Postgres plans by itself, and does not take into the one around it."""
+    return Filter(plan, Literal(True, BOOLEAN))
+
+
+def is_fence(plan: Plan) -> bool:
+    """Whether the node is there for `fenced` alone."""
+    return isinstance(plan, Filter) and plan.predicate == Literal(True, BOOLEAN)
+
+
+def without_fences(plan: Plan) -> Plan:
+    """The plan as it runs."""
+    return transform(plan, lambda node: node.input if isinstance(node, Filter) and is_fence(node) else node)

@@ -7,6 +7,7 @@ Called by the handlers of functions and aggregates.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -26,7 +27,7 @@ def document(binder: Binder, node: exp.Expr, kind: DataType) -> Expr | None:
     if columns is None:
         return None
     table = whole(binder, node) is not None
-    names = [c.name for c in columns] if table else [f"f{i}" for i in range(1, len(columns) + 1)]
+    names = _fields(binder, node, columns) if table else [f"f{i}" for i in range(1, len(columns) + 1)]
     values = [binder.settled(c) for c in columns]
     if kind == JSONB:
         pairs = [e for name, value in zip(names, values, strict=True) for e in (Literal(name, TEXT), value)]
@@ -34,6 +35,12 @@ def document(binder: Binder, node: exp.Expr, kind: DataType) -> Expr | None:
     else:
         found = _spelled(names, values)
     return _unless_missing(binder, node, found) if table else found
+
+
+def _fields(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[str]:
+    """What the type of a whole row names its columns: a table's own names, whatever an alias calls them."""
+    relation = binder.scope.relation(name_of(node.unnest().this))
+    return list(relation.fields) if relation is not None and relation.fields else [c.name for c in columns]
 
 
 def _spelled(names: list[str], values: list[Expr]) -> Expr:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import ColumnRef
 from views.plan import Plan, Project
+from views.rewrite import fenced
 from views.sql import arrays, expressions, functions, intervals, subqueries, windows
 from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES, limit_of, order_output, topped
@@ -79,9 +80,17 @@ def _with_ctes(source: Source, env: Environment, clause: exp.Expr | None) -> Env
         if not isinstance(cte.this, exp.Query):
             source.refuse(cte, "a CTE that changes data is not a view")
         plan = bind_query(source, env.inside(None), cte.this)
+        if cte.args.get("materialized") or _reads(clause, name) > 1:
+            plan = fenced(plan)
         given = [name_of(c) for c in alias.args.get("columns") or ()]
         env = env.with_cte(name, _renamed(source, alias, plan, given) if given else plan)
     return env
+
+
+def _reads(clause: exp.Expr, name: str) -> int:
+    """How often the query that a WITH belongs to names a table so."""
+    around = clause.parent or clause
+    return sum(name_of(t.this) == name for t in around.find_all(exp.Table) if isinstance(t.this, exp.Identifier))
 
 
 def _renamed(source: Source, node: exp.Expr, plan: Plan, given: list[str]) -> Plan:

@@ -20,7 +20,8 @@ Bound = Callable[[Any], Expr]
 @dataclass(frozen=True)
 class Relation:
     """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key. `missing`:
-    whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL.
+    whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
+    columns are named in the table's own type, where an alias names them otherwise.
     """
 
     alias: str
@@ -29,6 +30,7 @@ class Relation:
     key: frozenset[int] = frozenset()
     missing: bool = False
     sure: int | None = None
+    fields: tuple[str, ...] = ()
 
     def nullable(self) -> Relation:
         """This relation where it may be missing."""
@@ -51,10 +53,12 @@ class Scope:
     aggregating: Callable[[Bound], tuple[int, DataType]] | None = None
 
     @classmethod
-    def of(cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = ()) -> Scope:
+    def of(
+        cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = (), fields: tuple[str, ...] = ()
+    ) -> Scope:
         """The scope of one relation."""
         visible = tuple((c.name, i) for i, c in enumerate(columns))
-        return cls((Relation(alias, columns, 0, frozenset(key)),), visible)
+        return cls((Relation(alias, columns, 0, frozenset(key), fields=fields),), visible)
 
     @property
     def width(self) -> int:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
 from views.plan import Filter, Import, Join, One, Plan, Project, Scan, identity
+from views.rewrite import fenced
 from views.scalar import columns as columns_of
 from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
@@ -23,6 +24,7 @@ from views.sql.binder import Binder
 from views.sql.correlate import link, parameters
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
+from views.sql.ordering import CLAUSES
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
@@ -307,6 +309,8 @@ class Tables:
                 scope = self.aliased(node, "", plan.schema.columns, plan)
             return self.nested(plan, scope, node.args.get("joins") or [])
         plan = self.bind_query(self.source, self.env, inner)
+        if any(inner.args.get(clause) for clause in ("with_", *CLAUSES)):
+            plan = fenced(plan)
         scope = self.aliased(node, "", plan.schema.columns, plan)
         return self.nested(plan, scope, node.args.get("joins") or [])
 
@@ -321,8 +325,10 @@ class Tables:
                 reason = f'"{name}" has {len(columns)} columns, but {len(given)} names are given'
                 self.source.refuse(alias, reason)
             columns = tuple(replace(c, name=n) for c, n in zip(columns, given, strict=False)) + columns[len(given) :]
+        if not isinstance(plan, Scan | Import):
+            return Scope.of(name, columns)
         key = plan.schema.key if isinstance(plan, Scan) else None
-        return Scope.of(name, columns, key or ())
+        return Scope.of(name, columns, key or (), plan.schema.names)
 
     def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
         """Refuses a name used twice in one FROM clause."""

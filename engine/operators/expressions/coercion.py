@@ -139,7 +139,7 @@ def can_cast(src: DataType | None, dst: DataType, context: Context) -> bool:
     if src.element is not None and dst.element is not None:
         return can_cast(src.element, dst.element, context)
     if src.kind is dst.kind:
-        return src.kind is not Kind.OTHER or src.name == dst.name or (src.name, dst.name) == ("cidr", "inet")
+        return src.kind is not Kind.OTHER or src.name == dst.name
     if (dst.element is not None or family_of(dst) is not None) and src.kind in STRINGS:
         return context == "explicit"
     allowed = _CASTS.get((src.kind, dst.kind))

@@ -160,6 +160,7 @@ def _oid_of_bigint(image: str, _target: DataType) -> str:
 def _conversions() -> None:
     oid, inet, cidr, mac, mac8 = (DataType(Kind.OTHER, name=n) for n in ("oid", "inet", "cidr", "macaddr", "macaddr8"))
     conversion(inet, cidr, "assignment", _network)
+    conversion(cidr, inet, "implicit", lambda image, _: image)  # which an inet of one address shows without its length
     conversion(mac, mac8, "assignment", _wide_mac)
     conversion(mac8, mac, "assignment", _narrow_mac)
     for kind, one in ((Kind.SMALLINT, _oid_of), (Kind.INTEGER, _oid_of), (Kind.BIGINT, _oid_of_bigint)):

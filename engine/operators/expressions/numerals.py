@@ -220,7 +220,7 @@ def round_to(text: str, scale: int) -> str:
     """round(text, scale)."""
     if text in SPECIAL:
         return text
-    return image(at_scale(split(text), max(min(scale, MAX_SCALE), -MAX_WEIGHT_DIGITS)))
+    return image(at_scale(split(text), max(min(scale, MAX_SCALE), -MAX_WEIGHT_DIGITS - 1)))
 
 
 def truncate_to(text: str, scale: int) -> str:

@@ -1,0 +1,192 @@
+"""Constants that fail before any row is read: Postgres's planner computes what constants alone decide, whatever rows there are.
+
+Always: a plan that this refuses fails in Postgres over any rows. A subquery that only picks, computes and filters is taken
+into the query around it, as Postgres does: what it computes counts where it is read, so that CASE, COALESCE, AND and OR
+hide what they leave out. Where Postgres may leave an expression to the rows (functions that depend on settings, text of
+dates and times) nothing is said here. Called by `compile`, with plans as bound: in the order in which they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
+from engine.schema import BOOLEAN, Kind
+from views.plan import Filter, Join, LeftJoin, Plan, Project, children, identity
+from views.rewrite import is_fence
+from views.rules.prune_columns import prune_columns
+from views.scalar import COMPARISONS, ONE_ROW, base_name, rebuild, shifted, substituted
+from views.scalar import children as operands
+
+_PLAIN = frozenset({
+    Kind.BOOLEAN, Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Kind.NUMERIC, Kind.TEXT, Kind.VARCHAR,
+    Kind.BPCHAR,
+})  # fmt: skip
+"""Types whose text depends on no setting."""
+_COMPUTED = _PLAIN | {Kind.BYTEA, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+"""Types of which functions may be computed beforehand."""
+_UNSETTLED = frozenset({
+    "concat", "concat_ws", "format", "to_char", "to_number", "to_date", "to_timestamp", "quote_literal", "quote_nullable",
+    "array_to_string", "pg_typeof", "pg_input_is_valid",
+})  # fmt: skip
+"""Functions of such types that depend on settings, and so wait for rows."""
+_STRICT = COMPARISONS | {"+", "-", "*", "/", "%", "like", "ilike", "not"}
+
+
+class Fails(Exception):
+    """An expression of constants fails; the message is Postgres's."""
+
+
+def failing(plan: Plan) -> str | None:
+    """What Postgres's planner fails with, or None.
+
+    >>> from engine.schema import INTEGER
+    >>> from views.plan import One
+    >>> zero = Call("/(integer,integer)", (Literal(1, INTEGER), Literal(0, INTEGER)), INTEGER)
+    >>> failing(Project(One(), (zero,), ("x",)))
+    'division by zero'
+    """
+    try:
+        _computed(plan)
+    except Fails:
+        # What nothing reads is never computed: asked again without it.
+        try:
+            _computed(prune_columns(plan))
+        except Fails as error:
+            return str(error)
+    return None
+
+
+def _computed(plan: Plan) -> None:
+    for expr in _columns(plan):
+        simplified(expr)
+
+
+def _columns(plan: Plan) -> Sequence[Expr]:
+    """What stands for each column where it is read: an expression of constants and of columns of which nothing is known."""
+    if isinstance(plan, Project):
+        found = _columns(plan.input)
+        return [substituted(e, found) for e in plan.exprs]
+    if isinstance(plan, Filter):
+        found = _columns(plan.input)
+        if is_fence(plan):
+            return [_apart(e, i) for i, e in enumerate(found)]
+        simplified(substituted(plan.predicate, found))
+        return found
+    if isinstance(plan, Join | LeftJoin):
+        width = len(plan.left.schema.columns)
+        left, right = _columns(plan.left), [shifted(e, width) for e in _columns(plan.right)]
+        if plan.residual is not None:
+            simplified(substituted(plan.residual, [*left, *right]))
+        if isinstance(plan, Join):
+            return [*left, *right]
+        full = [_apart(e, i) for i, e in enumerate(left)] if plan.full else left
+        return [*full, *(_apart(e, width + i) for i, e in enumerate(right))]
+    for child in children(plan):
+        _computed(child)
+    return identity(plan.schema)[0]
+
+
+def _apart(expr: Expr, place: int) -> Expr:
+    """What stands for a column of a query planned by itself, or of rows that may be missing: only its failing is known."""
+    try:
+        simplified(expr)
+    except Fails:
+        return expr
+    return ColumnRef(place, expr.type)
+
+
+@lru_cache(maxsize=65536)
+def simplified(expr: Expr) -> Expr:
+    """The expression with what constants decide decided, in Postgres's order. Raises Fails."""
+    if isinstance(expr, ColumnRef | Literal):
+        return expr
+    if isinstance(expr, Case):
+        return _chosen(expr)
+    if isinstance(expr, Coalesce):
+        return _present(expr)
+    if isinstance(expr, Call) and expr.function.startswith("$"):
+        return expr
+    if isinstance(expr, Call) and base_name(expr) in ("and", "or"):
+        return _decided(expr, deciding=base_name(expr) == "or")
+    parts = tuple(simplified(e) for e in operands(expr))
+    if isinstance(expr, Call) and base_name(expr) in _STRICT and any(map(_is_null, parts)):
+        return Literal(None, expr.type)
+    known = rebuild(expr, parts)
+    return _value(known) if _constant(known) else known
+
+
+def _value(expr: Expr) -> Expr:
+    """The constant that an expression of constants is. Raises Fails."""
+    found = evaluate(expr, ONE_ROW)
+    if found.errors is not None and found.errors[0].is_valid:
+        raise Fails(found.errors[0].as_py())
+    if not found.values[0].is_valid:
+        return Literal(None, expr.type)
+    if expr.type.kind is Kind.BOOLEAN:
+        return Literal(found.values[0].as_py(), expr.type)
+    return expr  # what it is matters to no choice
+
+
+def _chosen(expr: Case) -> Expr:
+    whens: list[tuple[Expr, Expr]] = []
+    for condition, value in expr.whens:
+        asked = simplified(condition)
+        if isinstance(asked, Literal) and not asked.value:
+            continue
+        given = simplified(value)
+        if isinstance(asked, Literal):
+            return Case(tuple(whens), given, expr.type) if whens else given
+        whens.append((asked, given))
+    otherwise = simplified(expr.otherwise)
+    return Case(tuple(whens), otherwise, expr.type) if whens else otherwise
+
+
+def _present(expr: Coalesce) -> Expr:
+    args: list[Expr] = []
+    for part in expr.args:
+        arg = simplified(part)
+        if _is_null(arg):
+            continue
+        args.append(arg)
+        if _constant(arg):
+            break
+    if not args:
+        return Literal(None, expr.type)
+    return args[0] if len(args) == 1 else Coalesce(tuple(args), expr.type)
+
+
+def _decided(expr: Call, *, deciding: bool) -> Expr:
+    """AND and OR: what stands behind the constant that decides is not looked at."""
+    args: list[Expr] = []
+    for part in expr.args:
+        arg = simplified(part)
+        if isinstance(arg, Literal) and arg.value is deciding:
+            return arg
+        if not (isinstance(arg, Literal) and arg.value is (not deciding)):
+            args.append(arg)
+    if not args:
+        return Literal(not deciding, BOOLEAN)
+    return args[0] if all(map(_is_null, args)) else Call(expr.function, tuple(args), expr.type)
+
+
+@lru_cache(maxsize=65536)
+def _constant(expr: Expr) -> bool:
+    """Whether Postgres knows the value of a simplified expression beforehand."""
+    if not isinstance(expr, Call | Cast):
+        return isinstance(expr, Literal)
+    return all(map(_constant, operands(expr))) and _settled(expr)
+
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is None
+
+
+def _settled(expr: Call | Cast) -> bool:
+    """Whether the value of a function or cast of constants depends on no setting."""
+    if isinstance(expr, Cast):
+        return expr.arg.type.kind in _PLAIN and expr.type.kind in _PLAIN
+    kinds = {expr.type.kind, *(a.type.kind for a in expr.args)}
+    return base_name(expr) not in _UNSETTLED and kinds <= _COMPUTED
