@@ -297,30 +297,23 @@ class Reclock:
         """The transactions of a binding in the log, if they are all here again."""
         of_source = self._held.get(binding.source, Held())
         held = of_source.whole
-        if binding.stamps[0].kind in ("transaction", "snapshot"):
+        if binding.stamps[0].kind in ("transaction", "snapshot", RESNAPSHOT):
             as_bound(held, ((stamp.id, stamp.lsn) for stamp in binding.stamps))
         if binding.stamps[0].kind in ("cut", CHUNK):
             run = self._follow_rows(binding, of_source)
         elif binding.stamps[0].kind == RESYNC and self._injected is not None:
             run = [self._injected.load(epoch) for epoch, _ in enumerate(binding.stamps, binding.first)]
-        elif len(held) < len(binding.stamps):
+        elif not held:
             run = None
         elif binding.stamps[0].kind == "snapshot" != held[0].kind:
+            if len(held) < len(binding.stamps):
+                return None
             # all of its rows were of tables that stood still, and there is no such table any more
             stamp = binding.stamps[0]
             run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
-            for stamp, found in zip(binding.stamps, held, strict=False):
-                same = (stamp.id, stamp.lsn) == (found.id, found.lsn)
-                # a snapshot without rows has no LSN, which may be for want of tables that are read now, or were then
-                same |= stamp.kind == found.kind == "snapshot" and min(stamp.lsn, found.lsn) <= 0
-                if not same or (found.more and stamp is binding.stamps[-1]):
-                    raise ReclockError(
-                        "the source gives other transactions than the log has bound", source=binding.source,
-                        epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",
-                        hint="its topics were changed since: start with an empty state folder",
-                    )  # fmt: skip
-            run = [held.popleft() for _ in binding.stamps]
+            _check_same(binding, held)
+            run = [held.popleft() for _ in binding.stamps] if len(held) >= len(binding.stamps) else None
         if run is not None:
             self.frontier = binding.first + len(binding.stamps)
         return None if run is None else (binding, run)
@@ -371,6 +364,21 @@ class Reclock:
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
         self._log.bindings = []
+
+
+def _check_same(binding: Binding, held: Iterable[Transaction]) -> None:
+    """Raise ReclockError where what is held is not what the log has bound, even if more is still to come: of a snapshot that
+    took the place of another there may be fewer portions, and no more ever come."""
+    for stamp, found in zip(binding.stamps, held, strict=False):
+        same = (stamp.id, stamp.lsn) == (found.id, found.lsn)
+        # a snapshot without rows has no LSN, which may be for want of tables that are read now, or were then
+        same |= stamp.kind == found.kind == "snapshot" and min(stamp.lsn, found.lsn) <= 0
+        if not same or (found.more and stamp is binding.stamps[-1]):
+            raise ReclockError(
+                "the source gives other transactions than the log has bound", source=binding.source,
+                epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",
+                hint="its topics were changed since: start with an empty state folder",
+            )  # fmt: skip
 
 
 def _from(binding: Binding, frontier: int) -> Binding:

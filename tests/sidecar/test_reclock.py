@@ -8,6 +8,7 @@ import os
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,22 +99,38 @@ def test_a_later_snapshot_is_not_the_one_that_the_log_has_bound(tmp_path: Path, 
             again.bind("a", [transaction(-1, found, "snapshot")], at(1))
 
 
+@pytest.mark.parametrize("kind", ["snapshot", "resnapshot"])
+def test_another_snapshot_is_refused_though_it_has_fewer_portions(tmp_path: Path, kind: str) -> None:
+    """No more of it ever come: what the log has bound would be waited for in vain."""
+
+    def cut(count: int, lsn: int) -> list[Transaction]:
+        return [replace(transaction(-1, lsn, kind), more=i + 1 < count) for i in range(count)]
+
+    Reclock(ReclockLog(tmp_path / "log")).bind("a", cut(3, 10), at(3))
+    again = Reclock(ReclockLog(tmp_path / "log"))
+    assert again.bind("a", [], at(0)) == []
+    with pytest.raises(ReclockError, match="other transactions"):
+        again.bind("a", cut(2, 20), at(5))
+
+
+@pytest.mark.parametrize("kind", ["transaction", "resnapshot"])
 @pytest.mark.parametrize(("bound", "found"), [(1, 3), (3, 1), (2, 3), (3, 2)])
-def test_a_transaction_has_the_portions_that_the_log_has_bound(tmp_path: Path, bound: int, found: int) -> None:
+def test_a_transaction_has_the_portions_that_the_log_has_bound(
+    tmp_path: Path, bound: int, found: int, kind: str
+) -> None:
     """It has fewer rows, and so fewer portions, where a table of it stood still, then or now."""
 
     def cut(count: int) -> list[Transaction]:
         rows = changes("t", [(i, i) for i in range(count)], offset=0)
-        return [
-            Transaction("transaction", 1, 10, 1, (Slice(rows, i, i + 1),), more=i + 1 < count) for i in range(count)
-        ]
+        return [Transaction(kind, 1, 10, 1, (Slice(rows, i, i + 1),), more=i + 1 < count) for i in range(count)]
 
     Reclock(ReclockLog(tmp_path / "log")).bind("a", [*cut(bound), transaction(2, 20)], at(4))
     again = Reclock(ReclockLog(tmp_path / "log"))
-    [(binding, given)] = again.bind("a", [*cut(found), transaction(2, 20)], at(4))
+    runs = again.bind("a", [*cut(found), transaction(2, 20)], at(4))
+    given = [t for _, run in runs for t in run]
     assert [(t.id, t.more) for t in given] == [(1, True)] * (bound - 1) + [(1, False), (2, False)]
     assert [s.start for t in given for s in t.slices] == list(range(found))
-    assert (binding.first, again.frontier, again.replaying) == (1, bound + 2, None)
+    assert (runs[0][0].first, again.frontier, again.replaying) == (1, bound + 2, None)
 
 
 def test_trimming_keeps_what_is_still_needed(tmp_path: Path) -> None:
