@@ -12,6 +12,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Expr
+from engine.schema import array_of
+from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.naming import output_name
 from views.sql.parse import name_of
@@ -30,8 +32,8 @@ def is_gathered(node: exp.Expr) -> bool:
 def gathered(binder: Binder, node: exp.Expr) -> Expr:
     """The array of the values of a query. Raises ViewError."""
     query: exp.Expr = node.expressions[0].unnest()
-    if isinstance(query, exp.Select) and any(one.is_star for one in query.expressions):
-        binder.bind(query)  # says where `*` is more than one column
+    # bound for its type, and to refuse several columns
+    value_type = None if isinstance(query, exp.Values) else binder.bind(query).type
     inner = query.copy()
     order = inner.args.get("order")
     names, keys = [_VALUE], []
@@ -49,7 +51,11 @@ def gathered(binder: Binder, node: exp.Expr) -> Expr:
         expressions=[exp.Anonymous(this="coalesce", expressions=[made, exp.Literal.string("{}")])],
         from_=exp.From(this=exp.Subquery(this=inner, alias=alias)),
     )
-    return binder.bind(whole)
+    found = binder.bind(whole)
+    if value_type is None or value_type.element is not None:
+        return found
+    # array_agg forgets a value's length or scale, and ARRAY( does not
+    return coerce.cast(found, array_of(value_type, bare=False))
 
 
 def _column(name: str) -> exp.Column:

@@ -122,7 +122,9 @@ def test_only_processes_of_the_folder_are_waited_for_and_ended(tmp_path: Path) -
     assert other.alive, "its command line does not name the folder: the pid was given to another program"
     other.stop()
     ours = processes.spawn("ours", [SHELL, "-c", "trap '' TERM; sleep 60; true", str(tmp_path)], tmp_path / "log")
-    ours.wait_until(lambda: leftovers.is_ours(ours.pid, tmp_path), 5)
+    shim = os.readlink("/proc/self/exe")
+    # While the shim becomes the shell it has no command line for a moment.
+    ours.wait_until(lambda: os.readlink(f"/proc/{ours.pid}/exe") != shim and leftovers.is_ours(ours.pid, tmp_path), 5)
     leftovers.wait_for_end(tmp_path, {"parts": {"kafka": {"pid": ours.pid}}}, seconds=0.2)
     # A killed process gives its command line up a moment before its exit can be read.
     assert gone(ours.pid)
