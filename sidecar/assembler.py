@@ -21,7 +21,7 @@ from sidecar.loose import Loose
 from sidecar.pending import Pending, Place, Slice, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
-from sidecar.transactions import RESNAPSHOT, ContinuityError, Mended, Transaction, Waiting
+from sidecar.transactions import RESNAPSHOT, Ahead, ContinuityError, Transaction, Waiting
 
 _ANEW = "start with an empty state folder"
 
@@ -42,12 +42,12 @@ class TransactionAssembler:
         self._pending: dict[int, Pending] = {}
         self._ends: deque[TransactionMark] = deque()
         self._bound = BoundTransactions()
-        self._bound_lsn = self._begun_ms = self._read_ms = self._given_us = -1
+        self._bound_lsn = self._passed_lsn = self._begun_ms = self._read_ms = self._given_us = -1
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
         self._again: Snapshot | None = None
-        self._log = Mended(-1, exactly=False)
+        self._log = Ahead(-1, exactly=False)
         self._loose = Loose(self._stops, in_order=in_order)
         self._chunks = Chunks(self._stops, self._bound)
         self._saw_end = self._unmarked = False
@@ -206,7 +206,9 @@ class TransactionAssembler:
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
         again = self._again
-        if again is None or not again.whole or self._bound_lsn < (self._log.last_before_snapshot(begun=True) or -1):
+        if again is None or not again.whole:
+            return False
+        if max(self._bound_lsn, self._passed_lsn) < (self._log.last_before_snapshot(begun=True) or -1):
             return False
         lsn, at = again.stamp()
         self._read_ms = again.sent_ms if lsn < 0 else -1
@@ -228,6 +230,7 @@ class TransactionAssembler:
         """A transaction given already, or committed before the snapshot that counts: a connector killed before it has kept
         where it stood makes a second snapshot after it has sent transactions. One that found no row has no LSN to compare
         with: what was sent before it began (`_read_ms`) is in it."""
+        self._passed_lsn = max(self._passed_lsn, end.lsn)
         self._pending.pop(end.transaction, None)
         if self._bound.get(end.transaction) < 0:
             self._bound.add(end.transaction, end.lsn, keep=True)
@@ -239,6 +242,8 @@ class TransactionAssembler:
         if not self._snapshot.whole:
             return False
         lsn, at = self._snapshot.stamp()
+        if lsn < 0 <= self._log.snapshot and any((c.lsns == self._log.snapshot).any() for c in self._snapshot.rows()):
+            raise ContinuityError("a snapshot that the log has was begun again", bound=self._log.snapshot, hint=_ANEW)
         slices = tuple(Slice(c, 0, len(c)) for c in self._snapshot.last())
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
@@ -383,12 +388,13 @@ class TransactionAssembler:
             gaps = self._pending.setdefault(event.transaction, Pending()).gaps.setdefault(table, {})
             gaps.setdefault(event.order, (record.topic, record.partition, record.offset))
 
-    def resume(
-        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None
-    ) -> None:
+    def follow(self, log: Ahead) -> None:
+        """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
+        self._log = log
+
+    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that stood still are owed of them."""
-        self._log = mended or self._log
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

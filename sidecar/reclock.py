@@ -23,7 +23,7 @@ from engine.errors import HeadraceError
 from sidecar.disk import LOCAL, Disk
 from sidecar.held import Held, limits_of, split
 from sidecar.injected import RESYNC, Injected
-from sidecar.transactions import CHUNK, RESNAPSHOT, Mended, Transaction, as_bound
+from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -351,7 +351,7 @@ class Reclock:
                     if epoch < before:
                         yield stamp.id, stamp.lsn
 
-    def mended(self, source: str) -> Mended:
+    def ahead(self, source: str) -> Ahead:
         """Where tables of a source that stood still go on: where the log has it, or after all that it has; and a later
         snapshot."""
         ahead = [s for b in self._expected if b.source == source for s in b.stamps]
@@ -359,7 +359,8 @@ class Reclock:
         before = None if again is None else max((s.lsn for s in ahead[:again] if s.kind == "transaction"), default=-1)
         first = next((s.lsn for s in ahead if s.kind == "mended"), None)
         last = max((s.lsn for s in ahead if s.kind == "transaction"), default=-1)
-        return Mended(last if first is None else first, first is not None, before, last)
+        snapshot = next((s.lsn for s in ahead if s.kind == "snapshot"), -1)
+        return Ahead(last if first is None else first, first is not None, before, last, snapshot)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""

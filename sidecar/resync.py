@@ -301,5 +301,7 @@ class Resync:
         if self.intake.lost.lacking(self.table) > read.lsn:
             return None  # a column was lost after the table was read
         after = [t for t in self._seen if t.lsn > read.lsn]
+        if any(t.kind == "snapshot" for t in after):
+            return None  # it does not say which rows went before it
         later = upserts(enumerate(after, 1), {self.table: self.schema}).get(self.table)
         return difference(self.schema, text_lines(self.schema, rows.rows), rows.diffs, read, later)

@@ -102,23 +102,25 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Mended:
-    """Where stopped tables may go on: after the END at `lsn`; `exactly`: right there, as the log has it.
+class Ahead:
+    """What of a source the log has, and comes again. Stopped tables may go on after the END at `lsn`; `exactly`: right there,
+    as the log has it.
 
     `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is). `through`: the last END that the
-    log has.
+    log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none.
     """
 
     lsn: int
     exactly: bool
     before_snapshot: int | None = None
     through: int = -1
+    snapshot: int = -1
 
     def last_before_snapshot(self, *, begun: bool) -> int | None:
         """The END after which a later snapshot comes, None where none does: where the log has it, else, once it has `begun`,
         after all that the log has, which the sinks may hold.
 
-        >>> Mended(-1, exactly=False, through=7).last_before_snapshot(begun=True)
+        >>> Ahead(-1, exactly=False, through=7).last_before_snapshot(begun=True)
         7
         """
         return self.through if begun and self.before_snapshot is None else self.before_snapshot
@@ -158,9 +160,10 @@ class Assembler(Protocol):
     def skip(self, record: Undecodable) -> None:
         """A record is passed over, at the user's word: where its event can be read, it counts as here."""
 
-    def resume(
-        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None
-    ) -> None:
+    def follow(self, log: Ahead) -> None:
+        """What the log has of this source comes again, in its order; before anything else."""
+
+    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
 
         `stops`: tables that stood still then, whose partitions are read again from there.

@@ -14,7 +14,7 @@ from connectors.changes import Decoded, Undecodable, VersionMark
 from engine.batch import key_lanes
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stop
-from sidecar.transactions import Mended, Transaction, Waiting
+from sidecar.transactions import Ahead, Transaction, Waiting
 
 
 class VersionAssembler:
@@ -119,9 +119,10 @@ class VersionAssembler:
     def skip(self, record: Undecodable) -> None:
         """Nothing is passed over: a version without a row would not be that version."""
 
-    def resume(
-        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), mended: Mended | None = None  # noqa: ARG002
-    ) -> None:  # fmt: skip
+    def follow(self, log: Ahead) -> None:
+        """Versions come in one order only."""
+
+    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:  # noqa: ARG002
         """Continue after these versions."""
         self._given = max((v for v, _ in bound), default=self._given)
 

@@ -347,11 +347,12 @@ def _open_intakes(
         intake.letters = make_letters(settings) if intake.lettered else None
         intake.schemas, intake.lost = mine, Lost(source.name, schema_policies(source, mine))
         intake.beats = Beats(source.name)
+        assembler.follow(reclock.ahead(source.name))
         recovered = manifest.sources.get(source.name) if manifest else None
         if manifest is not None and recovered is not None:
             stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]
             bound = reclock.bound_transactions(source.name, reclock.frontier)
-            assembler.resume(bound, stops, reclock.mended(source.name))
+            assembler.resume(bound, stops)
             intake.resume_holds(recovered.positions)
             intake.lost.restore(manifest.lost.get(source.name, ()), mine)
             intake.beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)

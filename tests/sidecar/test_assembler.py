@@ -13,7 +13,7 @@ from connectors.changes import TableChanges
 from engine.batch.updates import TRUNCATE
 from sidecar.assembler import TransactionAssembler
 from sidecar.stops import Stop
-from sidecar.transactions import ContinuityError, Transaction
+from sidecar.transactions import Ahead, ContinuityError, Transaction
 from sidecar.versions import VersionAssembler
 from tests.sidecar.streams import changes, decoded, end, notified, version_end
 
@@ -216,6 +216,33 @@ def test_a_second_snapshot_takes_the_place_of_its_tables() -> None:
     kinds = [(s.changes.table, s.changes.kinds.tolist()) for s in again.slices]
     assert kinds == [("s.a", [TRUNCATE]), ("s.b", [TRUNCATE]), ("s.a", [0])]
     assert a.pending_positions() == {}
+
+
+def test_a_later_snapshot_waits_for_what_the_log_has_though_no_checkpoint_does() -> None:
+    """Found by the simulator (seed 1681): it was given before transactions whose events were still to come again."""
+    a = TransactionAssembler(TABLES)
+    a.follow(Ahead(-1, exactly=False, through=10, snapshot=5))
+    a.accept(decoded(notified("started", at=1), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
+    a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed", at=3)))
+    a.accept(decoded(end(6, 10, {"s.a": 1})))
+    assert [t.kind for t in a.complete()] == ["snapshot"]
+    a.accept(
+        decoded(notified("started", at=20), changes("s.a", [(1, 4)], txid=9, lsn=35, snapshot=True, offset=2, read=21))
+    )
+    a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed", at=22)))
+    assert a.complete() == []
+    a.accept(decoded(changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=1)))
+    assert [(t.kind, t.lsn) for t in a.complete()] == [("transaction", 10), ("resnapshot", 35)]
+
+
+def test_a_snapshot_of_the_log_whose_place_an_empty_one_has_taken_is_refused_by_name() -> None:
+    """Found by the simulator (seed 5381): nothing was given in its place, and the sinks kept its rows."""
+    a = TransactionAssembler(TABLES)
+    a.follow(Ahead(-1, exactly=False, snapshot=5))
+    a.accept(decoded(notified("started", at=1), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
+    a.accept(decoded(notified("started", at=5), notified("table", "s.a", 0, at=8), notified("completed", at=9)))
+    with pytest.raises(ContinuityError, match="begun again"):
+        a.complete()
 
 
 def test_a_second_snapshot_of_a_recording_is_refused_by_name() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sidecar.transactions import ContinuityError
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, State, answers
+from tests.sidecar.test_resync import Asked
 
 
 def anew(shop: Little, rows: dict[str, list[Row]]) -> None:
@@ -184,3 +186,20 @@ def test_the_end_of_a_bound_transaction_may_come_again(shop: Little) -> None:
     shop.show_all()
     shop.turn(2)
     is_right(shop, shop.state)
+
+
+def test_a_table_that_was_read_before_the_snapshot_is_read_again_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulator (seed 2027): what had gone between the two came back by the resync."""
+    shop = Asked(tmp_path, monkeypatch)
+    with closing(shop):
+        shop.state[CUSTOMERS] = Counter([(1, 5), (2, 6)])
+        shop.start()
+        shop.ask(CUSTOMERS)
+        shop.turn()
+        anew(shop, {CUSTOMERS: [(2, 6)]})
+        shop.show_all()
+        shop.turn(4)
+        assert [told["removed"] for told in shop.told] == [0]
+        is_right(shop, shop.state)

@@ -16,16 +16,16 @@ from sidecar.ingest import Intake
 from sidecar.lost import Lost
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
-from sidecar.transactions import Mended
+from sidecar.transactions import Ahead
 
 Patch = pytest.MonkeyPatch
 
 
 def snapshot_at_once(patch: Patch) -> None:
-    def last(self: Mended, *, begun: bool) -> int | None:
+    def last(self: Ahead, *, begun: bool) -> int | None:
         return -1 if begun and self.before_snapshot is None else self.before_snapshot
 
-    patch.setattr(Mended, "last_before_snapshot", last)
+    patch.setattr(Ahead, "last_before_snapshot", last)
 
 
 def rows_stay(patch: Patch) -> None:

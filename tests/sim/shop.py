@@ -292,7 +292,7 @@ class Shop:
         self.queues, self._late = {}, self.draw.choice(["", "notifications", "transaction", *self.tables])
         if self.base in unsent:
             if self.base == 0:  # nobody has seen anything of it
-                self.stream, self.order, self.states = [], [], {}
+                self.stream, self.order, self.states, self.rowless = [], [], {}, []
             self._read_anew()
             return
         back = self.draw.choice([0, 1, 2, 5])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 OTHER = "the source gives other transactions than the log has bound"
+AGAIN = "a snapshot that the log has was begun again"
 
 
 @dataclass
@@ -44,7 +45,8 @@ class Slots:
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
         """A snapshot that the log has, and no checkpoint, cannot be read again once another has begun: nothing else can."""
-        return self.lost > 0 and error.what == OTHER and str(error.where["bound"]).startswith("-1:")
+        replaced = error.what == OTHER and str(error.where["bound"]).startswith("-1:")
+        return self.lost > 0 and (replaced or error.what == AGAIN)
 
 
 def drawn_slots(draw: random.Random) -> Slots | None:
