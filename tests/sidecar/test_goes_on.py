@@ -61,9 +61,9 @@ def test_by_the_first_step_after_a_restart(shop: Altered) -> None:
 def test_by_the_first_step_after_its_sink_came_back(shop: Altered) -> None:
     lose(shop)
     assert shop.running is not None
-    runtime = shop.running.runtime
+    runtime, marks = shop.running.runtime, {name: text for name, (text, _) in shop.store.errors.items()}
     for group in runtime.parts.groups:
-        runtime.reconcile(group, SinkState(1, shop.store.frontier, frozenset(), shop.store.errors), everything=False)
+        runtime.reconcile(group, SinkState(1, shop.store.frontier, frozenset(), marks), everything=False)
     mend(shop)
 
 
