@@ -18,6 +18,7 @@ from sidecar.checkpoint import CheckpointStore
 from sidecar.emit import Group
 from sidecar.flow import Flow
 from sidecar.ingest import Intake
+from sidecar.lost import Column
 from sidecar.metrics import Metrics
 from sidecar.reclock import Reclock
 from sidecar.viewstate import ViewState
@@ -48,3 +49,8 @@ class Parts:
     wall: Callable[[], float] = time.time
     reached: Reached = unwatched
     memory: Memory = field(default_factory=Memory)
+
+    @property
+    def lost(self) -> Mapping[Column, str]:
+        """The columns for which views stand still, each with the error that they show."""
+        return {column: text for i in self.intakes for column, text in i.lost.pauses().items()}

@@ -217,7 +217,7 @@ class Runtime:
 
     def pause(self) -> None:
         """Let the views that name a lost column stand still, and those go on that name none any more."""
-        lost = {column: text for i in self.parts.intakes for column, text in i.lost.pauses().items()}
+        lost = self.parts.lost
         for state in self.parts.views:
             state.pause(lost)
 

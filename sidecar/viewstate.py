@@ -23,7 +23,7 @@ class ViewState:
     """A running view: its output and the errors that live in it now. Single writer: the runtime.
 
     `names`: the (table, column) pairs that it names; `lost`: those of them that records no longer have, each with its
-    error.
+    error. `mended`: it stood still, and goes on since the last take.
     """
 
     view: SinkView
@@ -34,6 +34,7 @@ class ViewState:
     frontier: int = 0
     names: frozenset[tuple[str, str]] = frozenset()
     lost: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _stood: bool = False
 
     @property
     def error(self) -> str:
@@ -47,15 +48,18 @@ class ViewState:
 
     def pause(self, lost: Mapping[tuple[str, str], str]) -> None:
         """`lost`: every column for which views stand still now, with its error; those that the view names count."""
+        self._stood |= self.stands
         self.lost = {c: text for c, text in lost.items() if c in self.names} if lost else {}
 
     def take(self) -> ViewChanges | None:
-        """What changed since the last take; None where nothing did or the view is in error."""
+        """What changed since the last take; None where nothing did, the view stands still, or stood until now: what changed
+        meanwhile was given to nobody."""
         rows, errors = self.output.take()
-        was = bool(self.errors)
+        stood = self._stood or self.stands
         if len(errors):
             self._count(errors)
-        self.mended = was and not self.errors
+        self._stood = self.stands
+        self.mended = stood and not self.stands
         if self.stands or self.mended or not len(rows):
             return None
         return ViewChanges(rows.rows, rows.times, rows.diffs)

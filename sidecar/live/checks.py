@@ -43,7 +43,7 @@ class Checks:
             metrics.data_tests.remove(gone)
 
     def _count(self, state: ViewState, epoch: int) -> int:
-        if not epoch or state.errors:
+        if not epoch or state.stands:
             return 0
         rows, _ = state.output.snapshot(epoch)
         return _sum(rows.rows, rows.diffs)

@@ -87,7 +87,7 @@ class History:
         with self._moved:
             for state in self._runtime.parts.views:
                 kept = self._views[state.view.name]
-                if state.errors or state.mended:
+                if state.stands or state.mended:
                     kept.cut(epoch, state.error)
                 elif (change := changes.get(state.view.name)) is not None:
                     kept.add(change, self._most)

@@ -25,6 +25,7 @@ from sidecar.plans import Plans
 from sidecar.wiring import Running, tables_of
 from views.catalog import Catalog
 from views.compile import CompiledView, compile_ordered
+from views.lineage import columns_named
 from views.spec import ViewSpec
 from views.sql.ordered import PLACE
 
@@ -75,6 +76,7 @@ def answer(running: Running, sql: str) -> Answered:
     _check_tables(query, runtime.parts.tables.keys())
 
     def begin() -> tuple[Beside, dict[str, int]]:
+        _check_columns(query, views, runtime.parts.lost)
         return Beside.begin(runtime, follow=False), {n: s.lsn for n, s in runtime.sources.items()}
 
     beside, sources = runtime.desk.ask(begin)
@@ -102,3 +104,9 @@ def _check_tables(query: CompiledView, read: Set[str]) -> None:
                 "the table is declared but no view reads it, so its rows are not here", table=table,
                 hint="name it with `keep: true` in headrace.yaml and start with an empty state folder",
             )  # fmt: skip
+
+
+def _check_columns(query: CompiledView, views: Mapping[str, CompiledView], lost: Mapping[tuple[str, str], str]) -> None:
+    named = columns_named([*views.values(), query])[NAME]
+    if texts := sorted(text for column, text in lost.items() if column in named):
+        raise QueryError(texts[0])

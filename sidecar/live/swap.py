@@ -132,7 +132,6 @@ def _install(runtime: Runtime, plan: ViewsPlan, beside: Beside | None) -> None:
             state = ViewState(sink_view(view), parts.flow.outputs[view.name], view.spec.sinks, names=named[view.name])
             if beside is not None:
                 state.errors.update(beside.watched[view.name].errors)
-            state.frontier = 0 if state.errors else runtime.epoch
         states.append(state)
     for gone in before.values():
         _forget(runtime, gone)
@@ -141,6 +140,9 @@ def _install(runtime: Runtime, plan: ViewsPlan, beside: Beside | None) -> None:
     parts.tables = {n: s for n, s in parts.tables.items() if n not in plan.tables_dropped}
     parts.table_facts = table_facts(parts.tables)
     runtime.pause()
+    for state in states:
+        if state.view.name not in stay:
+            state.frontier = 0 if state.stands else runtime.epoch
 
 
 def _forget(runtime: Runtime, gone: ViewState) -> None:
@@ -158,7 +160,7 @@ def _give(runtime: Runtime, group: Group, beside: Beside | None) -> None:
     contents = {}
     for name in whole & (beside.watched.keys() if beside is not None else set()):
         assert beside is not None, "asked just now"
-        if not states[name].errors:
+        if not states[name].stands:
             rows = beside.watched[name].content(runtime.epoch)
             epochs = np.full(len(rows), runtime.epoch, np.int64)
             contents[name] = ViewChanges(rows.rows, epochs, rows.diffs, whole=True)

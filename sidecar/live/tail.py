@@ -103,12 +103,17 @@ class Tail:
     def _whole(self) -> tuple[int, ViewChanges, str]:
         """The view's epoch, content, and error or ""; computed beside, where its arrangements stand already."""
         runtime = self._running.runtime
-        views, beside = runtime.desk.ask(lambda: (self._running.views, Beside.begin(runtime, follow=False)))
+        views, error, beside = runtime.desk.ask(
+            lambda: (self._running.views, self._error(), Beside.begin(runtime, follow=False))
+        )
         self._view = self._find()
         with closing(beside):
-            rows, errors = beside.answer(Plans.of(views, {}, {self._name}), self._name)
-        error = errors.rows.column(0)[0].as_py() if len(errors) else ""
+            rows, _ = beside.answer(Plans.of(views, {}, {self._name}), self._name)
         return beside.epoch, _changes(rows, beside.epoch), error
+
+    def _error(self) -> str:
+        """For which the view stands still, or "". Asked between two steps."""
+        return next((s.error for s in self._running.runtime.parts.views if s.view.name == self._name), "")
 
     def _head(self, epoch: int, *, whole: bool) -> dict[str, Any]:
         columns = [{"name": c.name, "data_type": c.type.sql()} for c in self._view.schema.columns]
