@@ -36,6 +36,12 @@ class _Partition:
     records: list[_Record] = field(default_factory=list)
     low: int = 0
     end: int = 0
+    opened: int | None = None
+
+    @property
+    def stable(self) -> int:
+        """Where what may be read ends."""
+        return self.end if self.opened is None else self.opened
 
 
 class MemoryLog:
@@ -82,6 +88,16 @@ class MemoryLog:
     def skip(self, topic: str, partition: int = 0, count: int = 1) -> None:
         """Leave a gap of `count` offsets, as a transaction marker or an aborted transaction does."""
         self.partitions[topic, partition].end += count
+
+    def hold(self, topic: str, partition: int = 0) -> None:
+        """A transaction is open: what is appended from now on may not be read before `release`."""
+        self.create(topic, partition + 1)
+        self.partitions[topic, partition].opened = self.partitions[topic, partition].end
+
+    def release(self, topic: str, partition: int = 0) -> None:
+        """The transaction is committed; its marker takes an offset."""
+        self.skip(topic, partition)
+        self.partitions[topic, partition].opened = None
 
     def truncate(self, topic: str, partition: int, low: int) -> None:
         """Forget the records below `low`, as retention does."""
@@ -156,9 +172,9 @@ class MemorySource:
             log = self.log.partitions[topic, partition]
             if (topic, partition) in self._broken:
                 continue
-            run = [r for r in log.records if r.offset >= start][: self.batch]
-            drained = not run or run[-1] is log.records[-1]
-            self._next[topic, partition] = log.end if drained else run[-1].offset + 1
+            there = [r for r in log.records if start <= r.offset < log.stable]
+            run = there[: self.batch]
+            self._next[topic, partition] = log.stable if len(run) == len(there) else run[-1].offset + 1
             if run:
                 found.append(_messages(topic, partition, run))
         return found
@@ -170,6 +186,10 @@ class MemorySource:
     def high_watermarks(self) -> Positions:
         """See `Source.high_watermarks`."""
         return _nested({tp: self.log.partitions[tp].end for tp in self._next})
+
+    def at_end(self) -> bool:
+        """See `Source.at_end`."""
+        return all(at >= self.log.partitions[tp].stable for tp, at in self._next.items())
 
     def topic_ids(self) -> Mapping[str, str]:
         """See `Source.topic_ids`: none."""

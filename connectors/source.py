@@ -36,7 +36,10 @@ class Source(Protocol):
         """The next offset of every partition assigned, transaction markers and compaction gaps passed."""
 
     def high_watermarks(self) -> Positions:
-        """The end of every partition as last seen, for lag."""
+        """The end of every partition as last seen, for lag; what stands in transactions still open is before it."""
+
+    def at_end(self) -> bool:
+        """Whether all that may be read was handed out, as last seen: behind the first open transaction nothing may be."""
 
     def topic_ids(self) -> Mapping[str, str]:
         """The id of every topic read, given to it when it was made; none where the source knows none.

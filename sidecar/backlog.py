@@ -1,11 +1,12 @@
 """What waits for one sink, and why it waits: the changes of whole epochs, added up by view until they are written.
 
 Always: the changes are those of every epoch after the sink's own up to the frontier, in order; a whole content replaces
-what waited of its view. Owned by a group.
+what waited of its view; small changes become large ones as they wait, so that `bytes` is what they take. Owned by a group.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,16 +15,29 @@ import pyarrow as pa
 
 from connectors.sink import EpochStamp, Frontier, SinkError, SinkState, ViewChanges
 
+ENTRY_BYTES = 3 << 10
+"""What a change costs beside its rows, as measured: a record batch of few rows is mostly its own objects."""
+STAMP_BYTES = 300
+"""What the stamp of an epoch costs, likewise."""
+RUN = 64
+"""So many changes of a view that wait, one behind the other, become one."""
+
+
+def size(changes: ViewChanges) -> int:
+    """The bytes that they take."""
+    return ENTRY_BYTES + int(changes.rows.nbytes) + changes.epochs.nbytes + changes.diffs.nbytes
+
 
 @dataclass
 class Backlog:
-    """`bytes`: of the rows that wait, as a bound on memory."""
+    """`bytes`: what all that waits takes, as a bound on memory."""
 
     changes: dict[str, list[ViewChanges]] = field(default_factory=dict)
     stamps: dict[int, EpochStamp] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     frontier: Frontier | None = None
     bytes: int = 0
+    _loose: Counter[str] = field(default_factory=Counter)
 
     def add(
         self,
@@ -34,12 +48,8 @@ class Backlog:
     ) -> None:
         """What changed up to `frontier`, behind what waits."""
         for name, change in changes.items():
-            if change.whole:
-                self.changes[name] = [change]
-            else:
-                self.changes.setdefault(name, []).append(change)
-            self.bytes += change.rows.nbytes
-        self.stamps.update(stamps)
+            self._put(name, change)
+        self._stamp(stamps)
         self.errors.update(errors)
         self.frontier = frontier
 
@@ -47,15 +57,30 @@ class Backlog:
         """This backlog and, behind it, a later one."""
         for name, parts in later.changes.items():
             for change in parts:
-                if change.whole:
-                    self.changes[name] = [change]
-                else:
-                    self.changes.setdefault(name, []).append(change)
-        self.stamps |= later.stamps
+                self._put(name, change)
+        self._stamp(later.stamps)
         self.errors |= later.errors
         self.frontier = later.frontier or self.frontier
-        self.bytes += later.bytes
         return self
+
+    def _put(self, name: str, change: ViewChanges) -> None:
+        parts = self.changes.setdefault(name, [])
+        self._loose[name] += 1
+        if change.whole:
+            self.bytes -= sum(map(size, parts))
+            parts.clear()
+            self._loose[name] = 0
+        parts.append(change)
+        self.bytes += size(change)
+        if self._loose[name] == RUN:
+            run = parts[-RUN:]
+            parts[-RUN:] = [_merge(run)]
+            self.bytes += size(parts[-1]) - sum(map(size, run))
+            self._loose[name] = 0
+
+    def _stamp(self, stamps: Mapping[int, EpochStamp]) -> None:
+        self.bytes += STAMP_BYTES * len(stamps.keys() - self.stamps.keys())
+        self.stamps.update(stamps)
 
     def merged(self) -> dict[str, ViewChanges]:
         """Each view's changes as one."""

@@ -1,7 +1,8 @@
 """The memory that a run may use, what of it is used, and when the intake must wait because of it.
 
 Always: nothing new is read while memory is over the budget and something waits that, once it is done, gives some back; what
-is held for good (arrangements) is only told, as waiting would not make it less. Called by the runtime.
+is held for good (arrangements) is only told, as waiting would not make it less. What allocators keep of a burst goes back to
+the system as soon as the loop rests. Called by the runtime.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from sidecar.metrics import resident_bytes
 
 LOOK_SECONDS = 0.1
 """How often the process's memory is asked for: it costs some 20 µs."""
+SLACK = 32 << 20
+"""By how much memory may have grown when the loop rests, before what is free of it is given back: that costs milliseconds."""
+MANY = 100_000
+"""A step of so many rows gives the memory that it needed back to the system at once."""
 
 
 @dataclass
 class Memory:
     """`budget` in bytes, None for none; `used`: resident memory of this process, mapped files apart, when last asked for.
-    Single writer: the runtime.
+    `_settled`: the least of it since something was given back. Single writer: the runtime.
     """
 
     budget: int | None = None
     measure: Callable[[], int] = resident_bytes
     used: int = 0
     _asked: float = float("-inf")
+    _settled: int = 1 << 62
 
     @property
     def over(self) -> bool:
@@ -40,6 +46,20 @@ class Memory:
         if now - self._asked >= LOOK_SECONDS:
             self._asked, self.used = now, self.measure()
         return self.over
+
+    def took(self, rows: int) -> None:
+        """A step has taken in so many rows."""
+        if rows > MANY:
+            give_back()
+
+    def rest(self) -> None:
+        """Nothing is to be done now: what a burst has left goes back. Each thread of a client library has an arena of its
+        own, which keeps what became free in it.
+        """
+        self._settled = min(self._settled, self.used)
+        if self.used > self._settled + SLACK:
+            give_back()
+            self._settled = self.used = self.measure()
 
 
 def give_back() -> None:

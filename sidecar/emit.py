@@ -247,6 +247,14 @@ class Group:
         return trouble is not None and not trouble.back and not self._writing and self._clock() >= trouble.next_try
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as failure:  # whatever it is, the loop must hear of it: this thread is gone
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+    def _work(self) -> None:
         written = float("-inf")
         while True:
             with self._changed:

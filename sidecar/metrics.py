@@ -20,7 +20,7 @@ BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0
 REMEMBERED = 10_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Legs:
     """One epoch's way, in seconds: commit → Kafka (Debezium), Kafka → polled, polled → bound, bound → stepped,
     stepped → visible in the sink."""

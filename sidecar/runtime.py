@@ -14,7 +14,7 @@ from typing import Protocol
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.batch.updates import Upserts
-from sidecar.budget import Memory, give_back
+from sidecar.budget import Memory
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
 from sidecar.desk import Desk
 from sidecar.emit import Group
@@ -34,9 +34,6 @@ WATCH_SECONDS = 0.25
 DRAIN_SECONDS = 30.0  # for the sinks and the last checkpoint, unless `stop` says otherwise
 FUEL = 20_000
 """Updates that idle merging may handle in one go."""
-
-MANY = 100_000
-"""A step of so many rows gives the memory that it needed back to the system at once."""
 
 Feed = Callable[[int, Mapping[str, Upserts], TableErrors], None]
 Told = Callable[[int, Mapping[str, ViewChanges]], None]
@@ -112,6 +109,7 @@ class Runtime:
         if not arrived:
             self._caught_up = self._caught_up or (self.epoch > 0 and not self._behind())
             self.parts.flow.exert(FUEL)
+            self.memory.rest()
         return bool(bound)
 
     @property
@@ -191,8 +189,7 @@ class Runtime:
         with self.parts.metrics.step_seconds.time():
             self.parts.flow.step(epoch + 1)
         self.epoch = epoch
-        if sum(map(len, changes.values())) > MANY:
-            give_back()
+        self.memory.took(sum(map(len, changes.values())))
 
     def _emit(self, bound: Sequence[tuple[Binding, list[Transaction]]], pairs: Pairs) -> None:
         more = {epoch for epoch, t in pairs if t.more}
@@ -378,7 +375,7 @@ class Runtime:
 
     def _behind(self) -> bool:
         behind = any(g.epoch < self.epoch for g in self.attached) or self.waiting() is not None
-        return behind or any(i.lag() for i in self.parts.intakes)
+        return behind or not all(i.source.at_end() for i in self.parts.intakes)
 
     def waiting(self) -> tuple[str, Waiting] | None:
         """The source whose oldest transaction is incomplete, and what it waits for."""

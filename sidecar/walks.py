@@ -6,6 +6,8 @@ sinks ask for them on theirs. Called by the runtime.
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -31,17 +33,22 @@ class Walks:
 
     def __init__(self) -> None:
         self._walks: dict[int, Walk] = {}
+        self._lock = threading.Lock()
 
     def took(self, epoch: int, walk: Walk) -> None:
         """A run of epochs up to this one is stepped."""
-        self._walks[epoch] = walk
+        with self._lock:
+            self._walks[epoch] = walk
 
     def legs(self, stamps: Mapping[int, EpochStamp], now: float) -> list[Legs]:
         """The legs of each epoch that a sink holds since `now`, where it is known when it was committed."""
-        walks = sorted(self._walks.items())
+        with self._lock:
+            walks = sorted(self._walks.items())
+        ends = [epoch for epoch, _ in walks]
         legs = []
         for epoch, stamp in stamps.items():
-            walk = next((w for e, w in walks if e >= epoch), None)
+            at = bisect_left(ends, epoch)
+            walk = walks[at][1] if at < len(walks) else None
             if walk is not None and stamp.commit_us > 0:
                 commit = stamp.commit_us / 1e6
                 kafka = min(max(walk.kafka, commit), walk.polled)
@@ -53,6 +60,7 @@ class Walks:
 
     def forget(self, written: int) -> None:
         """Every sink holds epoch `written`: forget what is far behind it, or too much."""
-        for epoch in [e for e in self._walks if e < written - FAR or len(self._walks) > MANY]:
-            if epoch <= written:
-                del self._walks[epoch]
+        with self._lock:
+            for epoch in [e for e in self._walks if e < written - FAR or len(self._walks) > MANY]:
+                if epoch <= written:
+                    del self._walks[epoch]

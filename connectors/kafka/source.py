@@ -26,7 +26,7 @@ _OWNED = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
-    "enable.partition.eof": False,
+    "enable.partition.eof": True,
 }
 _DEFAULTS = {
     "fetch.wait.max.ms": 100,  # also how long a partition found later may wait for a fetch under way
@@ -90,6 +90,7 @@ class KafkaSource:
         self._next: dict[tuple[str, int], int] = {}
         self._asked: list[TopicPartition] = []
         self._ends: dict[tuple[str, int], int] = {}
+        self._readable: dict[tuple[str, int], int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
         self._cut: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
@@ -183,15 +184,25 @@ class KafkaSource:
             messages += consumer.consume(self._batch - 1, 0)
         elif watcher.silent_for > self._patience:
             raise self._unreachable()
-        if any(map(Message.error, messages)):
-            for message in messages:
-                if message.error() is not None:
+        errors = list(map(Message.error, messages))
+        if any(errors):
+            for message, error in zip(messages, errors, strict=True):
+                if error is not None and not self._is_end(message, error):
                     self._fail(message)
-            messages = [message for message in messages if message.error() is None]
+            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
         if not messages and self._failures:
             raise self._failures.popleft()
         runs = _runs(messages)
         return [self._messages(*place, run) for place, run in runs.items() if not self._is_cut_back(place, run)]
+
+    def _is_end(self, message: Message, error: KafkaError) -> bool:
+        """Whether this says that a partition is read up to where it may be: gaps before that hold nothing any more."""
+        if error.code() != KafkaError._PARTITION_EOF:
+            return False
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None and partition is not None and offset is not None, "an end is of a place"  # noqa: PT018
+        self._readable[topic, partition] = self._next[topic, partition] = max(self._next[topic, partition], offset)
+        return True
 
     def _is_cut_back(self, place: tuple[str, int], run: Sequence[Message]) -> bool:
         """Whether messages come from a leader older than that of the last ones, which it lacked: told once, and none given."""
@@ -281,6 +292,15 @@ class KafkaSource:
                     ends[topic, partition] = found[1]
         return _nested(ends)
 
+    def at_end(self) -> bool:
+        """See `Source.at_end`."""
+        here, ends = self.positions(), self.high_watermarks()
+        return all(
+            offset >= ends[topic][partition] or offset == self._readable.get((topic, partition))
+            for topic, partitions in here.items()
+            for partition, offset in partitions.items()
+        )
+
     def topic_ids(self) -> Mapping[str, str]:
         """See `Source.topic_ids`; none from a broker that gives none."""
         return dict(self._ids)
@@ -308,6 +328,7 @@ class KafkaSource:
             consumer.close()
         self._admin = None
         self._next.clear()
+        self._readable.clear()
         self._leaders.clear()
         self._cut.clear()
         self._asked.clear()

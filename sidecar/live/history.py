@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connectors.sink import ViewChanges
+from sidecar.backlog import size
 from sidecar.runtime import Runtime
-
-ENTRY_BYTES = 3 << 10
-"""What an entry costs beside its rows, as measured: a record batch of few rows is mostly its own objects."""
 
 
 @dataclass
@@ -31,20 +29,16 @@ class Kept:
     def add(self, changes: ViewChanges, most: int) -> None:
         """The next changes; the oldest go where there are more than `most` bytes."""
         self.entries.append(changes)
-        self.bytes += _size(changes)
+        self.bytes += size(changes)
         while self.bytes > most and self.entries:
             gone = self.entries.popleft()
-            self.bytes -= _size(gone)
+            self.bytes -= size(gone)
             self.since = int(gone.epochs[-1])
 
     def cut(self, epoch: int, error: str) -> None:
         """Nothing before `epoch` can be told any more."""
         self.entries.clear()
         self.bytes, self.since, self.error = 0, epoch, error
-
-
-def _size(changes: ViewChanges) -> int:
-    return ENTRY_BYTES + int(changes.rows.nbytes) + changes.epochs.nbytes + changes.diffs.nbytes
 
 
 @dataclass(frozen=True)

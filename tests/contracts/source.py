@@ -33,6 +33,12 @@ class SourceHarness(Protocol):
     def gap(self, topic: str, partition: int = 0) -> None:
         """Leave offsets that hold no message: an aborted transaction and its marker."""
 
+    def begin(self, topic: str, *values: bytes) -> None:
+        """Append messages to partition 0 in a transaction that stays open."""
+
+    def commit(self, topic: str) -> None:
+        """Commit what `begin` opened."""
+
     def forget(self, topic: str, partition: int, low: int) -> None:
         """Lose what stands below offset `low`."""
 
@@ -69,6 +75,14 @@ def settle(source: Source, expected: Positions, timeout: float = 10.0) -> Positi
     while source.positions() != expected and time.monotonic() < end:
         assert not source.poll(0.1)
     return source.positions()
+
+
+def settle_at_end(source: Source, timeout: float = 30.0) -> bool:
+    """Poll, and get nothing, until the source is at its end or the time is over; whether it is."""
+    end = time.monotonic() + timeout
+    while not source.at_end() and time.monotonic() < end:
+        assert not source.poll(0.1)
+    return source.at_end()
 
 
 class SourceContract:
@@ -133,6 +147,45 @@ class SourceContract:
         harness.append(topic, b"2")
         assert gather(again, 1) == {(topic, 0): [b"2"]}
         again.close()
+
+    def test_the_end_is_where_the_first_open_transaction_begins(self, harness: SourceHarness) -> None:
+        topic = f"{harness.prefix}orders"
+        harness.create(topic)
+        harness.append(topic, b"0")
+        harness.begin(topic, b"1", b"2")
+        source = harness.make()
+        source.open({})
+        assert not source.at_end(), "a message is there that may be read"
+        assert gather(source, 1) == {(topic, 0): [b"0"]}
+        assert settle_at_end(source)
+        assert source.positions() == {topic: {0: 1}}
+        assert source.high_watermarks()[topic][0] > 1, "what is in the open transaction is there, for lag"
+        kept = source.positions()
+        source.close()
+        again = harness.make()
+        again.open(kept)
+        assert settle_at_end(again), "a source that finds nothing but an open transaction is at the end"
+        harness.commit(topic)
+        assert gather(again, 2) == {(topic, 0): [b"1", b"2"]}
+        assert settle_at_end(again)
+        assert settle(again, {topic: {0: 4}}) == {topic: {0: 4}}, "the marker is passed"
+        harness.gap(topic)
+        end = {topic: {0: 6}}
+        assert settle(again, end) == end
+        assert settle_at_end(again), "there is nothing but an aborted transaction behind the last message"
+        again.close()
+
+    def test_the_end_of_a_topic_that_retention_emptied_is_its_beginning(self, harness: SourceHarness) -> None:
+        topic = f"{harness.prefix}orders"
+        harness.create(topic)
+        harness.append(topic, b"0", b"1")
+        harness.gap(topic)
+        harness.forget(topic, 0, 4)
+        source = harness.make()
+        source.open({})
+        assert settle_at_end(source)
+        assert source.positions() == source.high_watermarks() == {topic: {0: 4}}
+        source.close()
 
     def test_positions_are_known_before_the_first_message(self, harness: SourceHarness) -> None:
         topic = f"{harness.prefix}orders"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -21,7 +22,6 @@ class KafkaSourceHarness:
         self.admin = AdminClient(self.config)
         self.producer = Producer({**self.config, "linger.ms": 0})
         self.made: list[KafkaSource] = []
-        self._transactional: Producer | None = None
 
     def make(self, topics: Sequence[str] | None = None) -> KafkaSource:
         wants = None if topics is not None else (lambda topic: topic.startswith(self.prefix))
@@ -47,14 +47,25 @@ class KafkaSourceHarness:
             self.producer.produce(topic, value, key, partition=partition)
         assert self.producer.flush(10) == 0
 
+    @cached_property
+    def transactional(self) -> Producer:
+        made = Producer({**self.config, "transactional.id": f"gap-{self.prefix}"})
+        made.init_transactions(30)
+        return made
+
     def gap(self, topic: str, partition: int = 0) -> None:
-        if self._transactional is None:
-            self._transactional = Producer({**self.config, "transactional.id": f"gap-{self.prefix}"})
-            self._transactional.init_transactions(10)
-        self._transactional.begin_transaction()
-        self._transactional.produce(topic, b"never", partition=partition)
-        self._transactional.flush(10)
-        self._transactional.abort_transaction(10)
+        self.begin(topic, b"never", partition=partition)
+        self.transactional.abort_transaction(30)
+
+    def begin(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        self.transactional.begin_transaction()
+        for value in values:
+            self.transactional.produce(topic, value, partition=partition)
+        assert self.transactional.flush(30) == 0
+
+    def commit(self, topic: str) -> None:
+        del topic
+        self.transactional.commit_transaction(30)
 
     def forget(self, topic: str, partition: int, low: int) -> None:
         for answer in self.admin.delete_records([TopicPartition(topic, partition, low)]).values():

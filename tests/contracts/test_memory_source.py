@@ -30,6 +30,13 @@ class MemoryHarness:
     def gap(self, topic: str, partition: int = 0) -> None:
         self.log.skip(topic, partition, 2)
 
+    def begin(self, topic: str, *values: bytes) -> None:
+        self.log.hold(topic)
+        self.append(topic, *values)
+
+    def commit(self, topic: str) -> None:
+        self.log.release(topic)
+
     def forget(self, topic: str, partition: int, low: int) -> None:
         self.log.truncate(topic, partition, low)
 

@@ -196,6 +196,25 @@ def test_a_failure_of_the_thread_is_raised_where_the_loop_looks() -> None:
     assert not rows(sink, LINES)
 
 
+def test_whatever_ends_the_thread_is_raised_where_the_loop_looks() -> None:
+    """Found by a soak: an error in what is told of a write ended the thread in silence, and its sink stood still for ever."""
+    group = opened(MemorySink(), LINES, threaded=True)
+
+    def told(*_: object) -> None:
+        raise ZeroDivisionError
+
+    group.on_written(told)
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert group._thread is not None
+    group._thread.join(10)
+    assert not group._thread.is_alive()
+    with pytest.raises(ZeroDivisionError):
+        group.check()
+    with pytest.raises(ZeroDivisionError):
+        group.drain(1)
+    group.close()
+
+
 def test_a_failure_without_a_thread_is_raised_at_once() -> None:
     sink = MemorySink()
     group = opened(sink, LINES)

@@ -10,11 +10,11 @@ import pytest
 
 from connectors.memory import MemorySink
 from connectors.sink import EpochStamp, Frontier, ViewChanges
-from sidecar import wiring
-from sidecar.budget import Memory
+from sidecar import budget, wiring
+from sidecar.budget import MANY, SLACK, Memory
 from sidecar.hosts.local import status
 from sidecar.hosts.notices import Notices
-from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little
+from tests.sidecar.little import CUSTOMERS, ORDERS, PREFIX, VISITS, Little, answers
 from tests.sidecar.test_detach import AWAY, Two, begun, go_on
 
 
@@ -131,3 +131,67 @@ def test_no_budget_is_never_over() -> None:
     memory = Memory(measure=lambda: 1 << 60)
     assert not memory.look(0.0)
     assert memory.used == 1 << 60
+
+
+def test_what_a_burst_needed_is_given_back_when_the_loop_rests_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by a soak whose machine was loaded: allocators kept what each backlog had needed, 100 MiB at a time."""
+    needed, kept, given = 200 << 20, 0, []
+
+    def give_back() -> None:
+        nonlocal kept
+        given.append(kept)
+        kept = 0
+
+    monkeypatch.setattr(budget, "give_back", give_back)
+    memory, now = Memory(measure=lambda: needed + kept), 0.0
+
+    def turn() -> None:
+        nonlocal now
+        now += 1.0
+        memory.look(now)
+        memory.rest()
+
+    turn()
+    given.clear()
+    kept = SLACK
+    turn()
+    assert not given, "as much as that is let be"
+    kept = SLACK + 1
+    turn()
+    assert given == [SLACK + 1]
+    needed += 3 * SLACK
+    turn()
+    turn()
+    assert given == [SLACK + 1, 0], "what is needed for good is not tried for again"
+    needed -= 2 * SLACK
+    turn()
+    kept = SLACK + 1
+    turn()
+    assert given[2:] == [SLACK + 1], "what it settles at follows what is needed down"
+    memory.took(MANY)
+    assert len(given) == 3
+    memory.took(MANY + 1)
+    assert len(given) == 4
+
+
+def test_ready_though_a_producer_has_a_transaction_open_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connector with exactly-once support has nearly always one open: what stands in it was waited for."""
+    shop = Little(tmp_path, monkeypatch)
+    shop.snapshot({CUSTOMERS: [(1, 5)], ORDERS: [], VISITS: []})
+    shop.show_all()
+    shop.log.hold(f"{PREFIX}.{ORDERS}")
+    shop.transact((ORDERS, "c", (1, 1)))
+    shop.show(f"{PREFIX}.{ORDERS}")
+    shop.start()
+    shop.turn(4)
+    assert shop.running is not None
+    runtime = shop.running.runtime
+    assert runtime.ready == (True, "")
+    assert runtime.parts.intakes[0].lag() == 1, "it is there, and not read"
+    shop.log.release(f"{PREFIX}.{ORDERS}")
+    shop.show_all()
+    shop.turn(3)
+    assert shop.rows("orders") == answers(shop.state)["orders"]
+    shop.close()

@@ -17,7 +17,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from connectors.kafka import discovery
 from connectors.letters import Letter, LettersError, MemoryLetters
-from tests.sim.broker import Broker, FencedProducer, Headers, NoTransaction, Record
+from tests.sim.broker import Broker, FencedProducer, Headers, NoTransaction, Partition, Record
 
 LATEST = type(OffsetSpec.latest())
 FETCHED = (5, 50, 5000)
@@ -48,11 +48,12 @@ def gone(text: str = "the broker does not answer") -> KafkaException:
 
 @dataclass(frozen=True)
 class Message:
-    """A record as a consumer gives it."""
+    """A record as a consumer gives it, or that there is none."""
 
     _topic: str
     _partition: int
     _record: Record
+    _error: KafkaError | None = None
 
     def topic(self) -> str:
         return self._topic
@@ -75,8 +76,8 @@ class Message:
     def timestamp(self) -> tuple[int, int]:
         return 1, self._record.timestamp
 
-    def error(self) -> None:
-        return None
+    def error(self) -> KafkaError | None:
+        return self._error
 
     def leader_epoch(self) -> int:
         """There is one leader for ever."""
@@ -118,7 +119,9 @@ class Consumer:
         self._line = line
         self._committed = settings["isolation.level"] == "read_committed"
         self._at: dict[tuple[str, int], int] = {}
+        self._tells_ends = settings.get("enable.partition.eof", False)
         self._started: set[tuple[str, int]] = set()
+        self._told: dict[tuple[str, int], int] = {}
 
     def assign(self, places: Iterable[TopicPartition]) -> None:
         self._at = {(p.topic, p.partition): p.offset for p in places}
@@ -146,7 +149,16 @@ class Consumer:
             )
             self._started.add(place)
             found += [Message(*place, r) for r in records]
+            found += self._end(place, topic.partitions[place[1]])
         return found
+
+    def _end(self, place: tuple[str, int], partition: Partition) -> list[Message]:
+        """That a partition is read up to where it may be, once."""
+        at = self._at[place]
+        if not self._tells_ends or at < (partition.stable if self._committed else partition.end):
+            return []
+        told, self._told[place] = self._told.get(place), at
+        return [] if told == at else [Message(*place, Record(at, None, None, 0), KafkaError(KafkaError._PARTITION_EOF))]
 
     def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
         at = {place: self._at[place] for place in self._started}
@@ -154,7 +166,7 @@ class Consumer:
 
     def get_watermark_offsets(self, place: TopicPartition, cached: bool = False) -> tuple[int, int]:
         partition = self._line.broker.partition((place.topic, place.partition))
-        return partition.low, partition.stable if self._committed else partition.end
+        return partition.low, partition.end
 
     def commit(self, offsets: Sequence[TopicPartition], asynchronous: bool = True) -> None:
         self._line.door("kafka commit offsets")

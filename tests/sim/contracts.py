@@ -181,10 +181,22 @@ class BrokerHarness(Losing):
             self.broker.append((topic, partition), key, value)
 
     def gap(self, topic: str, partition: int = 0) -> None:
+        self.begin(topic, b"never", partition=partition)
+        self._end(commit=False)
+
+    def begin(self, topic: str, *values: bytes, partition: int = 0) -> None:
         epoch = self.broker.init("gap")
-        self.broker.send("gap", epoch, (topic, partition), None, b"never", None)
-        self.broker.end("gap", epoch, commit=False)
-        self.broker.settle(self.broker.producers["gap"])
+        for value in values:
+            self.broker.send("gap", epoch, (topic, partition), None, value, None)
+
+    def commit(self, topic: str) -> None:
+        del topic
+        self._end(commit=True)
+
+    def _end(self, commit: bool) -> None:
+        producer = self.broker.producers["gap"]
+        self.broker.end("gap", producer.epoch, commit=commit)
+        self.broker.settle(producer)
 
     def forget(self, topic: str, partition: int, low: int) -> None:
         self.broker.truncate((topic, partition), low)

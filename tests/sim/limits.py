@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from sidecar import emit, runtime, wiring
+from sidecar.backlog import ENTRY_BYTES
 from sidecar.ingest import Intake
 from sidecar.portions import ROWS
 from sidecar.spill import DEFAULT_BYTES, Spill
@@ -39,7 +40,7 @@ class Limits:
         return cls(
             draw.choice([3000, 0]),
             draw.choice([40, 5]),
-            draw.choice([64 << 20, 64 << 20, 400]),
+            draw.choice([64 << 20, 64 << 20, 8 * ENTRY_BYTES]),
             draw.choice([ROWS, ROWS, 4, 1]),
             draw.choice([DEFAULT_BYTES, DEFAULT_BYTES, 800, 0]),
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Uuid
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from connectors.kafka import discovery
 from connectors.kafka.discovery import Watcher, offsets
@@ -71,3 +75,27 @@ def test_time_in_which_nobody_asked_is_no_silence_of_the_brokers(
     watcher = Watcher(broker, lambda _: True, {}, frozenset(), {}, 1e-4)
     watcher.run()
     assert least <= watcher.silent_for <= most
+
+
+def test_looking_for_topics_again_and_again_keeps_nothing(kafka: str, unique: str) -> None:
+    """Found by a soak: the library kept every topic id that it ever gave. A library that does so no more, or another way,
+    must not make us let go of what others hold."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    names = [f"{unique}.{i}" for i in range(3)]
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(30)
+    first = discovery.topic_ids(admin, names, 30.0)
+    assert len(set(first.values())) == 3
+
+    def held() -> int:
+        gc.collect()
+        return sum(type(one) is Uuid for one in gc.get_objects())
+
+    before = held()
+    for _ in range(10):
+        assert discovery.topic_ids(admin, names, 30.0) == first
+    assert held() - before < 10, "each look left one for each topic"
+    described = [SimpleNamespace(topic_id=Uuid(1, at)) for at in range(20)]
+    texts = [discovery._id_of(one) for one in described]
+    assert texts == [str(one.topic_id) for one in described]
+    assert all(sys.getrefcount(one.topic_id) == 2 for one in described)
