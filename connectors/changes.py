@@ -7,7 +7,7 @@ turns these into epochs. Always: every lane of `TableChanges` has one entry a ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from engine.batch.updates import Bools, Int64s, UInt8s
 from engine.schema import Schema
+
+LATER = 1 << 62
+"""After any time, in ms."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class TableChanges:
     header __debezium.oldkey): their unchanged columns come from the row that the delete just before them removed.
     read_ms: when the connector read each row of the initial snapshot, by its own clock, ms since 1970 UTC, -1 where it
     does not say; of other rows it says nothing. None where there is no such row.
+    sent_ms: each record's own time in Kafka, as a mark's; None where nobody asked for it (`Decoded.timed`).
     """
 
     table: str
@@ -84,6 +88,7 @@ class TableChanges:
     unchanged: Mapping[int, Bools] = field(default_factory=dict)
     moved: Bools | None = None
     read_ms: Int64s | None = None
+    sent_ms: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -98,6 +103,7 @@ class TableChanges:
             self.attempts[positions], {c: m[positions] for c, m in self.unchanged.items()},
             None if self.moved is None else self.moved[positions],
             None if self.read_ms is None else self.read_ms[positions],
+            None if self.sent_ms is None else self.sent_ms[positions],
         )  # fmt: skip
 
 
@@ -201,7 +207,8 @@ class Event(NamedTuple):
 class Undecodable:
     """A record that could not become a change, with the reason; its table stops there (P5). `value` is never shown.
 
-    `event`: what could be read of its envelope, or None where that is not readable either.
+    `event`: what could be read of its envelope, or None where that is not readable either. `sent_ms`: as of a mark, but LATER
+    where unknown.
     """
 
     table: str | None
@@ -211,6 +218,7 @@ class Undecodable:
     reason: str
     hint: str = ""
     event: Event | None = None
+    sent_ms: int = LATER
 
 
 @dataclass(frozen=True)
@@ -245,6 +253,16 @@ class Decoded:
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
     lost: list[LostColumn] = field(default_factory=list)
+
+    def timed(self, messages: Messages) -> Decoded:
+        """The same, each record with its own time in Kafka; `messages`: what this was decoded from."""
+
+        def sent(offsets: Int64s) -> Int64s:
+            return messages.timestamps[np.searchsorted(messages.offsets, offsets)]
+
+        changes = [replace(c, sent_ms=sent(c.offsets)) for c in self.changes]
+        bad = [replace(b, sent_ms=int(sent(np.array(b.offset)))) for b in self.undecodable]
+        return replace(self, changes=changes, undecodable=bad)
 
 
 class Format(Protocol):

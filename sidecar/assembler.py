@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 
-from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
+from connectors.changes import LATER, Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
 from sidecar.bound import BoundTransactions
 from sidecar.chunks import Chunks
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
-from sidecar.pending import Pending, Place, Slice, first_places, oldest
+from sidecar.pending import Pending, Place, Slice, Unfinished, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, Ahead, ContinuityError, Transaction, Waiting
@@ -39,8 +40,8 @@ class TransactionAssembler:
         self._tables = dict(tables)
         self._in_order = in_order
         self._leaves = Leaves(tables)
-        self._pending: dict[int, Pending] = {}
         self._ends: deque[TransactionMark] = deque()
+        self._pending = Unfinished(self._ends)
         self._bound = BoundTransactions()
         self._bound_lsn = self._passed_lsn = self._begun_ms = self._read_ms = self._given_us = -1
         self._stops = Stops(self._tables)
@@ -127,18 +128,18 @@ class TransactionAssembler:
         clean = bool(((orders[1:] > orders[:-1]) | other).all())
         starts = [0, *(np.flatnonzero(other) + 1).tolist()]
         first = np.array(starts)
-        of_runs = zip(ids[first].tolist(), changes.lsns[first].tolist(), starts, [*starts[1:], len(ids)], strict=True)
-        for txid, lsn, start, stop in of_runs:
+        sent = repeat(LATER) if changes.sent_ms is None else changes.sent_ms[first].tolist()
+        of_runs = zip(
+            ids[first].tolist(), changes.lsns[first].tolist(), sent, starts, [*starts[1:], len(ids)], strict=False
+        )
+        for txid, lsn, sent_ms, start, stop in of_runs:
             if (bound := self._bound.get(txid)) >= lsn:
                 again = self._stops.collecting(table)
                 if again is not None:
                     again.late(txid, bound, Slice(changes, start, stop))
                 continue
-            pending = self._pending.get(txid)
-            if pending is None:
-                pending = self._pending[txid] = Pending()
-            pending.slices.setdefault(table, []).append(Slice(changes, start, stop))
-            pending.clean &= clean
+            if (pending := self._pending.of(txid, sent_ms)) is not None:
+                pending.add(table, Slice(changes, start, stop), sent_ms, clean=clean)
 
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
@@ -219,6 +220,7 @@ class TransactionAssembler:
             raise ContinuityError(what, lsn=lsn, bound=self._bound_lsn, hint=_ANEW)
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
+        self._pending.let_go(again.sent_ms)
         self._chunks.older(lsn)
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
@@ -250,6 +252,7 @@ class TransactionAssembler:
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
         self._read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
+        self._pending.let_go(self._snapshot.sent_ms)
         self._chunks.older(lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
@@ -384,9 +387,8 @@ class TransactionAssembler:
             again.backlog.snapshot.gap(event.transaction, table)
         elif bound is not None and again is not None and event.order >= 0:
             again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
-        elif bound is None and event.order >= 0:
-            gaps = self._pending.setdefault(event.transaction, Pending()).gaps.setdefault(table, {})
-            gaps.setdefault(event.order, (record.topic, record.partition, record.offset))
+        elif bound is None and event.order >= 0 and (pending := self._pending.of(event.transaction, record.sent_ms)):
+            pending.gap(table, event.order, record)
 
     def follow(self, log: Ahead) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""

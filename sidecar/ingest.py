@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from connectors.changes import Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
+from connectors.changes import LATER, Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
 from connectors.letters import Letter, Letters
 from connectors.source import Positions, Source, SourceError
 from engine.errors import HeadraceError
@@ -107,7 +107,7 @@ class Intake:
         if messages.topic in self._quiet:
             return
         started = self.clock()
-        decoded = self.format.decode(messages)
+        decoded = self.format.decode(messages).timed(messages)
         self.counts.decode_seconds += self.clock() - started
         for bad in self._set_aside(decoded.undecodable, messages):
             self._meet(bad)
@@ -239,7 +239,8 @@ class Intake:
             self.skipped.append(place)
             order = int(changes.orders[at]) if changes.metadata[at] else -1
             event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at] == 1))
-            self.assembler.skip(Undecodable(changes.table, *place, "", event=event))
+            sent = LATER if changes.sent_ms is None else int(changes.sent_ms[at])
+            self.assembler.skip(Undecodable(changes.table, *place, "", event=event, sent_ms=sent))
         return changes.take(np.flatnonzero(~found)) if found.any() else changes
 
     def _meet(self, bad: Undecodable) -> None:

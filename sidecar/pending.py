@@ -7,13 +7,13 @@ assemblers call it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from connectors.changes import TableChanges
+from connectors.changes import TableChanges, TransactionMark, Undecodable
 
 Place = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -40,12 +40,25 @@ def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
 class Pending:
     """What of one transaction is here, by table. `clean`: within each slice no event stands twice.
 
-    `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table.
+    `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table. `sent_ms`: when the
+    last of it that is here was sent, as Kafka has it; LATER where that is not known of all.
     """
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     clean: bool = True
     gaps: dict[str, dict[int, Place]] = field(default_factory=dict)
+    sent_ms: int = -1
+
+    def add(self, table: str, events: Slice, sent_ms: int, *, clean: bool) -> None:
+        """Events of a table."""
+        self.slices.setdefault(table, []).append(events)
+        self.clean &= clean
+        self.sent_ms = max(self.sent_ms, sent_ms)
+
+    def gap(self, table: str, order: int, record: Undecodable) -> None:
+        """An event that is passed over."""
+        self.gaps.setdefault(table, {}).setdefault(order, (record.topic, record.partition, record.offset))
+        self.sent_ms = max(self.sent_ms, record.sent_ms)
 
     def places(self) -> Iterator[Place]:
         """Where it begins in each partition, and perhaps where it goes on."""
@@ -86,6 +99,34 @@ class Pending:
             if len(first) == len(self.slices):
                 return tuple(first)
         return tuple(s for slices in self.slices.values() for s in first_copies(slices, {}))
+
+
+class Unfinished(dict[int, Pending]):
+    """What is here of each transaction that was not given yet. `ends`: the ENDs that are here.
+
+    A transaction that was sent before the last snapshot began, and without its END, is finished by nobody: the connector
+    that sent it lost its slot. What it did is in that snapshot, and nothing of it is held.
+    """
+
+    def __init__(self, ends: Collection[TransactionMark]) -> None:
+        super().__init__()
+        self._ends, self._since_ms = ends, -1
+
+    def of(self, txid: int, sent_ms: int) -> Pending | None:
+        """What is here of a transaction, to be added to what was sent then; None for one that was cut off."""
+        found = self.get(txid)
+        if found is None and not self._is_cut_off(txid, sent_ms):
+            found = self[txid] = Pending()
+        return found
+
+    def let_go(self, since_ms: int) -> None:
+        """The last snapshot began then."""
+        self._since_ms = since_ms
+        for txid in [t for t, pending in self.items() if self._is_cut_off(t, pending.sent_ms)]:
+            del self[txid]
+
+    def _is_cut_off(self, txid: int, sent_ms: int) -> bool:
+        return sent_ms < self._since_ms and all(end.transaction != txid for end in self._ends)
 
 
 def by_table(counts: Mapping[str, int], tables: Mapping[str, str]) -> dict[str, int]:

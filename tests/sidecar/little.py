@@ -89,6 +89,7 @@ class Little:
         self.state: State = {t: Counter() for t in KEYS}
         self.states: dict[int, State] = {}
         self.txid, self.lsn, self.snapshots = 600, 1000, 499
+        self.clock = 0  # of Kafka
         self.queues: dict[str, list[tuple[int, bytes, bytes | None]]] = {}
         self.ends: dict[str, int] = {}
         real = wiring.make_format
@@ -127,7 +128,7 @@ class Little:
         """Kafka shows the next records of a topic."""
         for _ in range(count):
             partition, value, key = self.queues[topic].pop(0)
-            self.log.append(topic, value, key=key, partition=partition)
+            self.log.append(topic, value, key=key, partition=partition, timestamp=self.clock)
 
     def show_all(self) -> None:
         for topic, queue in self.queues.items():

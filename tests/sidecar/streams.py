@@ -29,6 +29,7 @@ def changes(
     kinds: Sequence[int] | None = None,
     at: int = 1_000_000,
     read: int = -1,
+    sent: int | None = None,
 ) -> TableChanges:
     n = len(rows)
     batch = pa.RecordBatch.from_arrays(
@@ -42,6 +43,7 @@ def changes(
         np.full(n, 2 if incremental else int(snapshot), np.uint8),
         np.full(n, orders is not None and not snapshot), lanes(n, attempt),
         read_ms=lanes(n, read) if snapshot else None,
+        sent_ms=None if sent is None else lanes(n, sent),
     )  # fmt: skip
 
 

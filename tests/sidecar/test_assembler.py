@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.changes import TableChanges
+from connectors.changes import Event, TableChanges, Undecodable
 from engine.batch.updates import TRUNCATE
 from sidecar.assembler import TransactionAssembler
 from sidecar.stops import Stop
@@ -201,6 +201,37 @@ def test_transactions_sent_before_a_snapshot_that_found_no_row_are_in_it_already
     a.accept(decoded(changes("s.a", [(1, 9)], txid=9, orders=[1], lsn=19, offset=3), end(9, 20, {"s.a": 1}, 2, sent=6)))
     (after,) = a.complete()
     assert (after.id, rows(after)) == (9, [("s.a", 1, 9)])
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_transaction_that_a_snapshot_cut_off_is_not_waited_for(again: bool) -> None:
+    """Found by the simulator (seeds 587, 943): its events held their positions back for good, and its END never came."""
+    a = streaming() if again else TransactionAssembler(TABLES)
+
+    def event(txid: int, sent: int, table: str = "s.a") -> TableChanges:
+        return changes(table, [(txid, 0)], txid=txid, orders=[1], lsn=txid, offset=txid, sent=sent)
+
+    def passed_over(txid: int, order: int, sent: int) -> None:
+        a.skip(Undecodable("s.b", "p.s.b", 0, 90 + txid, "", event=Event(txid, order, txid, False), sent_ms=sent))
+
+    a.accept(decoded(event(21, 14), event(22, 15), event(23, 14), event(23, 17, "s.b"), event(25, 17)))
+    passed_over(22, 2, 15)
+    passed_over(24, 1, 14)
+    assert a.pending_positions() == {("p.s.a", 0): 21, ("p.s.b", 0): 23}
+    a.accept(decoded(notified("started", at=16), notified("completed", at=18), end(26, 40, {"s.b": 1}, 7, sent=15)))
+    a.accept(decoded(event(26, 15)))
+    a.accept(decoded(*(notified("table", table, n, at=17) for table, n in (("s.a", 1), ("s.b", 0)))))
+    a.accept(decoded(changes("s.a", [(1, 7)], txid=20, lsn=30, snapshot=True, read=17)))
+    (snapshot,) = a.complete()
+    assert snapshot.lsn == 30
+    a.accept(decoded(event(27, 15), event(28, 19)))  # a topic that is late
+    passed_over(29, 1, 15)
+    held = {("p.s.a", 0): 23, ("p.s.b", 0): 23, ("p.transaction", 0): 7}
+    assert a.pending_positions() == held, "what was sent since, or has its END, is waited for"
+    a.accept(decoded(event(26, 15, "s.b"), end(23, 41, {"s.a": 1, "s.b": 1}, 8), end(25, 42, {"s.a": 1}, 9)))
+    a.accept(decoded(end(28, 43, {"s.a": 1}, 10)))
+    assert [t.id for t in a.complete()] == [26, 23, 25, 28]
+    assert a.pending_positions() == {}
 
 
 def test_a_second_snapshot_takes_the_place_of_its_tables() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.source import Positions
 from sidecar.transactions import ContinuityError
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, State, answers
 from tests.sidecar.test_resync import Asked
@@ -68,6 +70,33 @@ def test_a_transaction_that_was_cut_off_is_dropped(shop: Little) -> None:
     shop.turn(3)
     is_right(shop, shop.state)
     assert shop.running.runtime.waiting() is None
+
+
+def test_a_transaction_without_its_end_holds_no_position_once_the_slot_is_lost(shop: Little, tmp_path: Path) -> None:
+    """And no sink, whose frontier is beyond it, where the state folder is lost too: it waited for ever."""
+
+    def positions() -> tuple[Positions, Positions]:
+        (intake,) = shop.running.runtime.parts.intakes
+        return intake.positions(), intake.source.positions()
+
+    shop.transact((CUSTOMERS, "u", (1, 7)), (ORDERS, "c", (5, 5)))
+    shop.queues[f"{PREFIX}.transaction"].pop()
+    shop.show_all()
+    shop.turn(2)
+    held, read = positions()
+    assert held[f"{PREFIX}.{ORDERS}"][0] == read[f"{PREFIX}.{ORDERS}"][0] - 1
+    shop.clock = 1
+    anew(shop, {CUSTOMERS: [(1, 7)], ORDERS: [(5, 5)]})
+    for emptied in (False, True):
+        shop.transact((CUSTOMERS, "u", (1, 8)))
+        shop.show_all()
+        shop.turn(3)
+        is_right(shop, shop.state)
+        assert (held := positions())[0] == held[1]
+        if not emptied:
+            shop.end()
+            shutil.rmtree(tmp_path / "state")
+            shop.start()
 
 
 def test_what_the_log_has_comes_before_a_snapshot_that_it_does_not_have(

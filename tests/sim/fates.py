@@ -44,9 +44,6 @@ DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (drawn_slots, drawn_
 
 
 def drawn(seed: int) -> list[Fate]:
-    """Those of one life. No slot is lost where tables stand still: with both, seeds 587 and 850 fail and are not understood yet
-    (docs/guarantees.md)."""
-    found = {make: make(random.Random(f"{make.__name__} of {seed}")) for make in DRAWN}
-    if found[drawn_stands] is not None:
-        found[drawn_slots] = None
-    return [fate for fate in found.values() if fate is not None]
+    """Those of one life."""
+    found = (make(random.Random(f"{make.__name__} of {seed}")) for make in DRAWN)
+    return [fate for fate in found if fate is not None]

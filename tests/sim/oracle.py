@@ -37,6 +37,7 @@ class Judge:
         self.causes: list[Callable[[str, tuple[int, ...] | None], bool]] = []
         self.standing: dict[str, set[str]] = {}
         self._known: dict[tuple[int, ...], dict[str, Counter[Any] | None]] = {}
+        self._emptied = False
 
     def expected(self, at: tuple[int, ...]) -> dict[str, Counter[Any] | None]:
         """The naive answers at a prefix of each source's commits, by their last LSNs."""
@@ -114,10 +115,22 @@ class Judge:
             if now is None or now.lsn < was.lsn:
                 raise Wrong(f"{sink}: {name} went back from LSN {was.lsn} to {now and now.lsn}")
 
-    def restored(self, sink: str) -> None:
+    def restored(self, sink: str, to: Frontier | None) -> None:
         """A sink was set back to an earlier state: what it shows now may be from before, and a new incarnation may begin."""
         self.published.pop(sink, None)
         self.forgiven.add(sink)
+        self._forget(to)
+
+    def emptied(self, restored: Frontier | None) -> None:
+        """The state folder was; `restored`: where the sink stands that may have been set back."""
+        self._emptied = True
+        self._forget(restored)
+
+    def _forget(self, restored: Frontier | None) -> None:
+        """Once both have happened, epochs that no sink holds are known to nobody, and may be minted again."""
+        held = max(f.epoch if f else 0 for f in (restored, *self.published.values()))
+        if self._emptied and self.forgiven:
+            self.meaning = {epoch: at for epoch, at in self.meaning.items() if epoch <= held}
 
     def database(self, sink: str, written: Written) -> None:
         """A transaction of the database."""

@@ -260,7 +260,7 @@ class World:
             self.database.flying = None
             become(self.database.store, copy_of(self.draw.choice(self.backups)))
             self.troubled.add("s")
-            self.judge.restored("s")
+            self.judge.restored("s", self.database.store.frontier)
             for process in self._alive():
                 process.excuses |= {"sink", "fenced"}
 
@@ -271,6 +271,7 @@ class World:
             self.disk.folder(STATE.parent).change(STATE.name, None)
             self.disk.sync_all()
             self.wiped = True
+            self.judge.emptied(self.database.store.frontier)
 
     def _outside(self) -> None:
         """Something happens where no sidecar is."""
@@ -381,9 +382,8 @@ class World:
         self._raise()
         if not self._caught_up():
             raise Wrong("a restart loses what the sinks held")
-        letters = {letter.id for letter in self.letters.read()}
-        if letters != (bad := self.undecodable() if self.lettered else set()):
-            raise Wrong(f"{letters ^ bad} became dead letters, or did not")
+        if letters := {letter.id for letter in self.letters.read()} ^ (self.undecodable() if self.lettered else set()):
+            raise Wrong(f"{letters} became dead letters, or did not")
 
     def undecodable(self) -> set[str]:
         """The places of all records that nobody can decode."""
