@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -392,9 +393,16 @@ class TransactionAssembler:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
         self._log = log
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
+    def remembered(self) -> Mapping[str, Any]:
+        """See `Assembler.remembered`."""
+        return self._chunks.json()
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+    ) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that stood still are owed of them."""
+        self._chunks.restore(remembered or {})
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

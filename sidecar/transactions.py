@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 from connectors.changes import Decoded, Undecodable
 from engine.errors import HeadraceError
@@ -163,8 +163,13 @@ class Assembler(Protocol):
     def follow(self, log: Ahead) -> None:
         """What the log has of this source comes again, in its order; before anything else."""
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
+    def remembered(self) -> Mapping[str, Any]:
+        """What of what was given a later run must know that neither the log nor the topics tell, as a manifest keeps it."""
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+    ) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
 
-        `stops`: tables that stood still then, whose partitions are read again from there.
+        `stops`: tables that stood still then, whose partitions are read again from there; `remembered`: as it was then.
         """

@@ -7,6 +7,7 @@ nothing. The reclock is the only caller.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -122,7 +123,16 @@ class VersionAssembler:
     def follow(self, log: Ahead) -> None:
         """Versions come in one order only."""
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:  # noqa: ARG002
+    def remembered(self) -> Mapping[str, Any]:
+        """The log tells which versions were given."""
+        return {}
+
+    def resume(
+        self,
+        bound: Iterable[tuple[int, int]],
+        stops: Iterable[Stop] = (),  # noqa: ARG002
+        remembered: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> None:
         """Continue after these versions."""
         self._given = max((v for v, _ in bound), default=self._given)
 

@@ -186,19 +186,45 @@ class Little:
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
         return places
 
-    def incremental(self, table: str, ids: Iterable[int]) -> list[Place]:
-        """Rows of an incremental snapshot, as they are now, in the middle of the transaction that is its watermark; places."""
+    def truncate(self, table: str) -> None:
+        """A transaction that empties a table of one partition."""
+        self.txid, self.lsn = self.txid + 1, self.lsn + 1
+        schema, name = table.split(".")
+        self.queue(f"{PREFIX}.{table}", {
+            "op": "t", "before": None, "after": None, "transaction": {"id": f"{self.txid}:{self.lsn}", "total_order": 1},
+            "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn, "ts_us": self.lsn,
+                       "snapshot": "false"},
+        })  # fmt: skip
+        self.state[table].clear()
+        self._end_of_one(table)
+
+    def present(self, table: str, ids: Iterable[int]) -> list[Row]:
+        """A table's rows with these keys."""
+        return [row for row, times in sorted(self.state[table].items()) if row[0] in set(ids) and times > 0]
+
+    def watermark(self) -> None:
+        """The one before rows of an incremental snapshot are read, which the stream may change until they are sent."""
+        self.txid, self.lsn = self.txid + 1, self.lsn + 1
+        self._end_of_one("headrace.signal")
+
+    def incremental(self, table: str, ids: Iterable[int], rows: Iterable[Row] | None = None) -> list[Place]:
+        """Rows of an incremental snapshot, as they are now unless told, in the middle of the transaction that is its second
+        watermark; places."""
         before = self.lsn
         self.txid, self.lsn = self.txid + 1, self.lsn + 1
-        rows = [row for row, times in sorted(self.state[table].items()) if row[0] in set(ids) and times > 0]
+        rows = self.present(table, ids) if rows is None else rows
         places = [self._event(table, "r", None, row, None, sequence=(before, self.lsn)) for row in rows]
+        self._end_of_one("headrace.signal")
+        return places
+
+    def _end_of_one(self, table: str) -> None:
+        """A transaction of one event commits."""
         self.lsn += 1
         self.queue(f"{PREFIX}.transaction", {
             "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": 1, "ts_ms": 2,
-            "data_collections": [{"data_collection": "headrace.signal", "event_count": 1}],
+            "data_collections": [{"data_collection": table, "event_count": 1}],
         })  # fmt: skip
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
-        return places
 
     def _event(
         self, table: str, op: str, before: Row | None, after: Row | None, order: int | None,
