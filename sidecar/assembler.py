@@ -17,6 +17,7 @@ import numpy as np
 from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
 from sidecar.bound import BoundTransactions
 from sidecar.chunks import Chunks
+from sidecar.emptied import Emptied
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
 from sidecar.pending import Pending, Place, Slice, first_places, oldest
@@ -50,7 +51,8 @@ class TransactionAssembler:
         self._again: Snapshot | None = None
         self._log = Ahead(-1, exactly=False)
         self._loose = Loose(self._stops, in_order=in_order)
-        self._chunks = Chunks(self._stops, self._bound)
+        self._emptied = Emptied(self._bound)
+        self._chunks = Chunks(self._stops, self._emptied)
         self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
@@ -78,7 +80,7 @@ class TransactionAssembler:
             if not len(changes):
                 return
         self._snapshot.ended |= self._in_order
-        self._chunks.emptied(changes)
+        self._emptied.met(changes)
         if changes.metadata.all():
             self._accept_marked(changes)
         else:
@@ -221,6 +223,7 @@ class TransactionAssembler:
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
         self._chunks.older(lsn)
+        self._emptied.snapshot = lsn
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
@@ -395,14 +398,20 @@ class TransactionAssembler:
 
     def remembered(self) -> Mapping[str, Any]:
         """See `Assembler.remembered`."""
-        return self._chunks.json()
+        return {"emptied": self._emptied.json(), "chunks": self._chunks.json()}
+
+    def outlived(self, row: TableChanges) -> bool | None:
+        """See `Assembler.outlived`."""
+        return self._emptied.outlived(row)
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
     ) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that stood still are owed of them."""
-        self._chunks.restore(remembered or {})
+        if remembered:
+            self._emptied.restore(remembered["emptied"])
+            self._chunks.restore(remembered["chunks"])
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

@@ -15,11 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from connectors.changes import TableChanges, TransactionMark
-from engine.batch.updates import TRUNCATE
-from sidecar.bound import BoundTransactions
+from sidecar.emptied import Emptied
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stops
 from sidecar.transactions import CHUNK, Transaction
@@ -31,11 +28,9 @@ KEPT = 1000
 class Chunks:
     """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent."""
 
-    def __init__(self, stops: Stops, bound: BoundTransactions) -> None:
-        self._stops, self._bound = stops, bound
+    def __init__(self, stops: Stops, emptied: Emptied) -> None:
+        self._stops, self._emptied = stops, emptied
         self._slices: list[Slice] = []
-        self._emptying: dict[str, dict[int, int]] = {}
-        self._emptied: dict[str, int] = {}
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
 
@@ -48,23 +43,6 @@ class Chunks:
     def add(self, rows: TableChanges) -> None:
         """Rows of one partition."""
         self._slices += [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
-
-    def emptied(self, events: TableChanges) -> None:
-        """Events of a table, whose TRUNCATEs are remembered."""
-        for at in np.flatnonzero(events.kinds == TRUNCATE).tolist():
-            known = self._emptying.setdefault(events.table, {})
-            known[int(events.transactions[at])] = int(events.lsns[at])
-            if len(known) > KEPT:
-                self._emptied_at(events.table)
-
-    def _emptied_at(self, table: str) -> int:
-        """The LSN of the last END that was given of a transaction that emptied a table, -1 for none."""
-        known = self._emptying.get(table, {})
-        for txid, lsn in tuple(known.items()):
-            if (end := self._bound.get(txid)) >= lsn:
-                self._emptied[table] = max(end, self._emptied.get(table, -1))
-                del known[txid]
-        return self._emptied.get(table, -1)
 
     def ended(self, end: TransactionMark) -> None:
         """A transaction is given. One of a single event may be a watermark: the last of its table before it opened its window."""
@@ -127,7 +105,7 @@ class Chunks:
 
     def _is_gone(self, s: Slice) -> bool:
         """Whether its table was emptied since it was read, for which Debezium drops none of its rows."""
-        emptied = self._emptied_at(s.changes.table)
+        emptied, _ = self._emptied.last(s.changes.table)
         return emptied >= 0 and emptied > self._opened(int(s.changes.transactions[s.start]))
 
     def _opened(self, sent: int) -> int:
@@ -139,18 +117,11 @@ class Chunks:
         return self._singles[at][1]
 
     def json(self) -> Mapping[str, Any]:
-        """As a manifest keeps it: a TRUNCATE that was given and the watermarks around it are not read again."""
-        emptied = {
-            table: at for table in sorted({*self._emptying, *self._emptied}) if (at := self._emptied_at(table)) >= 0
-        }
-        first = min(emptied.values(), default=1 << 62)
-        return {
-            "emptied": emptied, "latest": dict(self._latest),
-            "singles": [list(single) for single in self._singles if single[0] >= first],
-        }  # fmt: skip
+        """As a manifest keeps it: the watermarks around TRUNCATEs that were given are not read again."""
+        first = self._emptied.first
+        return {"latest": dict(self._latest), "singles": [list(s) for s in self._singles if s[0] >= first]}
 
     def restore(self, body: Mapping[str, Any]) -> None:
-        """Of a manifest; of one that knows nothing of it, nothing. Raises KeyError."""
-        if body:
-            self._emptied, self._latest = dict(body["emptied"]), dict(body["latest"])
-            self._singles.extend((lsn, opened) for lsn, opened in body["singles"])
+        """Of a manifest. Raises KeyError."""
+        self._latest = dict(body["latest"])
+        self._singles.extend((lsn, opened) for lsn, opened in body["singles"])

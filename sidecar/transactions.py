@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from connectors.changes import Decoded, Undecodable
+from connectors.changes import Decoded, TableChanges, Undecodable
 from engine.errors import HeadraceError
 from sidecar.pending import Slice
 from sidecar.stops import Stop
@@ -165,6 +165,9 @@ class Assembler(Protocol):
 
     def remembered(self) -> Mapping[str, Any]:
         """What of what was given a later run must know that neither the log nor the topics tell, as a manifest keeps it."""
+
+    def outlived(self, row: TableChanges) -> bool | None:
+        """Whether all that its table had when this event was committed was taken away since; None where nobody can tell."""
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None

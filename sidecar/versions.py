@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.changes import Decoded, Undecodable, VersionMark
+from connectors.changes import Decoded, TableChanges, Undecodable, VersionMark
 from engine.batch import key_lanes
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stop
@@ -126,6 +126,10 @@ class VersionAssembler:
     def remembered(self) -> Mapping[str, Any]:
         """The log tells which versions were given."""
         return {}
+
+    def outlived(self, row: TableChanges) -> bool | None:  # noqa: ARG002
+        """Every row that goes is told."""
+        return False
 
     def resume(
         self,
