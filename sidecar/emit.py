@@ -247,6 +247,14 @@ class Group:
         return trouble is not None and not trouble.back and not self._writing and self._clock() >= trouble.next_try
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as failure:  # a thread that ended unheard would let the loop wait for ever
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+    def _work(self) -> None:
         written = float("-inf")
         while True:
             with self._changed:
@@ -268,9 +276,10 @@ class Group:
 
     def _write_once(self) -> None:
         with self._changed:
-            backlog, self._backlog = self._backlog, Backlog()
-            self._writing = True
-        assert backlog.frontier is not None, "a write needs a frontier"
+            backlog = self._backlog
+            if backlog.frontier is None:  # the sink was detached meanwhile
+                return
+            self._backlog, self._writing = Backlog(), True
         started = self._clock()
         try:
             self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)
