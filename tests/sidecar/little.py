@@ -76,13 +76,14 @@ class Broken:
 
 
 class Little:
-    """`log` is what Kafka holds, `store` what the sink holds. `places`: records that cannot be decoded now."""
+    """`log` is what Kafka holds, `store` what the sink holds. `places`: records that cannot be decoded now; `wide`: tables whose
+    topics have two partitions."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = True, workers: int = 1) -> None:
         self.workers = workers
         self.folder, self.log, self.store = folder, MemoryLog(), MemoryStore(keep_history=True)
         self.places: set[Place] = set()
-        self.readable, self.batch = True, 1 << 16
+        self.readable, self.batch, self.wide = True, 1 << 16, {CUSTOMERS}
         self.skip: list[Place] = []
         self.running: Running | None = None
         self.every_turn = every_turn
@@ -242,7 +243,7 @@ class Little:
         if sequence is not None:
             at = json.dumps([str(lsn) for lsn in sequence])
             value["source"] |= {"txId": None, "lsn": None, "snapshot": "incremental", "sequence": at}
-        partition = id_ % 2 if table == CUSTOMERS else 0
+        partition = id_ % 2 if table in self.wide else 0
         return self.queue(f"{PREFIX}.{table}", value, partition, json.dumps({"id": id_}).encode())
 
     def configure(self) -> dict[str, Any]:
