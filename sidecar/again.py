@@ -1,9 +1,9 @@
 """`headrace deadletters replay`: records that were set aside are read again, and what they change is taken in where it is
 still the last word on its row.
 
-Always: a record that a later one of its key follows, or a TRUNCATE, changes nothing any more; taken in twice it changes what
-it changed once. So only records of tables with a key are. Asked for through the host; the runtime attends to it between
-two steps.
+Always: a record that a later one of its key follows, or a TRUNCATE, or a later snapshot, changes nothing any more; taken in
+twice it changes what it changed once. So only records of tables with a key are. Asked for through the host; the runtime
+attends to it between two steps.
 """
 
 from __future__ import annotations
@@ -123,6 +123,13 @@ class Again:
             after = changes.offsets > letter.offset
             if after.any():
                 return None
+        outlived = self.intake.assembler.outlived(own[0])
+        if outlived:
+            return None
+        if outlived is None:
+            raise ReplayRefused("the record is too old to be told from what a TRUNCATE or a later snapshot took away",
+                                table=letter.table, offset=letter.offset,
+                                hint="`headrace resync` the table, then discard the letter")  # fmt: skip
         if any(m.any() for m in own[0].unchanged.values()):
             raise ReplayRefused("the record does not bring all of its row", table=letter.table, offset=letter.offset,
                                 hint="`headrace resync` the table, then discard the letter")  # fmt: skip

@@ -2,7 +2,8 @@
 
 Always: what `complete` gives was never given before, is whole, and is the next prefix of the source's commit order;
 duplicates (Debezium repeats after a crash, Spark retries tasks) change nothing. What still waits is named by `waiting`
-and held back from the positions by `pending_positions`. The reclock is the only caller.
+and held back from the positions by `pending_positions`. The reclock is the only caller. It is longer than a file should be: the
+order in which snapshots, stops and transactions go is one decision, and every part of it that stands alone lies beside it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from typing import Any
 
 import numpy as np
 
-from connectors.changes import LATER, Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
+from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
 from sidecar.bound import BoundTransactions
 from sidecar.chunks import Chunks
+from sidecar.emptied import Emptied
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
-from sidecar.pending import Pending, Place, Slice, Unfinished, first_places, oldest
+from sidecar.pending import Pending, Place, Slice, Unfinished, by_transaction, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, Ahead, ContinuityError, Transaction, Waiting
@@ -50,7 +52,8 @@ class TransactionAssembler:
         self._again: Snapshot | None = None
         self._log = Ahead(-1, exactly=False)
         self._loose = Loose(self._stops, in_order=in_order)
-        self._chunks = Chunks(self._stops, self._bound)
+        self._emptied = Emptied(self._bound)
+        self._chunks = Chunks(self._stops, self._emptied)
         self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
@@ -78,7 +81,7 @@ class TransactionAssembler:
             if not len(changes):
                 return
         self._snapshot.ended |= self._in_order
-        self._chunks.emptied(changes)
+        self._emptied.met(changes)
         if changes.metadata.all():
             self._accept_marked(changes)
         else:
@@ -123,23 +126,14 @@ class TransactionAssembler:
         return self._again
 
     def _accept_marked(self, changes: TableChanges) -> None:
-        ids, orders, table = changes.transactions, changes.orders, changes.table
-        other = ids[1:] != ids[:-1]
-        clean = bool(((orders[1:] > orders[:-1]) | other).all())
-        starts = [0, *(np.flatnonzero(other) + 1).tolist()]
-        first = np.array(starts)
-        sent = repeat(LATER) if changes.sent_ms is None else changes.sent_ms[first].tolist()
-        of_runs = zip(
-            ids[first].tolist(), changes.lsns[first].tolist(), sent, starts, [*starts[1:], len(ids)], strict=False
-        )
-        for txid, lsn, sent_ms, start, stop in of_runs:
+        clean, found = by_transaction(changes)
+        for txid, lsn, sent_ms, events in found:
             if (bound := self._bound.get(txid)) >= lsn:
-                again = self._stops.collecting(table)
+                again = self._stops.collecting(changes.table)
                 if again is not None:
-                    again.late(txid, bound, Slice(changes, start, stop))
-                continue
-            if (pending := self._pending.of(txid, sent_ms)) is not None:
-                pending.add(table, Slice(changes, start, stop), sent_ms, clean=clean)
+                    again.late(txid, bound, events)
+            elif (pending := self._pending.of(txid, sent_ms)) is not None:
+                pending.add(changes.table, events, sent_ms, clean=clean)
 
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
@@ -222,6 +216,7 @@ class TransactionAssembler:
         self._begun_ms = again.begun_ms
         self._pending.let_go(again.sent_ms)
         self._chunks.older(lsn)
+        self._emptied.snapshot = lsn
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(Transaction(RESNAPSHOT, -1, lsn, self._given_us, slices))
@@ -394,9 +389,22 @@ class TransactionAssembler:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
         self._log = log
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
+    def remembered(self) -> Mapping[str, Any]:
+        """See `Assembler.remembered`."""
+        return {"emptied": self._emptied.json(), "chunks": self._chunks.json()}
+
+    def outlived(self, row: TableChanges) -> bool | None:
+        """See `Assembler.outlived`."""
+        return self._emptied.outlived(row)
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+    ) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that stood still are owed of them."""
+        if remembered:
+            self._emptied.restore(remembered["emptied"])
+            self._chunks.restore(remembered["chunks"])
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

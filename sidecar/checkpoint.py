@@ -43,6 +43,7 @@ class Capture:
     `topic_ids`: source → topic → the id of the topic that the positions are of. `stopped`: source → its tables that
     stand still; the positions of their topics are those from which they must be read again. `sinks`: the epoch that each
     sink is known to hold. `lost`: source → columns that its records no longer have. `beats`: source → its heartbeats.
+    `remembered`: source → what else of what was given its assembler must know.
     """
 
     epoch: int
@@ -56,6 +57,7 @@ class Capture:
     workers: int = 1
     lost: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     beats: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    remembered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Manifest:
     workers: int = 1
     lost: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     beats: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    remembered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def json(self) -> bytes:
         """The file's bytes."""
@@ -96,6 +99,7 @@ class Manifest:
             "workers": self.workers,
             "lost": {source: list(columns) for source, columns in self.lost.items() if columns},
             "beats": {source: list(beats) for source, beats in self.beats.items() if beats},
+            "remembered": {source: dict(body) for source, body in self.remembered.items() if body},
         }
         return json.dumps({"digest": _digest(body), **body}, indent=1).encode()
 
@@ -139,6 +143,7 @@ def read_manifest(path: Path, disk: Disk = LOCAL) -> Manifest | None:
             body.get("workers", 1),
             {source: list(columns) for source, columns in body.get("lost", {}).items()},
             {source: list(beats) for source, beats in body.get("beats", {}).items()},
+            {source: dict(known) for source, known in body.get("remembered", {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError("the manifest is damaged", file=path,
@@ -166,6 +171,7 @@ class CheckpointStore:
         manifest = Manifest(
             capture.epoch, capture.sources, files, capture.views, capture.tables, self._program, capture.topic_ids,
             capture.stopped, capture.sinks, capture.workers, capture.lost, capture.beats,
+            capture.remembered,
         )  # fmt: skip
         replace_durably(self._generation.disk, self._generation.manifest, manifest.json(), self._reached)
         self._sweep({f.name for fs in files.values() for f in fs})

@@ -4,35 +4,33 @@ Debezium commits a watermark to its signal table, reads a chunk of a table, comm
 the chunk that the stream changes between the two. What is left it sends where it meets the second one in the stream: each row
 as all transactions before that one have left it. Always: it is given after these, and before any transaction that has an
 event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, or
-that a TRUNCATE took away since they were read, are not given at all. The assembler calls it.
+that a TRUNCATE took away since they were read, are not given at all: what tells that is kept in checkpoints. The assembler
+calls it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from connectors.changes import TableChanges, TransactionMark
-from engine.batch.updates import TRUNCATE
-from sidecar.bound import BoundTransactions
+from sidecar.emptied import Emptied
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stops
 from sidecar.transactions import CHUNK, Transaction
 
 KEPT = 1000
-"""How many transactions of one event are remembered, and how many that emptied one table."""
+"""How many transactions of one event are remembered."""
 
 
 class Chunks:
     """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent."""
 
-    def __init__(self, stops: Stops, bound: BoundTransactions) -> None:
-        self._stops, self._bound = stops, bound
+    def __init__(self, stops: Stops, emptied: Emptied) -> None:
+        self._stops, self._emptied = stops, emptied
         self._slices: list[Slice] = []
-        self._emptied: dict[str, dict[int, int]] = {}
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
 
@@ -45,14 +43,6 @@ class Chunks:
     def add(self, rows: TableChanges) -> None:
         """Rows of one partition."""
         self._slices += [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
-
-    def emptied(self, events: TableChanges) -> None:
-        """Events of a table, whose TRUNCATEs are remembered."""
-        for at in np.flatnonzero(events.kinds == TRUNCATE).tolist():
-            known = self._emptied.setdefault(events.table, {})
-            known[int(events.transactions[at])] = int(events.lsns[at])
-            if len(known) > KEPT:
-                del known[next(iter(known))]
 
     def ended(self, end: TransactionMark) -> None:
         """A transaction is given. One of a single event may be a watermark: the last of its table before it opened its window."""
@@ -102,7 +92,7 @@ class Chunks:
         live: list[Slice] = []
         for s in taken:
             stop = self._stops.collecting(s.changes.table)
-            if s.changes.table in self._emptied and self._is_gone(s):
+            if self._is_gone(s):
                 continue
             if stop is None or stop.backlog is None:
                 live.append(s)
@@ -115,9 +105,8 @@ class Chunks:
 
     def _is_gone(self, s: Slice) -> bool:
         """Whether its table was emptied since it was read, for which Debezium drops none of its rows."""
-        opened = self._opened(int(s.changes.transactions[s.start]))
-        ends = ((lsn, self._bound.get(txid)) for txid, lsn in self._emptied[s.changes.table].items())
-        return any(end >= lsn and end > opened for lsn, end in ends)
+        emptied, _ = self._emptied.last(s.changes.table)
+        return emptied >= 0 and emptied > self._opened(int(s.changes.transactions[s.start]))
 
     def _opened(self, sent: int) -> int:
         """The LSN of the watermark that opened the window of rows sent after the END at `sent`; that itself where it is not
@@ -126,3 +115,13 @@ class Chunks:
         if at == 0 or at == len(self._singles) or self._singles[at][1] < 0:
             return sent
         return self._singles[at][1]
+
+    def json(self) -> Mapping[str, Any]:
+        """As a manifest keeps it: the watermarks around TRUNCATEs that were given are not read again."""
+        first = self._emptied.first
+        return {"latest": dict(self._latest), "singles": [list(s) for s in self._singles if s[0] >= first]}
+
+    def restore(self, body: Mapping[str, Any]) -> None:
+        """Of a manifest. Raises KeyError."""
+        self._latest = dict(body["latest"])
+        self._singles.extend((lsn, opened) for lsn, opened in body["singles"])

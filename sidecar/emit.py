@@ -276,9 +276,10 @@ class Group:
 
     def _write_once(self) -> None:
         with self._changed:
-            backlog, self._backlog = self._backlog, Backlog()
-            self._writing = True
-        assert backlog.frontier is not None, "a write needs a frontier"
+            backlog = self._backlog
+            if backlog.frontier is None:  # the sink was detached meanwhile
+                return
+            self._backlog, self._writing = Backlog(), True
         started = self._clock()
         try:
             self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)

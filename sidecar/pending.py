@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.changes import TableChanges, TransactionMark, Undecodable
+from connectors.changes import LATER, TableChanges, TransactionMark, Undecodable
 
 Place = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -34,6 +34,18 @@ def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
     cuts = np.flatnonzero(lane[1:] != lane[:-1]) + 1
     edges = [0, *cuts.tolist(), len(lane)]
     return itertools.pairwise(edges)
+
+
+def by_transaction(changes: TableChanges) -> tuple[bool, Iterable[tuple[int, int, int, Slice]]]:
+    """Whether no event stands twice within one transaction's run of these; (txId, LSN, time in Kafka, events) of each run."""
+    ids, orders = changes.transactions, changes.orders
+    other = ids[1:] != ids[:-1]
+    clean = bool(((orders[1:] > orders[:-1]) | other).all())
+    starts = [0, *(np.flatnonzero(other) + 1).tolist()]
+    first = np.array(starts)
+    sent = itertools.repeat(LATER) if changes.sent_ms is None else changes.sent_ms[first].tolist()
+    slices = map(Slice, itertools.repeat(changes), starts, [*starts[1:], len(ids)])
+    return clean, zip(ids[first].tolist(), changes.lsns[first].tolist(), sent, slices, strict=False)
 
 
 @dataclass

@@ -321,12 +321,15 @@ class Runtime:
     def _capture(self) -> Capture:
         prints, intakes = self.parts.fingerprints, self.parts.intakes
         views = {v.view.name: ViewRecord(prints[v.view.name], dict(v.errors)) for v in self.parts.views}
-        ids = {i.name: i.source.topic_ids() for i in intakes}
+        ids, known = (
+            {i.name: i.source.topic_ids() for i in intakes},
+            {i.name: i.assembler.remembered() for i in intakes},
+        )
         stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in intakes}
         sinks = {g.name: g.epoch for g in self.parts.groups}
         lost, beats = {i.name: i.lost.json() for i in intakes}, {i.name: i.beats.json() for i in intakes}
         flow, facts, at = self.parts.flow, self.parts.table_facts, dict(self.sources)
-        return Capture(self.epoch, at, flow.hold(), views, facts, ids, stopped, sinks, flow.count, lost, beats)
+        return Capture(self.epoch, at, flow.hold(), views, facts, ids, stopped, sinks, flow.count, lost, beats, known)
 
     def _write(self, capture: Capture) -> Manifest:
         started = self.parts.clock()

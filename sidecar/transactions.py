@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
-from connectors.changes import Decoded, Undecodable
+from connectors.changes import Decoded, TableChanges, Undecodable
 from engine.errors import HeadraceError
 from sidecar.pending import Slice
 from sidecar.stops import Stop
@@ -163,8 +163,16 @@ class Assembler(Protocol):
     def follow(self, log: Ahead) -> None:
         """What the log has of this source comes again, in its order; before anything else."""
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:
+    def remembered(self) -> Mapping[str, Any]:
+        """What of what was given a later run must know that neither the log nor the topics tell, as a manifest keeps it."""
+
+    def outlived(self, row: TableChanges) -> bool | None:
+        """Whether all that its table had when this event was committed was taken away since; None where nobody can tell."""
+
+    def resume(
+        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+    ) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
 
-        `stops`: tables that stood still then, whose partitions are read again from there.
+        `stops`: tables that stood still then, whose partitions are read again from there; `remembered`: as it was then.
         """

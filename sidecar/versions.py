@@ -7,10 +7,11 @@ nothing. The reclock is the only caller.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from connectors.changes import Decoded, Undecodable, VersionMark
+from connectors.changes import Decoded, TableChanges, Undecodable, VersionMark
 from engine.batch import key_lanes
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stop
@@ -122,7 +123,20 @@ class VersionAssembler:
     def follow(self, log: Ahead) -> None:
         """Versions come in one order only."""
 
-    def resume(self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = ()) -> None:  # noqa: ARG002
+    def remembered(self) -> Mapping[str, Any]:
+        """The log tells which versions were given."""
+        return {}
+
+    def outlived(self, row: TableChanges) -> bool | None:  # noqa: ARG002
+        """Every row that goes is told."""
+        return False
+
+    def resume(
+        self,
+        bound: Iterable[tuple[int, int]],
+        stops: Iterable[Stop] = (),  # noqa: ARG002
+        remembered: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> None:
         """Continue after these versions."""
         self._given = max((v for v, _ in bound), default=self._given)
 

@@ -352,7 +352,7 @@ def _open_intakes(
         if manifest is not None and recovered is not None:
             stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]
             bound = reclock.bound_transactions(source.name, reclock.frontier)
-            assembler.resume(bound, stops)
+            assembler.resume(bound, stops, manifest.remembered.get(source.name))
             intake.resume_holds(recovered.positions)
             intake.lost.restore(manifest.lost.get(source.name, ()), mine)
             intake.beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)

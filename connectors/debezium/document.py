@@ -105,9 +105,9 @@ partitions.
 - **Tables without a key** are refused: such a row would come twice. The table stands still, by name.
 - **`read.only=true` with signals** is refused: there are no watermarks in the stream, and rows come before the transactions
   that they show.
-- **A TRUNCATE while its table is read**: Debezium sends rows of the chunk that it took away. Headrace leaves them out; not
-  where the sidecar was started again between the TRUNCATE and these rows, nor where another signal was written between
-  the two watermarks. `headrace resync` of the table, once the snapshot is over, finds them.
+- **A TRUNCATE while its table is read**: Debezium sends rows of the chunk that it took away. Headrace leaves them out,
+  also when it was started again meanwhile; not where another signal was written between the two watermarks: `headrace
+  resync` of the table, once the snapshot is over, finds them then.
 - **A row that is gone from the source** stays: an incremental snapshot sends no deletes. `headrace resync` finds it.
 - **A synchronous standby that is slow**: a commit that the stream has, and that nobody could see yet when the chunk was read,
   may come before the first watermark; the chunk then has the row as it was. `headrace audit` finds it.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 from psycopg import sql
 
@@ -228,12 +230,15 @@ def _comments(target: sql.Identifier, view: SinkView) -> list[sql.Composed]:
     return found
 
 
-def rename(names: Names, was: Table, table: Table) -> list[sql.Composed]:
-    """The statements that give a table, and the constraint of its primary key, the names of another."""
+def rename(names: Names, was: Table, table: Table, is_free: Callable[[sql.Identifier], bool]) -> list[sql.Composed]:
+    """The statements that give a table, and the constraint of its primary key, the names of another; its key's as Postgres
+    would, the first that `is_free`: names are cut, and a view may have the name of another one's key."""
     target, name = names.of(table.view.name), table.view.name
     made = [sql.SQL("ALTER TABLE {} RENAME TO {}").format(names.of(was.view.name), sql.Identifier(name))]
     if table.view.key is None or (table.key and not table.nullable_key):
-        keys = (sql.Identifier(f"{n}_pkey") for n in (was.view.name, _cut(name, len("_pkey"))))
+        endings = (f"_pkey{n or ''}" for n in count())
+        key = next(k for e in endings if is_free(names.of(k := _cut(name, len(e)) + e)))
+        keys = sql.Identifier(f"{was.view.name}_pkey"), sql.Identifier(key)
         made.append(sql.SQL("ALTER TABLE {} RENAME CONSTRAINT {} TO {}").format(target, *keys))
     return made
 

@@ -254,7 +254,12 @@ class PostgresSink:
         flush.replace(connection, self.name, names, replace(work, table=table.successor))
         declared.index(connection, names, table.successor)
         connection.execute(sql.SQL("DROP TABLE {}").format(there))
-        for statement in ddl.rename(names, table.successor, table):
+
+        def is_free(name: sql.Identifier) -> bool:
+            row = connection.execute("SELECT to_regclass(%s)", (name.as_string(connection),)).fetchone()
+            return row == (None,)
+
+        for statement in ddl.rename(names, table.successor, table, is_free):
             connection.execute(statement)
         registry.register(connection, self.name, names, table)
         declared.grant(connection, names, table)

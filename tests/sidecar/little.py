@@ -76,13 +76,14 @@ class Broken:
 
 
 class Little:
-    """`log` is what Kafka holds, `store` what the sink holds. `places`: records that cannot be decoded now."""
+    """`log` is what Kafka holds, `store` what the sink holds. `places`: records that cannot be decoded now; `wide`: tables whose
+    topics have two partitions."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = True, workers: int = 1) -> None:
         self.workers = workers
         self.folder, self.log, self.store = folder, MemoryLog(), MemoryStore(keep_history=True)
         self.places: set[Place] = set()
-        self.readable, self.batch = True, 1 << 16
+        self.readable, self.batch, self.wide = True, 1 << 16, {CUSTOMERS}
         self.skip: list[Place] = []
         self.running: Running | None = None
         self.every_turn = every_turn
@@ -187,19 +188,45 @@ class Little:
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
         return places
 
-    def incremental(self, table: str, ids: Iterable[int]) -> list[Place]:
-        """Rows of an incremental snapshot, as they are now, in the middle of the transaction that is its watermark; places."""
+    def truncate(self, table: str) -> None:
+        """A transaction that empties a table of one partition."""
+        self.txid, self.lsn = self.txid + 1, self.lsn + 1
+        schema, name = table.split(".")
+        self.queue(f"{PREFIX}.{table}", {
+            "op": "t", "before": None, "after": None, "transaction": {"id": f"{self.txid}:{self.lsn}", "total_order": 1},
+            "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn, "ts_us": self.lsn,
+                       "snapshot": "false"},
+        })  # fmt: skip
+        self.state[table].clear()
+        self._end_of_one(table)
+
+    def present(self, table: str, ids: Iterable[int]) -> list[Row]:
+        """A table's rows with these keys."""
+        return [row for row, times in sorted(self.state[table].items()) if row[0] in set(ids) and times > 0]
+
+    def watermark(self) -> None:
+        """The one before rows of an incremental snapshot are read, which the stream may change until they are sent."""
+        self.txid, self.lsn = self.txid + 1, self.lsn + 1
+        self._end_of_one("headrace.signal")
+
+    def incremental(self, table: str, ids: Iterable[int], rows: Iterable[Row] | None = None) -> list[Place]:
+        """Rows of an incremental snapshot, as they are now unless told, in the middle of the transaction that is its second
+        watermark; places."""
         before = self.lsn
         self.txid, self.lsn = self.txid + 1, self.lsn + 1
-        rows = [row for row, times in sorted(self.state[table].items()) if row[0] in set(ids) and times > 0]
+        rows = self.present(table, ids) if rows is None else rows
         places = [self._event(table, "r", None, row, None, sequence=(before, self.lsn)) for row in rows]
+        self._end_of_one("headrace.signal")
+        return places
+
+    def _end_of_one(self, table: str) -> None:
+        """A transaction of one event commits."""
         self.lsn += 1
         self.queue(f"{PREFIX}.transaction", {
             "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": 1, "ts_ms": 2,
-            "data_collections": [{"data_collection": "headrace.signal", "event_count": 1}],
+            "data_collections": [{"data_collection": table, "event_count": 1}],
         })  # fmt: skip
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
-        return places
 
     def _event(
         self, table: str, op: str, before: Row | None, after: Row | None, order: int | None,
@@ -217,7 +244,7 @@ class Little:
         if sequence is not None:
             at = json.dumps([str(lsn) for lsn in sequence])
             value["source"] |= {"txId": None, "lsn": None, "snapshot": "incremental", "sequence": at}
-        partition = id_ % 2 if table == CUSTOMERS else 0
+        partition = id_ % 2 if table in self.wide else 0
         return self.queue(f"{PREFIX}.{table}", value, partition, json.dumps({"id": id_}).encode())
 
     def configure(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ view, but never as they were at another commit.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,7 @@ from connectors.changes import TableChanges
 from engine.batch.updates import TRUNCATE
 from sidecar.assembler import TransactionAssembler
 from sidecar.transactions import CHUNK, Transaction
-from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, State, answers
+from tests.sidecar.little import CUSTOMERS, ORDERS, PREFIX, VISITS, Little, State, answers
 from tests.sidecar.streams import changes, decoded, end, notified
 
 TABLE = "s.a"
@@ -85,8 +86,16 @@ def test_a_row_that_comes_late_is_given_at_once() -> None:
     assert (told([given]), given.lsn) == ([(CHUNK, [6])], 130)
 
 
+def restarted(a: TransactionAssembler) -> TransactionAssembler:
+    """Another run, from a checkpoint of what this one has given."""
+    again = TransactionAssembler({TABLE: TABLE})
+    again.resume([(-1, 0)], remembered=json.loads(json.dumps(a.remembered())))
+    return again
+
+
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(("at", "stands"), [(107, False), (115, False), (102, True)])
-def test_a_truncate_takes_away_what_was_read_before_it(at: int, stands: bool) -> None:
+def test_a_truncate_takes_away_what_was_read_before_it(at: int, stands: bool, restart: bool) -> None:
     """Debezium sends rows that a TRUNCATE in their window took away; it may come before them in another partition."""
     a = streaming()
     opened, closed = end(20, 105, WATERMARK, 1), end(21, 110, WATERMARK, 3)
@@ -94,9 +103,43 @@ def test_a_truncate_takes_away_what_was_read_before_it(at: int, stands: bool) ->
     marks = sorted((opened, closed, truncate[1]), key=lambda mark: mark.lsn)
     a.accept(decoded(end(19, 101, WATERMARK), truncate[0], *marks))
     a.complete()
+    if restart:
+        a = restarted(a)
+        a.accept(decoded(end(40, 150, {"s.other": 3}, 4)))
+        a.complete()
     a.accept(decoded(read([(2, 6)], max(m.lsn for m in marks if m.lsn < 110), 109, offset=0)))
     assert told(a.complete()) == ([(CHUNK, [6])] if stands else [])
     assert a.waiting() is None
+
+
+@pytest.mark.parametrize("before", ["the TRUNCATE", "the second watermark", "the rows"])
+def test_it_is_remembered_in_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """A sidecar that starts again between a watermark, a TRUNCATE and the rows that it took away does not give these."""
+    begun = {CUSTOMERS: [(1, 1)], ORDERS: [(1, 1), (2, 1)], VISITS: []}
+    with Little(tmp_path, monkeypatch).begun(begun) as shop:
+
+        def go_on(here: str) -> None:
+            shop.turn(2)
+            if before == here:
+                shop.end(drained=True)
+                shop.start()
+                shop.turn(2)
+
+        shop.watermark()
+        rows = shop.present(ORDERS, [1, 2])
+        shop.show_all()
+        go_on("the TRUNCATE")
+        shop.truncate(ORDERS)
+        shop.show_all()
+        go_on("the second watermark")
+        shop.incremental(ORDERS, [], rows)
+        shop.show(f"{PREFIX}.transaction")
+        go_on("the rows")
+        shop.show_all()
+        shop.transact((CUSTOMERS, "u", (1, 3)))
+        shop.show_all()
+        shop.turn(3)
+        assert {view: shop.rows(view) for view in answers(shop.state)} == answers(shop.state)
 
 
 @pytest.mark.parametrize("late", [False, True])

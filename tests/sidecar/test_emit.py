@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.memory import MemorySink
-from connectors.sink import EpochStamp, Frontier, SinkError, SinkView, ViewChanges
+from connectors.sink import EpochStamp, Frontier, SinkAway, SinkError, SinkView, ViewChanges
 from engine.batch.updates import Updates
 from engine.dataflow import Output
 from sidecar import emit
@@ -212,6 +212,36 @@ def test_whatever_ends_the_thread_is_raised_where_the_loop_looks() -> None:
         group.check()
     with pytest.raises(ZeroDivisionError):
         group.drain(1)
+    group.close()
+
+
+def test_what_is_taken_from_a_sink_at_the_moment_of_its_write_ends_no_thread() -> None:
+    """Who offers has waited long enough just when the thread has seen that something waits, and has not taken it yet."""
+    sink = MemorySink()
+    group = Group(sink)
+    group.open([LINES])
+    write, taken = group._write_once, threading.Event()
+
+    def late() -> None:
+        if not taken.is_set():
+            taken.set()
+            with group._changed:
+                group._detach(SinkAway("the sink is slower than its sources", sink=sink.name), lost=True)
+        write()
+
+    group._write_once = late  # type: ignore[method-assign]
+    group.start(0)
+    group.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert taken.wait(10)
+    with group._changed:
+        assert group._changed.wait_for(lambda: group._returned is not None, 20), "it is opened again"
+    back = group.check()
+    assert back is not None
+    assert back.lost
+    group.resume()
+    group.offer({LINES.name: whole(LINES, 1, A)}, frontier(1), {})
+    assert group.drain(10)
+    assert rows(sink, LINES) == {A: 1}
     group.close()
 
 

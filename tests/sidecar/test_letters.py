@@ -112,6 +112,42 @@ def test_one_that_a_later_record_follows_changes_nothing(shop: Aside) -> None:
     assert {v: shop.rows(v) for v in wanted} == wanted
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("id_", [1, 2])
+def test_one_that_a_truncate_follows_changes_nothing(shop: Aside, id_: int, restart: bool) -> None:
+    """The TRUNCATE has no key, and stands in any partition."""
+    (bad,) = shop.transact((CUSTOMERS, "u", (id_, 9)))
+    shop.places.add(bad)
+    shop.truncate(CUSTOMERS)
+    shop.go()
+    assert shop.rows("customers") == {}
+    shop.places.clear()
+    if restart:
+        shop.end(drained=True)
+        shop.start()
+    assert shop.again() == ["superseded"]
+    assert shop.rows("customers") == {}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_that_a_later_snapshot_does_not_have_changes_nothing(shop: Aside, restart: bool) -> None:
+    """A row that went while the slot was lost has no event."""
+    (bad,) = shop.transact((CUSTOMERS, "u", (1, 9)))
+    shop.places.add(bad)
+    shop.go()
+    for rows in shop.state.values():
+        rows.clear()
+    shop.snapshot({CUSTOMERS: [(2, 2)], ORDERS: [(1, 1)], VISITS: []})
+    shop.go()
+    assert shop.rows("customers") == {(2, 2): 1}
+    shop.places.clear()
+    if restart:
+        shop.end(drained=True)
+        shop.start()
+    assert shop.again() == ["superseded"]
+    assert shop.rows("customers") == {(2, 2): 1}
+
+
 def test_one_of_a_table_without_a_key_is_refused(shop: Aside) -> None:
     (bad,) = shop.transact((VISITS, "c", (5, 5)))
     shop.places.add(bad)

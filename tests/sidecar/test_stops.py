@@ -243,6 +243,37 @@ def test_bad_records_of_several_partitions_in_one_poll_are_all_read_again(
     inner(tmp_path_factory, 52559)
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_partition_that_appears_while_its_table_stands_still_is_read_again_too(shop: Little, restart: bool) -> None:
+    """Whether the sidecar was running then, or finds it at a start after which the table stands still as before."""
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.places.update(shop.transact((ORDERS, "u", (1, 3))))
+    shop.show_all()
+    shop.turn(3)
+    assert shop.stopped() == [ORDERS]
+    if restart:
+        shop.end(drained=True)
+    shop.wide.add(ORDERS)
+    shop.transact((ORDERS, "c", (3, 1)), (ORDERS, "c", (2, 2)), (CUSTOMERS, "u", (1, 5)))
+    shop.show_all()
+    if restart:
+        shop.start()
+    shop.turn(3)
+    assert shop.stopped() == [ORDERS]
+    check(shop, *OVER[ORDERS])
+    shop.transact((VISITS, "c", (3, 1)))
+    shop.show_all()
+    shop.turn(2)
+    shop.end(drained=True)
+    shop.places.clear()
+    shop.start()
+    shop.turn(4)
+    assert shop.stopped() == []
+    check(shop)
+
+
 def marked(shop: Little) -> None:
     """What is not marked is right, and what is marked is right at some frontier before."""
     assert shop.running is not None

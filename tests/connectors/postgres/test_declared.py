@@ -110,3 +110,23 @@ def test_readers_see_the_old_rows_while_another_shape_is_filled(database: str, m
     sink.close()
     with psycopg.connect(database) as connection:
         assert connection.execute(f"SELECT * FROM headrace.{NAME}").fetchall() == [(1, D("2.50"), "b", False)]
+
+
+@pytest.mark.parametrize("two", [("v" * 62 + "a", "v" * 62 + "b"), ("line_pkey", "line")])
+def test_keys_whose_names_are_cut_or_taken_get_others(database: str, two: tuple[str, str]) -> None:
+    """Postgres names a table's key after the table, in 63 bytes."""
+    for epoch, more in ((1, {}), (2, {"more": "text"}), (3, {"more": "bigint"})):
+        views = [view_of(name, ["id"], f"f{epoch}", id="bigint!", **more) for name in two]
+        rows = [(n, *([None] * len(more))) for n in range(3)]
+        sink = PostgresSink("group", database)
+        try:
+            assert sink.open(views).missing == set(two)
+            sink.write({view.name: whole(view, epoch, *rows) for view in views}, frontier(epoch))
+        finally:
+            sink.close()
+    with psycopg.connect(database) as connection:
+        for name in two:
+            found = connection.execute(
+                sql.SQL("SELECT * FROM {} ORDER BY id").format(sql.Identifier("headrace", name))
+            ).fetchall()
+            assert found == rows
