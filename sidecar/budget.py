@@ -20,6 +20,8 @@ LOOK_SECONDS = 0.1
 """How often the process's memory is asked for: it costs some 20 µs."""
 SLACK = 32 << 20
 """By how much memory may have grown when the loop rests, before what is free of it is given back: that costs milliseconds."""
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
+"""Seconds until that is tried again where it was in vain, doubled each time: a burst that still goes on needs its memory."""
 MANY = 100_000
 """A step of so many rows gives the memory that it needed back to the system at once."""
 
@@ -27,7 +29,7 @@ MANY = 100_000
 @dataclass
 class Memory:
     """`budget` in bytes, None for none; `used`: resident memory of this process, mapped files apart, when last asked for.
-    `_settled`: the least of it since something was given back. Single writer: the runtime.
+    `_settled`: the least of it since it was last found to be needed. Single writer: the runtime.
     """
 
     budget: int | None = None
@@ -35,6 +37,8 @@ class Memory:
     used: int = 0
     _asked: float = float("-inf")
     _settled: int = 1 << 62
+    _next: float = float("-inf")
+    _pause: float = FIRST_PAUSE
 
     @property
     def over(self) -> bool:
@@ -52,14 +56,19 @@ class Memory:
         if rows > MANY:
             give_back()
 
-    def rest(self) -> None:
+    def rest(self, now: float) -> None:
         """Nothing is to be done now: what a burst has left goes back. Each thread of a client library has an arena of its
-        own, which keeps what became free in it.
+        own, which keeps what became free in it. What does not go back for as long as `LONGEST_PAUSE` is needed.
         """
         self._settled = min(self._settled, self.used)
-        if self.used > self._settled + SLACK:
+        if self.used <= self._settled + SLACK:
+            self._pause = FIRST_PAUSE
+        elif now >= self._next:
             give_back()
-            self._settled = self.used = self.measure()
+            self.used = self.measure()
+            self._next, self._pause = now + self._pause, 2 * self._pause
+            if self._pause > LONGEST_PAUSE:
+                self._settled = self.used
 
 
 def give_back() -> None:

@@ -109,7 +109,7 @@ class Runtime:
         if not arrived:
             self._caught_up = self._caught_up or (self.epoch > 0 and not self._behind())
             self.parts.flow.exert(FUEL)
-            self.memory.rest()
+            self.memory.rest(self.parts.clock())
         return bool(bound)
 
     @property
