@@ -287,10 +287,7 @@ class TransactionAssembler:
 
     def _withdraw(self, table: str) -> Holds:
         """Let go of what is here of a table and was not given; whence that is to be read again."""
-        holds: Holds = {}
-        for pending in self._pending.values():
-            earliest(holds, pending.slices.pop(table, ()))
-            pending.gaps.pop(table, None)
+        holds: Holds = oldest(place for pending in self._pending.values() for place in pending.withdraw(table))
         earliest(holds, self._snapshot.withdraw(table))
         earliest(holds, self._loose.withdraw(table))
         earliest(holds, self._chunks.withdraw(table))

@@ -79,6 +79,10 @@ class Pending:
         for gaps in self.gaps.values():
             yield from gaps.values()
 
+    def withdraw(self, table: str) -> Iterable[Place]:
+        """Let go of a table; where what was here of it begins, and perhaps where it goes on."""
+        return (*first_places(self.slices.pop(table, ())), *self.gaps.pop(table, {}).values())
+
     def distinct(self, table: str) -> int:
         """Distinct events of a table: one order may stand for two rows (keyless updates) or for a repetition."""
         slices, gaps = self.slices.get(table), self.gaps.get(table)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sidecar.little import CUSTOMERS, ORDERS, OVER, VISITS, Little, Place, answers
+from tests.sidecar.little import CUSTOMERS, ORDERS, OVER, PREFIX, VISITS, Little, Place, answers
 
 
 @pytest.fixture
@@ -143,6 +143,35 @@ def test_a_skipped_record_is_passed_over_and_its_transaction_waits_for_nothing(s
     shop.turn(3)
     assert shop.in_error() == set()
     assert shop.rows("customers") == {(1, 5): 1, (2, 2): 1, (9, 9): 1}, "also where all is read anew"
+
+
+def test_a_skipped_record_is_read_again_where_its_table_stops_for_another(shop: Little) -> None:
+    """Found by the simulator (seed 22050): its transaction, which was not whole yet, waited for it for ever afterwards."""
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.transact((ORDERS, "c", (2, 2)))
+    (first,) = shop.transact((CUSTOMERS, "u", (1, 5)))
+    (second,) = shop.transact((CUSTOMERS, "u", (1, 6)))
+    assert first[:2] == second[:2]
+    shop.places |= {first, second}
+    shop.skip = [first]
+    shop.end()
+    shop.start()
+    shop.show(f"{PREFIX}.transaction")
+    shop.show(f"{PREFIX}.{ORDERS}")
+    shop.show(first[0], 2)
+    shop.turn(2)
+    (source,) = shop.running.runtime.parts.intakes
+    assert [stop.table for stop in source.assembler.stops] == [CUSTOMERS]
+    shop.end(drained=True)
+    shop.skip = [first, second]
+    shop.start()
+    shop.show_all()
+    shop.turn(3)
+    assert shop.running.runtime.waiting() is None
+    assert shop.in_error() == set()
+    assert shop.rows("customers") == {(1, 1): 1, (2, 2): 1}
 
 
 def test_a_record_that_can_be_read_is_skipped_too(shop: Little) -> None:
