@@ -21,10 +21,11 @@ from views.folding import failing
 from views.keys import is_unique, unique_sets
 from views.optimize import FINAL, optimize
 from views.plan import Join, LeftJoin, Plan, walk
-from views.rewrite import without_fences
+from views.rewrite import fenced, without_fences
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.ordered import with_places
+from views.sql.ordering import CLAUSES
 from views.sql.parse import Source, name_of, parse
 from views.sql.queries import bind_query, bind_view
 from views.strict import nearest
@@ -35,7 +36,8 @@ class CompiledView:
     """A view ready to render.
 
     `schema` holds the output columns and the key; `key` its positions or None. `key_proved` is False where a declared
-    key must be checked while the view runs. `reads`: names of the views it reads.
+    key must be checked while the view runs. `reads`: names of the views it reads. `failing`: the plan as bound of a query that
+    fails whatever rows there are; who reads it as a view reads that plan, and so not what fails unless it is asked for.
     """
 
     name: str
@@ -48,6 +50,7 @@ class CompiledView:
     reads: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=(), compare=False)
     rules: tuple[str, ...] = field(default=(), compare=False)
+    failing: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -156,15 +159,20 @@ def compile_ordered(
     return compiled, tuple(rest)
 
 
-def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView]) -> CompiledView:
+def compile_query(
+    spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView], *, as_view: bool = False
+) -> CompiledView:
     """A SELECT that is asked, not stored: its columns may be without names, or share one. Raises ViewError.
 
-    `views` may compile a view when it is first looked up.
+    `views` may compile a view when it is first looked up: `as_view`, so that others may read what does not fail of it.
     """
     source, query = parse(spec, catalog.types)
     try:
-        bound = _bound(source, bind_query(source, Environment(catalog, views), query))
-        plan = optimize(optimize(bound), FINAL)
+        bound = bind_query(source, Environment(catalog, views), query)
+        if as_view and failing(bound) is not None:
+            bound = fenced(bound) if any(query.args.get(clause) for clause in ("with_", *CLAUSES)) else bound
+            return CompiledView(spec.name, spec, bound, bound.schema, None, True, bound.digest, failing=bound)
+        plan = optimize(optimize(_bound(source, bound)), FINAL)
     except RecursionError:
         raise source.error("the SQL is nested too deeply", "split the query, or use IN for long lists") from None
     return CompiledView(spec.name, spec, plan, plan.schema, None, True, plan.digest)
