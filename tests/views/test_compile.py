@@ -117,6 +117,22 @@ def test_declared_keys_are_proved_or_checked(sql: str, key: tuple[str, ...], pro
     assert view.schema.key == view.key
 
 
+def test_keys_that_may_be_null_and_of_one_row_hold_for_who_reads_the_view() -> None:
+    specs = [
+        ViewSpec("groups", "select region, count(*) as n from customers group by region"),
+        ViewSpec("total", "select count(*) as n from customers"),
+        ViewSpec("shares", "select region, groups.n, total.n as of from groups, total"),
+        ViewSpec("named", "select o.id, g.n from orders o left join groups g on g.region = o.status"),
+        ViewSpec("pairs", "select a.region, b.n from groups a full join groups b on a.region = b.region"),
+    ]
+    found = {v.name: v for v in compile_views(specs, catalog())}
+    assert {n: v.key for n, v in found.items()} == {
+        "groups": (0,), "total": (), "shares": (0,), "named": (0,), "pairs": None
+    }  # fmt: skip
+    assert not found["shares"].warnings
+    assert explain(found["total"]).startswith("view total  key none: one row at most")
+
+
 def test_views_come_after_those_they_read() -> None:
     specs = [
         ViewSpec("c", "select id from b"),
