@@ -1,29 +1,31 @@
 """Views compiled: specs and a catalogue in, plans with schema, key and fingerprint out, each view after those it reads.
 
 Always: the same specs and catalogue give the same plans and fingerprints; nothing is started or read. A view's key is
-the declared one, proved or to be checked while it runs, else the smallest proved one without NULLs, else None: a
-multiset. Called by `validate`, `run` and `replay`.
+the declared one, proved or to be checked while it runs, else the smallest proved one, those without NULLs first, else None:
+a multiset. A view of one row at most has the key of no columns. Called by `validate`, `run` and `replay`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from engine.schema import Schema
+from engine.schema import Column, Schema
 from views.catalog import Catalog
 from views.errors import ViewError
 from views.folding import failing
 from views.keys import is_unique, unique_sets
 from views.optimize import FINAL, optimize
 from views.plan import Join, LeftJoin, Plan, walk
-from views.rewrite import without_fences
+from views.rewrite import fenced, without_fences
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.ordered import with_places
+from views.sql.ordering import CLAUSES
 from views.sql.parse import Source, name_of, parse
 from views.sql.queries import bind_query, bind_view
 from views.strict import nearest
@@ -34,7 +36,8 @@ class CompiledView:
     """A view ready to render.
 
     `schema` holds the output columns and the key; `key` its positions or None. `key_proved` is False where a declared
-    key must be checked while the view runs. `reads`: names of the views it reads.
+    key must be checked while the view runs. `reads`: names of the views it reads. `failing`: the plan as bound of a query that
+    fails whatever rows there are; who reads it as a view reads that plan, and so not what fails unless it is asked for.
     """
 
     name: str
@@ -47,6 +50,7 @@ class CompiledView:
     reads: tuple[str, ...] = field(default=())
     warnings: tuple[str, ...] = field(default=(), compare=False)
     rules: tuple[str, ...] = field(default=(), compare=False)
+    failing: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -155,15 +159,20 @@ def compile_ordered(
     return compiled, tuple(rest)
 
 
-def compile_query(spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView]) -> CompiledView:
+def compile_query(
+    spec: ViewSpec, catalog: Catalog, views: Mapping[str, CompiledView], *, as_view: bool = False
+) -> CompiledView:
     """A SELECT that is asked, not stored: its columns may be without names, or share one. Raises ViewError.
 
-    `views` may compile a view when it is first looked up.
+    `views` may compile a view when it is first looked up: `as_view`, so that others may read what does not fail of it.
     """
     source, query = parse(spec, catalog.types)
     try:
-        bound = _bound(source, bind_query(source, Environment(catalog, views), query))
-        plan = optimize(optimize(bound), FINAL)
+        bound = bind_query(source, Environment(catalog, views), query)
+        if as_view and failing(bound) is not None:
+            bound = fenced(bound) if any(query.args.get(clause) for clause in ("with_", *CLAUSES)) else bound
+            return CompiledView(spec.name, spec, bound, bound.schema, None, True, bound.digest, failing=bound)
+        plan = optimize(optimize(_bound(source, bound)), FINAL)
     except RecursionError:
         raise source.error("the SQL is nested too deeply", "split the query, or use IN for long lists") from None
     return CompiledView(spec.name, spec, plan, plan.schema, None, True, plan.digest)
@@ -173,7 +182,8 @@ def _bound(source: Source, plan: Plan) -> Plan:
     """The plan, unless Postgres fails to plan it. Raises ViewError."""
     why = failing(plan)
     if why is not None:
-        raise source.error(why, "it is computed of constants alone, before any row is read")
+        hint = "it is computed of constants alone, before any row is read"
+        raise source.error(str(why), hint, offset=source.constants.get(why.expr))
     return without_fences(plan)
 
 
@@ -228,25 +238,38 @@ def _warnings(source: Source, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
+_MOST_COLUMNS = 32
+"""Of a key: an index in Postgres has no more."""
+
+
+def _is_handy(key: AbstractSet[int], columns: Sequence[Column]) -> bool:
+    """Whether a proved key serves those who hold the rows: of all columns, where some may be NULL, the rows do as well."""
+    whole = len(key) == len(columns) and any(c.nullable for c in columns)
+    return len(key) <= _MOST_COLUMNS and not whole
+
+
 def _key(source: Source, plan: Plan) -> tuple[tuple[int, ...] | None, bool]:
     cols = plan.schema.columns
     declared = source.spec.key
     if declared is None:
-        for candidate in unique_sets(plan):
-            if candidate and not any(cols[i].nullable for i in candidate):
-                return tuple(sorted(candidate)), True
+        for may_be_null in (False, True):
+            for found in unique_sets(plan):
+                if any(cols[i].nullable for i in found) is may_be_null and _is_handy(found, cols):
+                    return tuple(sorted(found)), True
         return None, True
     names = plan.schema.names
-    found: list[int] = []
+    places: list[int] = []
     for name in declared:
         if name not in names:
             hint = nearest(name, names)
             raise source.error(f'key column "{name}" is not a column of the view', hint)
         position = names.index(name)
-        if position in found:
+        if position in places:
             raise source.error(f'key column "{name}" is listed twice')
-        if cols[position].nullable:
-            hint = f"add WHERE {name} IS NOT NULL, or COALESCE it to a value"
-            raise source.error(f'key column "{name}" can be NULL', hint)
-        found.append(position)
-    return tuple(found), is_unique(plan, found)
+        places.append(position)
+    proved = is_unique(plan, places)
+    missing = next((names[i] for i in places if cols[i].nullable and not proved), None)
+    if missing is not None:
+        hint = f"add WHERE {missing} IS NOT NULL, or COALESCE it to a value"
+        raise source.error(f'key column "{missing}" can be NULL', hint)
+    return tuple(places), proved

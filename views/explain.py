@@ -67,7 +67,11 @@ def explain(view: CompiledView, others: Sequence[CompiledView] = ()) -> str:
     key = "none: a multiset"
     if view.key is not None:
         names = ", ".join(view.schema.names[i] for i in view.key)
-        key = f"({names}), {'proved' if view.key_proved else 'checked while it runs'}"
+        key = (
+            f"({names}), {'proved' if view.key_proved else 'checked while it runs'}"
+            if names
+            else "none: one row at most"
+        )
     lines = [f"view {view.name}  key {key}  fingerprint {view.fingerprint[:12]}"]
     shared = _sharing(view, others)
     for depth, node, text in _tree(view.plan, 1):

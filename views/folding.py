@@ -38,15 +38,20 @@ _STRICT = COMPARISONS | {"+", "-", "*", "/", "%", "like", "ilike", "not"}
 class Fails(Exception):
     """An expression of constants fails; the message is Postgres's."""
 
+    def __init__(self, message: str, expr: Expr) -> None:
+        super().__init__(message)
+        self.expr = expr
 
-def failing(plan: Plan) -> str | None:
-    """What Postgres's planner fails with, or None.
+
+def failing(plan: Plan) -> Fails | None:
+    """What Postgres's planner fails with, and of which expression; or None.
 
     >>> from engine.schema import INTEGER
     >>> from views.plan import One
     >>> zero = Call("/(integer,integer)", (Literal(1, INTEGER), Literal(0, INTEGER)), INTEGER)
-    >>> failing(Project(One(), (zero,), ("x",)))
-    'division by zero'
+    >>> found = failing(Project(One(), (zero,), ("x",)))
+    >>> str(found), found.expr == zero
+    ('division by zero', True)
     """
     try:
         _computed(plan)
@@ -55,7 +60,7 @@ def failing(plan: Plan) -> str | None:
         try:
             _computed(prune_columns(plan))
         except Fails as error:
-            return str(error)
+            return error
     return None
 
 
@@ -122,7 +127,7 @@ def _value(expr: Expr) -> Expr:
     """The constant that an expression of constants is. Raises Fails."""
     found = evaluate(expr, ONE_ROW)
     if found.errors is not None and found.errors[0].is_valid:
-        raise Fails(found.errors[0].as_py())
+        raise Fails(found.errors[0].as_py(), expr)
     if not found.values[0].is_valid:
         return Literal(None, expr.type)
     if expr.type.kind is Kind.BOOLEAN:

@@ -141,6 +141,11 @@ class Table:
         return any(self.columns[i].nullable for i in self.view.key or ())
 
     @property
+    def without_key(self) -> Table:
+        """The view kept as one without key, as of a database that has no index in which nulls are equal."""
+        return replace(self, view=replace(self.view, key=None))
+
+    @property
     def several_images(self) -> tuple[str, ...]:
         """Names of the key's columns whose equal values may look different (1.0 and 1.00)."""
         return tuple(self.columns[i].name for i in self.view.key or () if self.columns[i].type.kind in _MULTI_IMAGE)
@@ -193,7 +198,7 @@ def check_name(sink: str, view: SinkView) -> None:
         raise SinkError("two columns have one name", hint="name them with AS", sink=sink, view=view.name)
 
 
-def create(names: Names, table: Table, server_version: int) -> list[sql.Composed]:
+def create(names: Names, table: Table) -> list[sql.Composed]:
     """The statements that make the table of a view, empty."""
     target = names.of(table.view.name)
     parts = [
@@ -207,11 +212,6 @@ def create(names: Names, table: Table, server_version: int) -> list[sql.Composed
     elif not table.key:
         after.append(sql.SQL("CREATE UNIQUE INDEX ON {} ((true))").format(target))
     elif table.nullable_key:
-        if server_version < 150000:
-            raise SinkError(
-                "a key that may be null needs Postgres 15 or newer", hint="filter the nulls out or upgrade",
-                view=table.view.name, server_version=server_version,
-            )  # fmt: skip
         after.append(sql.SQL("CREATE UNIQUE INDEX ON {} ({}) NULLS NOT DISTINCT").format(target, _list(table.key)))
     else:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_list(table.key)))

@@ -23,6 +23,9 @@ from connectors.postgres.session import Connection
 from connectors.sink import Fenced, Frontier, SinkError, SinkView, SourceFrontier
 from engine.schema import Kind
 
+NULLS_EQUAL = 150000
+"""The first version whose unique indexes may treat nulls as equal."""
+
 
 class Mine(NamedTuple):
     """Where a run of a sidecar left a sink's frontier row: after so many writes, by the claim `run` of a generation.
@@ -109,7 +112,9 @@ def _wait_signature(connection: Connection, names: Names) -> str:
 
 
 def _table(connection: Connection, view: SinkView) -> Table:
-    """The view's table with the types this database knows; an enum or extension type it lacks is text here."""
+    """The view's table with the types this database knows: an enum or extension type it lacks is text here, and a view whose
+    key may be null is kept without one where nulls cannot be equal in an index.
+    """
     types = []
     for column in view.schema.columns:
         spelled = column.type.sql()
@@ -117,7 +122,8 @@ def _table(connection: Connection, view: SinkView) -> Table:
             known = connection.execute("SELECT to_regtype(%s) IS NOT NULL", (spelled,)).fetchone()
             spelled = spelled if known is not None and known[0] else "text"
         types.append(spelled)
-    return Table(view, tuple(types))
+    table = Table(view, tuple(types))
+    return table.without_key if table.nullable_key and connection.info.server_version < NULLS_EQUAL else table
 
 
 def _settle_tables(
@@ -189,7 +195,7 @@ def make(connection: Connection, sink: str, names: Names, table: Table) -> None:
 
 def create(connection: Connection, names: Names, table: Table) -> None:
     """Make a table for a view, empty."""
-    for statement in ddl.create(names, table, connection.info.server_version):
+    for statement in ddl.create(names, table):
         connection.execute(statement)
 
 

@@ -233,6 +233,13 @@ def _continuous(values: list[Any], detail: Mapping[str, Any]) -> float:
     return float(one if low == high else one + (place - low) * (two - one))
 
 
+def _neighbour(values: list[Any], detail: Mapping[str, Any]) -> Any:
+    """The value beside a place between two: after it, or before it."""
+    place = detail["fraction"] * (len(values) - 1)
+    k = math.ceil(place) if detail["up"] else math.floor(place)
+    return values[-1 - k] if detail["descending"] else values[k]
+
+
 def _discrete(values: list[Any], detail: Mapping[str, Any]) -> Any:
     place = max(math.ceil(Decimal(repr(detail["fraction"])) * len(values)) - 1, 0)
     return values[-1 - place] if detail["descending"] else values[place]
@@ -270,5 +277,6 @@ _FOLDS: dict[str, Fold] = {
     "range_intersect_agg": _ranges(common),
     "percentile_cont": _continuous,
     "percentile_disc": _discrete,
+    "percentile_place": _neighbour,
     "mode": _mode,
 }

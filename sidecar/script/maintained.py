@@ -68,7 +68,7 @@ class Views(Mapping[str, CompiledView]):
                 raise ViewError("views read each other in a circle", view=name)
             self._open.add(name)
             try:
-                self._compiled[name] = compile_query(ViewSpec(name, sql), self._catalog, self)
+                self._compiled[name] = compile_query(ViewSpec(name, sql), self._catalog, self, as_view=True)
             finally:
                 self._open.discard(name)
         return self._compiled[name]

@@ -180,6 +180,25 @@ select * from w;
 """) == [(6, "equal"), (10, "equal"), (12, "refused")]  # fmt: skip
 
 
+def test_a_view_that_fails_in_itself_is_read_where_what_fails_is_not(postgres: EmbeddedPostgres) -> None:
+    text = """create table t (a int);
+insert into t values (1), (2);
+create view v as select a, 1 / 0 as bad, 0 as zero from t;
+create view w as select a + 1 as b, bad from v where a > 1;
+create view sorted as select a, 1 / 0 as bad from t order by a limit 1;
+select a from v;
+select sum(b) from w;
+select a from sorted;
+insert into t values (3);
+select v.a, w.b from v join w on w.b = v.a;
+select count(*) from v;
+select * from v;
+select bad from w;
+select a / zero from v;
+"""
+    assert statuses(postgres, text) == [(n, "equal") for n in (6, 7, 8, 10, 11, 12, 13, 14)]
+
+
 def test_what_fails_on_postgres(postgres: EmbeddedPostgres) -> None:
     found = answers(
         postgres,

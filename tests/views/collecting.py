@@ -74,6 +74,19 @@ COLLECTING: tuple[Supported, ...] = (
          "select (o).id as id, (row(o.status, o.total)).f2 as t, o = p as same, count(o) as n, (o.id, o.parts) in ((1, 2), (3,"
          " null)) as i, row(o.parts, o.discount) is null as e, row(o.parts, o.discount) is distinct from row(p.parts, 2) as d"
          " from orders o join orders p on p.customer_id = o.customer_id group by o.id, p.id"),
+        ("Whole rows as t.*, also of an outer join", "whole_rows_starred",
+         "select o.id, to_jsonb(p.*) as a, p.* is null as e, (select jsonb_agg(v.* order by v.at, v.page) from visits v where"
+         " v.customer_id = o.customer_id) as v, count(p.*) as n, count(p) filter (where o.parts > 1) as m from orders o left"
+         " join payments p on p.order_id = o.id group by o.id, p.id"),
+        ("VARIADIC", "variadics",
+         "select id, concat(variadic string_to_array(status, 'e')) as a, concat_ws('-', variadic array[discount, parts]) as b,"
+         " format('%s of %s', variadic array[status, total::text]) as c, jsonb_build_object(variadic array['s', status]) as d,"
+         " json_build_array(variadic '{1,NULL}'::integer[]) as e, num_nulls(variadic array[discount, parts, null]) as f,"
+         " jsonb_extract_path_text('{\"open\": {\"a\": [7]}}', variadic array[status, 'a', (id % 2)::text]) as g from orders"),
+        ("json_strip_nulls, and JSON of nothing", "json_stripped",
+         "select id, json_strip_nulls(json_build_object('a', discount, 'é\\n', json_build_array(null, total))) as a,"
+         " json_strip_nulls('{ \"x\" : \"\\u00e9 \\/\" , \"y\": [ null , 1.50e1, {\"z\": null} ] }') as b,"
+         " json_build_object() as c, jsonb_build_array() as d from orders"),
         ("Bit strings", "bit_strings",
          "select id, B'101' || id::bit(8) as a, ~ discount::bit(4) & '1010' as b, substring(id::bit(32) from 25 for 4) as c,"
          " get_bit(parts::integer::bit(8), 7) as d, bit_count(id::bit(64)) as e, X'1f'::bit varying(3) as f from orders"),

@@ -19,6 +19,9 @@ SUPPORTED: tuple[Supported, ...] = (
         ("Column names of a table alias", "renamed", "select a, b from customers as c(a, b)"),
         ("Quoted identifiers", "quoted", 'select "id" as "Order Id", total as "TOTAL" from public."orders"'),
         ("WHERE", "open_orders", "select id, total from orders where status = 'open' and total > 10"),
+        ("Types called as functions", "called_types",
+         "select id, float8(discount) / 2 as a, int4(total) as b, text(total) as c, date(placed) as d, bool(discount) as e,"
+         " int8('7') as f from orders where total < 2000000000"),
         ("Three-valued logic", "logic",
          "select id from orders where not (total > 50 and discount < 3) or customer_id is null"),
         ("IS [NOT] NULL, TRUE, FALSE", "nulls",

@@ -75,9 +75,10 @@ def page() -> str:
         " least of their texts that is there, which no order of rows changes.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
-        " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else none: then rows"
-        " are kept with their multiplicity. A declared key that is not proved is checked while the view runs: two rows"
-        " for one key put the view in error.",
+        " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else such a set of columns"
+        " that may be NULL, equal then, unless it is all of them, or else none: then rows are kept with their multiplicity. A"
+        " view of one row at most has a key of no columns. A declared key that is not proved is checked while the view runs: two"
+        " rows for one key put the view in error.",
         "## Functions and operators",
         f"Aggregates: {names(AGGREGATES)}, and {names(PLACES)} WITHIN GROUP;"
         " each with FILTER, and with DISTINCT where it means something. string_agg without"

@@ -96,6 +96,10 @@ RELATIONAL: tuple[Supported, ...] = (
         ("percentile_cont, percentile_disc, mode", "percentiles",
          "select status, percentile_cont(0.5) within group (order by total) as a, percentile_disc(0.25) within group"
          " (order by total desc) as b, mode() within group (order by discount) as c from orders group by status"),
+        ("percentile_cont of intervals", "percentiles_between",
+         "select status, percentile_cont(0.3) within group (order by placed - timestamp '2024-01-01') as a,"
+         " percentile_cont(array[0, 0.5, 1]) within group (order by discount * interval '31 days 01:00' desc) filter (where id"
+         " > 2) as b from orders group by status"),
         ("percentiles by several fractions at once", "percentiles_at_once",
          "select status, percentile_cont(array[0, 0.5, 0.9]) within group (order by total) as a, percentile_disc(array[0.25,"
          " 1]) within group (order by placed desc) filter (where discount > 1) as b from orders group by status"),

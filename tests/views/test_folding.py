@@ -42,6 +42,21 @@ def test_refused(name: str) -> None:
         compile_views([ViewSpec("v", REFUSED[name])], catalog())
 
 
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("select page,\n  customer_id + 7 / 0 as x from visits", (2, 17)),
+        ("select page from visits\nwhere page = 'a' and\n (2 + 3) / (1 - 1) > 1", (3, 3)),
+        ("select 1 / zero as x from (select 0 as zero from visits) q", (None, None)),
+    ],
+)
+def test_placed(sql: str, place: tuple[int | None, int | None]) -> None:
+    """The refusal points at the constant, as far as it is written as one."""
+    with pytest.raises(ViewError) as refused:
+        compile_views([ViewSpec("v", sql)], catalog())
+    assert (refused.value.where.get("line"), refused.value.where.get("column")) == place
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_taken(name: str) -> None:
     [view] = compile_views([ViewSpec("v", TAKEN[name])], catalog())

@@ -73,8 +73,8 @@ def aggregate(
         return within_group(binder, node, name, args, list(within.expressions), where)
     binder.inside_aggregate = over is None
     try:
-        if name == "count" and not distinct and len(args) == 1 and counted(binder, args[0]):
-            args = [exp.Star()]
+        if name == "count" and not distinct and len(args) == 1:
+            args = [counted(binder, args[0]) or args[0]]
         row = _row(binder, name, args, distinct=distinct)
         bound = [] if _is_star(args) else [row or binder.bind(a) for a in args]
         by = [(o, binder.settled(o.this)) for o in orders]

@@ -14,11 +14,12 @@ from typing import Any, NoReturn, Protocol
 from sqlglot import exp
 
 from engine.errors import HeadraceError
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Expr
+from engine.operators.expressions.ir import Aggregate, Call, Cast, ColumnRef, Expr, Literal
 from views.errors import ViewError
+from views.scalar import children as operands
 from views.scalar import outer_ref
 from views.sql import coerce
-from views.sql.parse import Source, name_of
+from views.sql.parse import Source, name_of, start_of
 from views.sql.scope import Scope
 from views.strict import nearest
 
@@ -98,7 +99,12 @@ class Binder:
         handler, reads = _HANDLERS.get(type(node), (unsupported, None))
         if reads is not None:
             self.source.only(node, reads)
-        return self.typed(node, lambda: handler(self, node))
+        found = self.typed(node, lambda: handler(self, node))
+        if isinstance(found, Call | Cast) and all(
+            isinstance(e, Literal) or e in self.source.constants for e in operands(found)
+        ):
+            self.source.constants.setdefault(found, start_of(node) or 0)
+        return found
 
     def boolean(self, node: exp.Expr, what: str) -> Expr:
         """The node as the truth value that `what` (WHERE, AND …) wants."""

@@ -15,8 +15,7 @@ from engine.operators.expressions.ir import Case, Cast, Expr, Literal
 from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder
-from views.sql.parse import name_of
-from views.sql.rows import cells, whole
+from views.sql.rows import cells, table_of, whole
 
 JSON, JSONB = DataType(Kind.JSON), DataType(Kind.JSONB)
 
@@ -39,7 +38,7 @@ def document(binder: Binder, node: exp.Expr, kind: DataType) -> Expr | None:
 
 def _fields(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[str]:
     """What the type of a whole row names its columns: a table's own names, whatever an alias calls them."""
-    relation = binder.scope.relation(name_of(node.unnest().this))
+    relation = binder.scope.relation(table_of(node))
     return list(relation.fields) if relation is not None and relation.fields else [c.name for c in columns]
 
 
@@ -57,7 +56,7 @@ def _spelled(names: list[str], values: list[Expr]) -> Expr:
 
 def _unless_missing(binder: Binder, node: exp.Expr, found: Expr) -> Expr:
     """The object, or NULL where an outer join has no such row. Raises ViewError."""
-    relation = binder.scope.relation(name_of(node.unnest().this))
+    relation = binder.scope.relation(table_of(node))
     if relation is None or not relation.missing:
         return found
     if relation.sure is None:

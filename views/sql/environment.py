@@ -31,6 +31,10 @@ class KnownView(Protocol):
     def fingerprint(self) -> str:
         """The digest of its plan."""
 
+    @property
+    def failing(self) -> Plan | None:
+        """What stands for it in a query that reads it, where it fails in itself whatever rows there are."""
+
 
 @dataclass(frozen=True)
 class Environment:

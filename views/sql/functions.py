@@ -10,6 +10,7 @@ from functools import partial
 from sqlglot import exp
 
 from engine.operators.expressions.array_text import spell
+from engine.operators.expressions.coercion import NoSuchFunction
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.intervals import INTERVAL
@@ -27,6 +28,7 @@ from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import interval_arguments, is_interval, to_interval
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
+from views.sql.variadic import is_variadic, variadic
 
 ONE_BIT = DataType.parse("bit")
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "|/", exp.Cbrt: "||/"}
@@ -108,7 +110,31 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
             return found
     if name == "make_interval":
         args = interval_arguments(binder, node)
-    return coerce.called(name, [binder.bind(a) for a in args])
+    if is_variadic(node):
+        return variadic(binder, node, name)
+    if not args and name in _EMPTY:
+        return _EMPTY[name]
+    given = [binder.bind(a) for a in args]
+    try:
+        return coerce.called(name, given)
+    except NoSuchFunction:
+        if len(given) != 1 or name not in _CASTS:
+            raise
+        return coerce.cast(given[0], DataType.parse(name))
+
+
+_CASTS = frozenset({
+    "int2", "int4", "int8", "float4", "float8", "bool", "text", "date", "timestamptz", "timetz", "bytea", "uuid", "jsonb", "inet",
+    "cidr", "macaddr",
+})  # fmt: skip
+"""Names of types that may be called as functions: a cast."""
+
+_EMPTY = {
+    f"{kind.kind.value}_build_{of}": Literal(text, kind)
+    for kind in (JSON, JSONB)
+    for of, text in (("array", "[]"), ("object", "{}"))
+}
+"""What functions of any number of arguments are of none."""
 
 
 _ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}

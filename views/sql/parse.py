@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from engine.operators.expressions.ir import Expr
 from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
@@ -227,11 +228,14 @@ class _Dialect(Postgres):
 
 @dataclass(frozen=True)
 class Source:
-    """The SQL of one view; `types`: what names of the database's own types mean."""
+    """The SQL of one view; `types`: what names of the database's own types mean. `constants`: where each expression that is made
+    of constants alone stands first, written by the binder.
+    """
 
     spec: ViewSpec
     text: str
     types: Mapping[str, DataType] = field(default_factory=dict)
+    constants: dict[Expr, int] = field(default_factory=dict, compare=False, repr=False)
 
     def type_named(self, spelled: str) -> DataType:
         """The type that a name means: one of the database's own, or Postgres's."""

@@ -33,12 +33,21 @@ def cells(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
 
 
 def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
-    """The columns of a table whose name stands where a value should; None for anything else."""
+    """The columns of a table whose name, or name.*, stands where a value should; None for anything else."""
     node = node.unnest() if isinstance(node, exp.Paren) else node
-    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star) or node.args.get("table") is not None:
+    if not isinstance(node, exp.Column):
         return None
+    table = node.args.get("table")
+    if isinstance(node.this, exp.Star):
+        return None if table is None else _columns(binder, name_of(table), table)
     name = name_of(node.this)
-    return None if binder.scope.find(name) else _columns(binder, name, node.this)
+    return None if table is not None or binder.scope.find(name) else _columns(binder, name, node.this)
+
+
+def table_of(node: exp.Expr) -> str:
+    """The name, or alias, of the table whose whole row stands there as `t` or as `t.*`."""
+    node = node.unnest()
+    return name_of(node.args["table"] if isinstance(node.this, exp.Star) else node.this)
 
 
 def _columns(binder: Binder, alias: str, at: exp.Expr) -> list[exp.Expr] | None:
@@ -98,7 +107,7 @@ def _check_there(binder: Binder, side: exp.Expr) -> None:
     columns = whole(binder, side)
     if columns is None:
         return
-    relation = binder.scope.relation(name_of(side.unnest().this))
+    relation = binder.scope.relation(table_of(side))
     if relation is None or all(c.nullable for c in relation.columns):
         binder.source.refuse(side, _WHOLE_NULL, _HINT)
 
@@ -134,12 +143,18 @@ def null(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr], word: str)
     return Call("and", tuple(parts), BOOLEAN) if len(parts) > 1 else parts[0]
 
 
-def counted(binder: Binder, node: exp.Expr) -> bool:
-    """Whether what count() counts is a table's whole rows, which are all there. Raises ViewError."""
-    if whole(binder, node) is None:
-        return False
+def counted(binder: Binder, node: exp.Expr) -> exp.Expr | None:
+    """What count() counts for a table's whole rows: a column that only rows which are not there lack, or all rows; None
+    where it counts something else. Raises ViewError.
+    """
+    columns = whole(binder, node)
+    if columns is None:
+        return None
+    relation = binder.scope.relation(table_of(node))
+    if relation is not None and relation.missing and relation.sure is not None:
+        return columns[relation.sure]
     _check_there(binder, node)
-    return True
+    return exp.Star()
 
 
 def keyed(binder: Binder, node: exp.Expr) -> Expr | None:
@@ -175,7 +190,7 @@ def _field(binder: Binder, node: exp.Expr) -> Expr:
     if columns is not None:
         found = [c for c in columns if c.name == name]
         if not found:
-            binder.source.refuse(node, f'column "{name}" not found in data type {inner.this.name}')
+            binder.source.refuse(node, f'column "{name}" not found in data type {table_of(inner)}')
         return binder.bind(found[0])
     parts = cells(binder, inner)
     place = int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0

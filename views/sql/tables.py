@@ -286,6 +286,8 @@ class Tables:
         if view is not None and table is not None:
             hint = f"write {table[0]} for the table, or rename the view"
             self.source.refuse(node, f'"{name}" is both a table and a view', hint)
+        if view is not None and view.failing is not None:
+            return view.failing, view.schema.columns, name
         if view is not None:
             return Import(name, view.fingerprint, view.schema, at=at), view.schema.columns, name
         if table is not None:

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from engine.operators.expressions import array_text
 from engine.operators.expressions.families import needs_key
+from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, Expr, Literal
 from engine.operators.folded import folding
 from engine.schema import BIGINT, BOOLEAN, DOUBLE, TEXT, Kind, array_of
@@ -55,7 +56,9 @@ def within_group(
         return outer
     check_allowed(binder, node, name)
     check_ordered(binder.source, orders[0], arg.type)
-    if name == "percentile_cont":
+    if name == "percentile_cont" and arg.type == INTERVAL and binder.bind(args[0]).type == coerce.UNKNOWN:
+        binder.source.refuse(node, "function percentile_cont(unknown, interval) is not unique", "cast the fraction")
+    if name == "percentile_cont" and arg.type != INTERVAL:
         if arg.type.kind not in _NUMBERS:
             binder.source.refuse(node, f"percentile_cont of type {arg.type} is not supported")
         arg = coerce.coerced(arg, DOUBLE)
@@ -103,19 +106,36 @@ class _Percentile:
 
     def at(self, fraction: float | None) -> Expr:
         """The aggregate at a fraction; without one for mode."""
+        if self.name == "percentile_cont" and self.arg.type == INTERVAL:
+            return self.between(fraction)
+        return self.folded(self.name, fraction=fraction)
+
+    def between(self, fraction: float | None) -> Expr:
+        """What lies between the two intervals at a fraction, in proportion, as Postgres computes it."""
+        low, high = (self.folded("percentile_place", fraction=fraction, up=up) for up in (False, True))
+        last = coerce.called("-", [self.count(), Literal(1, BIGINT)])
+        place = coerce.called("*", [Literal(fraction, DOUBLE), Cast(last, DOUBLE)])
+        share = coerce.called("-", [place, coerce.called("floor", [place])])
+        return coerce.called("+", [coerce.called("*", [coerce.called("-", [high, low]), share]), low])
+
+    def folded(self, name: str, **options: object) -> Expr:
+        """The fold of that name."""
         arg, keyed = self.arg, needs_key(self.arg.type)
-        options = folding(self.name, fraction=fraction, descending=self.descending, keyed=keyed)
+        function = folding(name, descending=self.descending, keyed=keyed, **options)
         if not keyed:
-            return placed(self.binder, Aggregate(options, arg, arg.type, filter=self.where))
+            return placed(self.binder, Aggregate(function, arg, arg.type, filter=self.where))
         behind = coerce.called("$behind key", [arg])
-        found = placed(self.binder, Aggregate(options, behind, TEXT, filter=self.where))
+        found = placed(self.binder, Aggregate(function, behind, TEXT, filter=self.where))
         return Call("$of key(text)", (found,), arg.type)
 
     def unless_empty(self, found: Expr) -> Expr:
         """What is found, or NULL where the group has no value."""
-        count = placed(self.binder, coerce.aggregated("count", self.arg, distinct=False, where=self.where))
-        some = coerce.called(">", [count, Literal(0, BIGINT)])
+        some = coerce.called(">", [self.count(), Literal(0, BIGINT)])
         return Case(((some, found),), Literal(None, found.type), found.type)
+
+    def count(self) -> Expr:
+        """How many values there are."""
+        return placed(self.binder, coerce.aggregated("count", self.arg, distinct=False, where=self.where))
 
 
 @dataclass(frozen=True)

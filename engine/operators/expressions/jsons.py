@@ -200,6 +200,17 @@ def _stripped(value: Any) -> Any:
     return [_stripped(v) for v in value] if isinstance(value, list) else value
 
 
+def _stripped_text(text: str) -> str:
+    """A json's text without the members that are null, and without spaces; what is left keeps its spelling."""
+    kind = kind_of(text)
+    if kind == "object":
+        kept = ((k, v) for k, v in members(text) if kind_of(v) != "null")
+        return "{" + ",".join(f"{quoted(k)}:{_stripped_text(v)}" for k, v in kept) + "}"
+    if kind == "array":
+        return "[" + ",".join(map(_stripped_text, items(text))) + "]"
+    return quoted(str(as_text(text))) if kind == "string" else text.strip(" \t\n\r")
+
+
 def _pretty(value: Any, depth: int = 0) -> str:
     inner, outer = "    " * (depth + 1), "    " * depth
     if isinstance(value, dict):
@@ -263,6 +274,7 @@ def _register() -> None:
         keys = each(lambda v, n=full: [k for k, _ in _pairs(n, v)])
         entry(full, (kind,), T, keys, fallback=True, columns=((full, None),))
     entry("array_to_json", (Pseudo.ARRAY,), J, _encoding(False), fallback=True)
+    entry("json_strip_nulls", (J,), J, per_value(_stripped_text, STRING), fallback=True)
     entry("jsonb_strip_nulls", (JB,), JB, per_value(lambda v: dumps(_stripped(loads(v))), STRING), fallback=True)
     entry("jsonb_pretty", (JB,), T, per_value(lambda v: _pretty(loads(v)), STRING), fallback=True)
     entry("-", (JB, T), JB, per_value(_deleted, STRING), fallback=True)

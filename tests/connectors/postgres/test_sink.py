@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
+from connectors.postgres import registry
 from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkError, SinkState
-from tests.contracts.sink import LINES, ORDERS, changes, frontier, view_of, whole
+from connectors.sink import SinkError, SinkState, SinkView
+from tests.contracts.sink import BY_REGION, LINES, ORDERS, TOTALS, changes, frontier, view_of, whole
 from tests.contracts.test_postgres_sink import read_texts
 
 
@@ -293,3 +294,31 @@ def test_a_database_that_is_not_there_is_told_without_the_password(url: str) -> 
     assert "hunter2" not in str(told.value)
     assert "hunter2" not in repr(told.value.__cause__)
     assert time.monotonic() - start < 8
+
+
+def _indexes(database: str, view: SinkView) -> list[str]:
+    with psycopg.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT regexp_replace(indexdef, '.* USING ', '') FROM pg_indexes WHERE tablename = %s", (view.name,)
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def test_a_key_that_may_be_null_and_one_of_no_columns_are_unique_indexes(sink: PostgresSink, database: str) -> None:
+    sink.open([BY_REGION, TOTALS])
+    assert _indexes(database, BY_REGION) == ["btree (region) NULLS NOT DISTINCT"]
+    assert _indexes(database, TOTALS) == ["btree ((true))"]
+
+
+def test_where_nulls_cannot_be_equal_in_an_index_the_view_is_kept_without_key(
+    sink: PostgresSink, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "NULLS_EQUAL", 10**9)
+    sink.open([BY_REGION, ORDERS])
+    sink.write({BY_REGION.name: whole(BY_REGION, 1, (None, 1), ("eu", 2)), ORDERS.name: whole(ORDERS, 1)}, frontier(1))
+    sink.write({BY_REGION.name: changes(BY_REGION, ((None, 1), 2, -1), ((None, 5), 2, 1))}, frontier(2))
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT region, orders FROM headrace.by_region").fetchall()
+    assert sorted(rows, key=str) == [("eu", 2), (None, 5)]
+    assert _indexes(database, BY_REGION) == ["btree (headrace_row, headrace_copy)"]
+    assert _indexes(database, ORDERS) == ["btree (customer)"]
