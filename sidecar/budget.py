@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.1
 SLACK = 32 << 20
 """By how much memory may have grown when the loop rests, before what is free of it is given back: that costs milliseconds."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
-"""Seconds until that is tried again where it was in vain, doubled each time: a burst that still goes on needs its memory."""
+"""Seconds until that is done again, doubled each time: a burst that still goes on needs its memory, and nothing tells its end."""
 MANY = 100_000
 """A step of so many rows gives the memory that it needed back to the system at once."""
 
@@ -29,15 +29,15 @@ MANY = 100_000
 @dataclass
 class Memory:
     """`budget` in bytes, None for none; `used`: resident memory of this process, mapped files apart, when last asked for.
-    `_settled`: the least of it since it was last found to be needed. Single writer: the runtime.
+    `_base`: the least of it since something was given back. Single writer: the runtime.
     """
 
     budget: int | None = None
     measure: Callable[[], int] = resident_bytes
     used: int = 0
     _asked: float = float("-inf")
-    _settled: int = 1 << 62
-    _next: float = float("-inf")
+    _base: int = 1 << 62
+    _next: float = float("inf")
     _pause: float = FIRST_PAUSE
 
     @property
@@ -58,17 +58,16 @@ class Memory:
 
     def rest(self, now: float) -> None:
         """Nothing is to be done now: what a burst has left goes back. Each thread of a client library has an arena of its
-        own, which keeps what became free in it. What does not go back for as long as `LONGEST_PAUSE` is needed.
+        own, which keeps what became free in it.
         """
-        self._settled = min(self._settled, self.used)
-        if self.used <= self._settled + SLACK:
-            self._pause = FIRST_PAUSE
-        elif now >= self._next:
+        if self.used > self._base + SLACK:
+            self._next, self._pause = now, FIRST_PAUSE
+        self._base = min(self._base, self.used)
+        if now >= self._next:
             give_back()
-            self.used = self.measure()
-            self._next, self._pause = now + self._pause, 2 * self._pause
-            if self._pause > LONGEST_PAUSE:
-                self._settled = self.used
+            self._base = self.used = self.measure()
+            self._next = now + self._pause if self._pause <= LONGEST_PAUSE else float("inf")
+            self._pause *= 2
 
 
 def give_back() -> None:
