@@ -14,6 +14,8 @@ from engine.kernels import few
 _FEW = 256
 """Below so many updates one call that does all costs less than its steps one by one."""
 
+_MANY, _SAMPLE, _COPIES = 8192, 1024, 4
+"""From so many updates on a sample of so many tells whether they are there so many times each, and are added up."""
 
 _SIGN = np.uint64(1 << 63)
 
@@ -38,6 +40,28 @@ def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
     Positions are those of the first of equal rows. Ordered by fingerprint, then time. Raises DiffOverflow.
     """
     return _settled(updates, plan, by_time=False)
+
+
+def thinned(updates: Updates) -> Updates:
+    """The updates, or what they add up to where equal ones are many: those need not be kept, sent, nor worked on."""
+    if len(updates) < _MANY or not _repeats(updates):
+        return updates
+    try:
+        return consolidate(updates)
+    except DiffOverflow:
+        return updates  # whoever counts them says so
+
+
+def _repeats(updates: Updates) -> bool:
+    """True if a sample has as many equal updates as where each is there so many times."""
+    at = np.linspace(0, len(updates) - 1, _SAMPLE).astype(np.int64)
+    some = Updates(taken(updates.struct, at), updates.times[at], updates.diffs[at])
+    high, _, _ = lanes_of(some, image_plan(some.struct.schema))
+    order = np.lexsort((high, some.times))
+    high, times = high[order], some.times[order]
+    equal = int(np.count_nonzero((high[1:] == high[:-1]) & (times[1:] == times[:-1])))
+    # Of n updates, c times each, a sample of s has about s² c / 2 n that are like one before.
+    return equal * 2 * len(updates) >= _COPIES * _SAMPLE * _SAMPLE
 
 
 def _settled(updates: Updates, plan: HashPlan, *, by_time: bool) -> Facts:

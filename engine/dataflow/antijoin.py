@@ -14,6 +14,7 @@ from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import Memo, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import Delta, concat, negated
+from engine.operators.pieces import added_up, pieces_of
 from engine.schema import Schema
 
 
@@ -29,7 +30,7 @@ class AntijoinNode(JoinNode):
 
     def run(self, lower: int, upper: int) -> Delta:
         """The left delta less the joined one."""
-        return self._without(self._rows.delta.rows, super().run(lower, upper))
+        return self._without(self._rows.delta.rows, added_up(pieces_of(super().run(lower, upper))))
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The left side's content less that of the join."""

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.batch import DiffOverflow
-from engine.batch.consolidation import consolidate
-from engine.batch.keys import image_plan, lanes_of
+from engine.batch.consolidation import thinned
 from engine.batch.layout import layout_of, stretched
 from engine.batch.payload import indices, take_rows, without_columns
 from engine.batch.shards import shard_positions
@@ -31,16 +30,12 @@ from engine.dataflow.reduce import ReduceNode
 from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.dataflow.top import TopNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import Delta, take
+from engine.operators.delta import Delta
 from engine.operators.expressions.ir import ColumnRef
 
 Columns = tuple[int, ...]
 Piece = tuple[Updates | None, Int64s | None]
 """Some updates and the positions that are meant; None for all."""
-
-
-_MANY, _SAMPLE, _COPIES = 8192, 1024, 4
-"""From so many updates on a sample of so many tells whether they are there so many times each, and are added up first."""
 
 
 class MovingNode(Node):
@@ -57,7 +52,7 @@ class MovingNode(Node):
 
     def step(self, lower: int, upper: int) -> None:
         """Exchange the delta of the step; a source that failed anywhere fails it everywhere, and the source says so."""
-        delta = self.source.delta
+        delta = self.source.made(lower)
         failed = self.source.failed
         rows, lost = self._moved(None if failed else delta.rows, failed=failed is not None)
         if lost and not self.failed:
@@ -84,7 +79,7 @@ class MovingNode(Node):
 
     def _moved(self, updates: Updates | None, *, failed: bool = False) -> tuple[Updates | None, bool]:
         """The rows that belong here after all shards have sent theirs, and whether one of them failed."""
-        rows = compact(self._thinned(updates)) if updates is not None and len(updates) else None
+        rows = compact(thinned(updates)) if updates is not None and len(updates) else None
         parts = [None] * self.shard.count if rows is None else self._parts(rows)
         own = self.shard.index
         messages = [NOTHING if k == own else sent(_picked(rows, part)) for k, part in enumerate(parts)]
@@ -95,30 +90,9 @@ class MovingNode(Node):
         pieces[own] = rows, parts[own]
         return _joined([(some, at) for some, at in pieces if some is not None and (at is None or len(at))]), False
 
-    def _thinned(self, updates: Updates) -> Updates:
-        """The updates, or what they add up to where equal ones are many: those need not be sent, nor be worked on there."""
-        if len(updates) < _MANY or not _repeats(updates):
-            return updates
-        try:
-            return consolidate(updates)
-        except DiffOverflow:
-            return updates  # whoever counts them says so
-
     def _parts(self, updates: Updates) -> Sequence[Int64s | None]:
         """For each shard the positions of its rows; None for all of them."""
         raise NotImplementedError
-
-
-def _repeats(updates: Updates) -> bool:
-    """True if a sample has as many equal updates as where each is there so many times."""
-    at = np.linspace(0, len(updates) - 1, _SAMPLE).astype(np.int64)
-    some = take(updates, at)
-    high, _, _ = lanes_of(some, image_plan(some.struct.schema))
-    order = np.lexsort((high, some.times))
-    high, times = high[order], some.times[order]
-    equal = int(np.count_nonzero((high[1:] == high[:-1]) & (times[1:] == times[:-1])))
-    # Of n updates, c times each, a sample of s has about s² c / 2 n that are like one before.
-    return equal * 2 * len(updates) >= _COPIES * _SAMPLE * _SAMPLE
 
 
 def _picked(rows: Updates | None, positions: Int64s | None) -> Updates | None:

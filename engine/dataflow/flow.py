@@ -91,7 +91,7 @@ class Dataflow(Graph):
                 node.step(lower, upper)
         self.frontier = upper
         for output in self._outputs:
-            delta = output.collection.node.delta
+            delta = output.collection.node.made(lower)
             if delta is not QUIET:
                 output.receive(delta)
 

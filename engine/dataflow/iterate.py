@@ -74,6 +74,8 @@ class IterateNode(Node):
         """All rounds of the step, if anything entered in any shard."""
         for _, door in self.leaving:
             door.delta = QUIET
+        for node in self.inputs:
+            node.made(lower)
         lost = self.failed is not None or any(node.failed for node in self.inputs)
         if self.shard.agree(int(lost)) and not lost:
             self.failed = DiffOverflow()  # whoever failed says so

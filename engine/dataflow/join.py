@@ -6,10 +6,12 @@ writer: the dataflow that holds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
+from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import netted
 from engine.batch.keys import columns_plan
 from engine.batch.updates import Updates
@@ -20,6 +22,7 @@ from engine.kernels.times import EPOCHS
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
+from engine.operators.pieces import Pieced, added_up, pieces_of
 from engine.schema import Schema
 
 _MANY = 256
@@ -132,7 +135,17 @@ class JoinNode(Node):
         """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further."""
         one = self._half(left.rows, self._left, self._right, Span(lower - 1, upper))
         two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
-        return merged(_both(one, two), left, right)
+        if not (isinstance(one, Pieced) or isinstance(two, Pieced)):
+            return merged(_both(one, two), left, right)
+        return Pieced(self._or_failed(chain(pieces_of(one), pieces_of(two), [merged(QUIET, left, right)])))
+
+    def _or_failed(self, pieces: Iterable[Delta]) -> Iterator[Delta]:
+        """The pieces; a multiplicity that overflows on the way is that of this node."""
+        try:
+            yield from pieces
+        except DiffOverflow as why:
+            self.failed = why
+            raise
 
     def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
         if updates is None or not len(updates):
@@ -148,14 +161,17 @@ class JoinNode(Node):
             mine, other = other, mine
         other.arranged.trace.check_faithful(as_of)
         pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
-        return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
+        return merged(
+            added_up(pieces_of(pairs)), *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right))
+        )
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """As the steps of these epochs made them."""
         left, right = self._left.arranged, self._right.arranged
         for side in (left, right):
             side.trace.check_faithful(max(lower - 1, 0))
-        return self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
+        found = self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
+        return added_up(pieces_of(found))
 
     def release(self) -> None:
         """Stop reading both arrangements."""

@@ -8,7 +8,7 @@ behind it: it says so once, as an error update, and nothing more. Single writer:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.ir import Expr
 from engine.operators.keycheck import repeated_keys
 from engine.operators.linear import choice_of, choose, filter_rows, project
+from engine.operators.pieces import Pieced, added_up, pieces_of
 from engine.schema import Schema
 
 Memo = dict["Node", Delta]
@@ -75,8 +76,9 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for names of arrangements and for people.
 
     `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
-    `readers`: how many read it; the graph counts them. `scope`: the loop whose body it is part of. `shard`: where what
-    data decides is agreed upon with others.
+    `readers`: how many read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by
+    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `scope`: the loop
+    whose body it is part of. `shard`: where what data decides is agreed upon with others.
     """
 
     label = "node"
@@ -84,6 +86,7 @@ class Node:
     scope: Scope | None = None
     failed: DiffOverflow | None = None
     readers = 0
+    takes_pieces = False
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
@@ -97,9 +100,26 @@ class Node:
         if not self.is_due(lower):
             self.delta = QUIET
             return
-        self.delta = delta = self._run_or_fail(lower, upper)
+        delta = self._run_or_fail(lower, upper)
+        if isinstance(delta, Pieced):
+            self.delta = Pieced(self._checked(piece, lower, upper) for piece in delta.take())
+        else:
+            self.delta = self._checked(delta, lower, upper)
+
+    def _checked(self, delta: Delta, lower: int, upper: int) -> Delta:
         if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
             raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
+        return delta
+
+    def made(self, lower: int) -> Delta:
+        """The delta of the step that begins at `lower`, with no piece of it still to be made."""
+        if isinstance(self.delta, Pieced):
+            try:
+                self.delta = added_up(self.delta.take())
+            except DiffOverflow as why:
+                self.failed = why
+                self.delta = Delta(None, overflowed(lower, why))
+        return self.delta
 
     def is_due(self, lower: int) -> bool:
         """True if there is anything to do in a step that begins at `lower`."""
@@ -114,6 +134,9 @@ class Node:
         self._owes = True
 
     def _run_or_fail(self, lower: int, upper: int) -> Delta:
+        for node in self.inputs:
+            if not self.takes_pieces or node.readers > 1:
+                node.made(lower)
         lost = next((node.failed for node in self.inputs if node.failed), None)
         if lost is not None:
             if self.failed and not self._owes:
@@ -126,7 +149,7 @@ class Node:
                 self.fail(why)
         own = Delta(None, overflowed(lower, self.failed)) if self._owes else QUIET
         self._owes = False
-        return merged(own, *(node.delta for node in self.inputs))
+        return merged(own, *(node.made(lower) for node in self.inputs))
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """True if the node has something to say at `lower` though its inputs are quiet."""
@@ -216,9 +239,21 @@ def _some(updates: Updates | None) -> Updates | None:
 class StatelessNode(Node):
     """A node whose content is its delta function applied to its inputs' content."""
 
+    takes_pieces = True
+
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The function of the inputs' deltas."""
-        return self.of([node.delta for node in self.inputs])
+        deltas = [node.delta for node in self.inputs]
+        if any(isinstance(delta, Pieced) for delta in deltas):
+            return Pieced(self._of_pieces(deltas))
+        return self.of(deltas)
+
+    def _of_pieces(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+        """The function of each piece alone: it is linear."""
+        quiet = [QUIET] * len(deltas)
+        for k, delta in enumerate(deltas):
+            for piece in pieces_of(delta):
+                yield self.of([*quiet[:k], piece, *quiet[k + 1 :]])
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The function of the inputs' content."""

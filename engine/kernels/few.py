@@ -183,7 +183,7 @@ def take_in(struct, plan, epochs, kinds, table, since):
     for g in range(groups):
         first_hashes[g] = hashes[grouped[2, g]]
         first_checks[g] = checks[grouped[2, g]]
-    matches, size, overflow = gather(table, first_hashes, first_checks, since, _LATEST)
+    matches, size, overflow = gather(table, first_hashes, first_checks, since, _LATEST, _LATEST)
     if overflow:
         return found, 0, NETTED, True
     if size == 0 and groups == count and not has_removes:
@@ -232,7 +232,7 @@ def count_in(struct, plan, epochs, kinds, table, since):
     for g in range(key_groups):
         first_hashes[g] = hashes[keyed[2, g]]
         first_checks[g] = checks[keyed[2, g]]
-    matches, size, overflow = gather(table, first_hashes, first_checks, since, _LATEST)
+    matches, size, overflow = gather(table, first_hashes, first_checks, since, _LATEST, _LATEST)
     if overflow:
         return found, 0, NETTED, True
     hash_rows(struct, plan[2 + keys :], False, _FULL, hashes, checks)

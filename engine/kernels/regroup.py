@@ -51,7 +51,7 @@ def regroup(struct, plan, slots, times, diffs, table, shape):
     for g in range(groups):
         first_hashes[g] = hashes[grouped[2, g]]
         first_checks[g] = checks[grouped[2, g]]
-    matches, found, overflow = gather(table, first_hashes, first_checks, before, _LATEST)
+    matches, found, overflow = gather(table, first_hashes, first_checks, before, _LATEST, _LATEST)
     prior = np.zeros((groups, size), np.int64)
     places = np.ascontiguousarray(matches[1:3, :found])
     sum_packed(table[:, STRUCT], places, width, matches[0, :found], matches[4, :found], prior)

@@ -220,12 +220,13 @@ def _settle(block, orders, total):
     return size, overflow
 
 
-@kernel(_FOUND(I64_TABLE, U64, U64, types.int64, types.int64))
-def gather(table, hashes, checks, since, until):
+@kernel(_FOUND(I64_TABLE, U64, U64, types.int64, types.int64, types.int64))
+def gather(table, hashes, checks, since, until, most):
     """All updates of the keys, at times < `until`, advanced to `since`.
 
     Returns (block, entries, overflow): the block's rows are probe, batch, position, time, diff and the high and low
-    halves of the fingerprint, one entry an update. Probes may repeat and need no order.
+    halves of the fingerprint, one entry an update. Probes may repeat and need no order. Where the keys have more than
+    `most` updates none is read, and the entries are -1.
     """
     count = len(hashes)
     zeros = np.zeros(count, np.int64)
@@ -233,6 +234,8 @@ def gather(table, hashes, checks, since, until):
     begins = np.empty((len(table), count), np.int64)
     ends = np.empty((len(table), count), np.int64)
     total = _ranges(table, hashes, checks, order, begins, ends)
+    if total > most:
+        return np.empty((7, 0), np.int64), -1, False
     block = np.empty((7, total), np.int64)
     words = block.view(np.uint64)
     orders = np.empty(total, np.uint64)

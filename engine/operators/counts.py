@@ -163,7 +163,13 @@ class Present:
     def __len__(self) -> int:
         return len(self._spine)
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(
+        self,
+        keys: Keys,
+        since: int | None = None,
+        until: int | None = None,
+        most: int = LATEST,  # noqa: ARG002 (what is shown of a key is one row at a time)
+    ) -> Matches:
         """As `Spine.gather`. Raises DiffOverflow."""
         view = self._spine.view
         found = _found(self._shown, self._spine, keys, (since, until), whole=True)

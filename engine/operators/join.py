@@ -6,7 +6,7 @@ hold columns of the left before those of the right, whichever side the updates a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,18 +16,16 @@ from engine.batch.consolidation import consolidate
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
 from engine.batch.payload import Assembly
-from engine.batch.updates import Int64s, UInt8s, Updates
+from engine.batch.updates import Int64s, Updates
 from engine.kernels.join import pair
 from engine.operators.aggregates import message_where
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
+from engine.operators.pieces import PIECE, Pieced, added_up
 from engine.operators.rounds import Moment
 from engine.operators.sifted import Index
-from engine.trace.lookup import Matches
-
-FUEL = 1 << 18
-"""Pairs whose rows are assembled at a time, so that a residual which drops most of them bounds the memory."""
+from engine.trace.lookup import LATEST, Matches, TooMany
 
 OVERFLOW = "a row's multiplicity does not fit 64 bits"
 
@@ -47,6 +45,15 @@ class Probes(NamedTuple):
     keys: Keys
     times: Int64s
     diffs: Int64s
+
+    def halves(self) -> list[Probes]:
+        """The later and the earlier half of them."""
+        middle = len(self.keys) // 2
+        return [self._part(slice(middle, None)), self._part(slice(0, middle))]
+
+    def _part(self, part: slice) -> Probes:
+        keys = Keys(self.keys.hash[part], self.keys.check[part])
+        return Probes(self.struct, self.positions[part], keys, self.times[part], self.diffs[part])
 
 
 class Joined(NamedTuple):
@@ -75,10 +82,32 @@ def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:
 
 
 def join_trace(probes: Probes, index: Index, span: Span, joined: Joined) -> Delta:
-    """`probes` joined with the updates of `index` in `span`. Raises DiffOverflow."""
+    """`probes` joined with the updates of `index` in `span`, in pieces where these are many. Raises DiffOverflow."""
     if not len(probes.keys):
         return QUIET
-    return _joined(probes, index.gather(probes.keys, span.since, span.until), joined)
+    try:
+        found = _gathered(probes, index, span)
+    except TooMany:
+        return Pieced(_by_halves(probes, index, span, joined))
+    return _joined(probes, found, joined) if len(found) <= PIECE else Pieced(_cut(probes, found, joined))
+
+
+def _gathered(probes: Probes, index: Index, span: Span) -> Matches:
+    """What the probes meet. Raises TooMany if that may be more than a piece, and fewer probes would meet less."""
+    return index.gather(probes.keys, span.since, span.until, PIECE if len(probes.keys) > 1 else LATEST)
+
+
+def _by_halves(probes: Probes, index: Index, span: Span, joined: Joined) -> Iterator[Delta]:
+    """What so many probes meet that they must be asked for in parts: halved until each part's is a piece."""
+    todo = probes.halves()
+    while todo:
+        some = todo.pop()
+        try:
+            found = _gathered(some, index, span)
+        except TooMany:
+            todo += some.halves()
+        else:
+            yield from _cut(some, found, joined)
 
 
 def join_round(
@@ -119,11 +148,20 @@ def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *,
     return Delta(left if len(left) else None, found.errors)
 
 
+def _cut(probes: Probes, matches: Matches, joined: Joined) -> Iterator[Delta]:
+    """The pairs of probes and their matches, a piece at a time."""
+    for start in range(0, len(matches), PIECE):
+        cut = np.arange(start, min(start + PIECE, len(matches)))
+        yield _joined(probes, matches if len(cut) == len(matches) else matches.take(cut), joined)
+
+
 def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
     """The pairs of probes and their matches."""
     n = len(matches)
     if not n:
         return QUIET
+    if n > PIECE:
+        return added_up(_cut(probes, matches, joined))
     asked = (probes.positions, probes.times, probes.diffs)
     block, lost = pair(asked, matches.probe, matches.places, matches.times, matches.diffs)
     lanes, times, diffs = block[:4].reshape(2, 2, n), block[4], block[5]
@@ -131,21 +169,6 @@ def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
     structs = np.empty(len(matches.structs) + 1, np.int64)
     structs[0] = probes.struct.address
     structs[1:] = matches.structs
-    if n <= FUEL:
-        return _pairs(joined, structs, lanes, times, diffs, bad)
-    rows: list[Updates | None] = []
-    errors: list[Updates | None] = []
-    for start in range(0, n, FUEL):
-        cut = slice(start, start + FUEL)
-        part = np.ascontiguousarray(lanes[:, :, cut])
-        found = _pairs(joined, structs, part, times[cut], diffs[cut], None if bad is None else bad[cut])
-        rows.append(found.rows)
-        errors.append(found.errors)
-    return Delta(concat(rows), concat(errors))
-
-
-def _pairs(joined: Joined, structs: Int64s, lanes: Int64s, times: Int64s, diffs: Int64s, bad: UInt8s | None) -> Delta:
-    """The pairs' rows that the residual keeps, and the errors of those that fail."""
     pairs = Updates(joined.assembly.picked(structs, lanes[0], lanes[1]), times, diffs)
     found = Delta(pairs, None) if bad is None else split(pairs, message_where(bad, OVERFLOW))
     if joined.residual is None or found.rows is None:

@@ -32,7 +32,7 @@ from engine.operators.shape import Shape
 from engine.operators.streams import Clock, Stream, least
 from engine.operators.whole import sum_at_versions
 from engine.schema import BYTEA, DataType
-from engine.trace.lookup import Matches
+from engine.trace.lookup import LATEST, Matches
 from engine.trace.spine import Spine
 
 FEW = 256
@@ -352,9 +352,9 @@ class Reduced:
     def __len__(self) -> int:
         return len(self._settled())
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """As `Spine.gather`; states of one result are not consolidated. Raises DiffOverflow."""
-        shape, found = self._shape, self._settled().gather(keys, since, until)
+        shape, found = self._shape, self._settled().gather(keys, since, until, most)
         rows = found.rows()
         lanes = unpacked(rows.column(shape.key), shape.lanes)
         columns, messages = _result_columns(shape, lanes, rows.columns[shape.key + 1 :])

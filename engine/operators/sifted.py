@@ -19,7 +19,7 @@ from engine.operators.delta import rows_of
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import as_mask, columns_of, present
-from engine.trace.lookup import Matches
+from engine.trace.lookup import LATEST, Matches
 
 
 class Index(Protocol):
@@ -29,7 +29,7 @@ class Index(Protocol):
         """How many updates it holds at the most."""
         ...
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """As `Spine.gather`."""
         ...
 
@@ -44,9 +44,9 @@ class Sifted:
     def __len__(self) -> int:
         return len(self._index)
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """As `Spine.gather`. Raises DiffOverflow."""
-        found = self._index.gather(keys, since, until)
+        found = self._index.gather(keys, since, until, most)
         if not len(found):
             return found
         passed = as_mask(evaluate(self._predicate, _Found(found)).values)
@@ -64,9 +64,9 @@ class Projected:
     def __len__(self) -> int:
         return len(self._index)
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """As `Spine.gather`; what differs in other columns alone is not consolidated. Raises DiffOverflow."""
-        found = self._index.gather(keys, since, until)
+        found = self._index.gather(keys, since, until, most)
         columns, messages = columns_of(_Found(found), self._exprs)
         rows = Exported(rows_of(columns, self._layout.arrow, len(found)))
         made = Matches.of_rows(found.probe, found.times, found.diffs, rows, self._layout)

@@ -112,15 +112,24 @@ class View:
         self.structs = self.table[:, entries.STRUCT]
 
 
-def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST) -> Matches:
-    """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow."""
+class TooMany(Exception):
+    """The keys have more updates than were asked for: whoever asked asks for fewer keys at a time."""
+
+
+def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST, most: int = LATEST) -> Matches:
+    """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow.
+
+    Raises TooMany, with nothing read, where the trace has more than `most` of these keys, at whatever times.
+    """
     kept: Int64s | None = None
     if len(keys) >= _MANY and int(view.table[:, entries.SIZE].sum()) * _FEWER <= len(keys):
         # Most keys are not there, and a look at each costs more than a look at all that is.
         places, count = sift(view.table, keys.hash)
         kept = places[:count].copy()
         keys = keys.take(kept)
-    block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until)
+    block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until, most)
+    if size < 0:
+        raise TooMany
     if overflow:
         raise DiffOverflow
     lanes = np.ascontiguousarray(block[:5, :size])

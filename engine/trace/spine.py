@@ -182,13 +182,14 @@ class Spine:
             self._physical = physical
             self._due = True
 
-    def gather(self, keys: Keys, since: int | None = None, until: int | None = None) -> Matches:
+    def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """All updates of the keys, which may repeat and need no order.
 
         `since`: times are advanced to it, and rows that cancel by then are gone; `until`: updates at epochs ≥ it are
-        left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow.
+        left out. The payload is fetched by `Matches.rows`. Raises DiffOverflow, and TooMany, with nothing read, where
+        there are more than `most` updates of these keys, at whatever times.
         """
-        return gather(self.view, keys, EARLIEST if since is None else since, LATEST if until is None else until)
+        return gather(self.view, keys, EARLIEST if since is None else since, LATEST if until is None else until, most)
 
     def first_live(self, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
         """Of each key the updates of its first rows in the layout's order, up to one that is live throughout.

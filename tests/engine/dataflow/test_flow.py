@@ -174,7 +174,7 @@ def test_a_quiet_step_runs_no_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_joins_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "FUEL", 7)
+    monkeypatch.setattr(joining, "PIECE", 7)
     flow = Dataflow()
     _, two = two_joins(flow)
     output = two.output("two")

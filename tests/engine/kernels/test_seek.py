@@ -61,7 +61,7 @@ def test_gather_finds_all_of_a_key_and_nothing_else(kind: str, size: int, count:
     random.shuffle(asked)
     hashes = np.array([h for h, _ in asked], np.uint64)
     checks = np.array([c for _, c in asked], np.uint64)
-    block, found, overflow = seek.gather(np.array(table), hashes, checks, since, until)
+    block, found, overflow = seek.gather(np.array(table), hashes, checks, since, until, _FOREVER)
     assert not overflow
     probes, batches, positions, times, diffs = block[:5, :found].tolist()
     assert probes == sorted(probes)
@@ -81,5 +81,18 @@ def test_a_sum_that_does_not_fit_is_told() -> None:
     address = np.empty((1, lies.COLUMNS), np.int64)
     lies.locate(row, facts, 0, np.zeros((0, 4), np.int64), 0, address[0])
     key = np.array([1], np.uint64)
-    assert seek.gather(address, key, key, 0, _FOREVER)[1:] == (2, False)
-    assert seek.gather(address, key, key, 1, _FOREVER)[2]
+    assert seek.gather(address, key, key, 0, _FOREVER, _FOREVER)[1:] == (2, False)
+    assert seek.gather(address, key, key, 1, _FOREVER, _FOREVER)[2]
+
+
+def test_keys_with_more_updates_than_are_asked_for_are_not_read() -> None:
+    row = tuple(np.array([1, 1, 2], np.uint64) for _ in range(5))
+    facts = (np.array([0, 1, 0]), np.array([1, 1, 1]), np.array([0, 1, 2]))
+    address = np.empty((1, lies.COLUMNS), np.int64)
+    lies.locate(row, facts, 0, np.zeros((0, 4), np.int64), 0, address[0])
+    one, both = np.array([1], np.uint64), np.array([1, 2], np.uint64)
+    assert seek.gather(address, both, both, 0, _FOREVER, 3)[1:] == (3, False)
+    block, found, _ = seek.gather(address, both, both, 0, _FOREVER, 2)
+    assert (block.shape[1], found) == (0, -1)
+    assert seek.gather(address, one, one, 0, _FOREVER, 2)[1] == 2
+    assert seek.gather(address, one, one, 0, 1, 1)[1] == -1, "also where only some are at the times asked for"
