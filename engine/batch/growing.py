@@ -37,8 +37,9 @@ class Lanes:
         self._owed: dict[int, int] = {}
         self.table = np.zeros((8, 2), np.int64)
         for lane in range(3):
-            values = {_value(batch.ids[lane]) for batch in (earlier, later) if len(batch)}
-            if None in values or len(values) > 1:
+            # Lanes of small batches are written out though they be of one value: what counts is what they hold.
+            ends = {int(batch.ids[lane][k]) for batch in (earlier, later) if len(batch) for k in (0, -1)}
+            if len(ends) > 1:
                 self._give(lane)
         self.fingerprints = all(len(batch.ids[_HIGH]) == len(batch) for batch in (earlier, later))
         """Whether fingerprints are written."""
@@ -109,11 +110,6 @@ class Lanes:
         if lane in (_HIGH, _LOW, _POSITION):
             return np.empty(0, np.int64)
         return stretched(self.table[lane, kernels.VALUE :].copy(), size)
-
-
-def _value(lane: UInt64s) -> int | None:
-    """The one value of a lane that takes no room, else None."""
-    return int(lane[0]) if lane.strides[0] == 0 else None
 
 
 class Growing:

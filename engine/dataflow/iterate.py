@@ -137,6 +137,9 @@ class IterateNode(Node):
         self._began = True
         for _, door in self.leaving:
             door.close(upper, self.scope.now if self.scope else 0)
+        for node in self.body:
+            # Nobody reads it after the last round, which may be as large as all the others together.
+            node.delta = QUIET
 
     def _next_due(self, own: int) -> int | None:
         owns = [self._body_scope.own_of(now) for now in self._due()]
@@ -201,7 +204,9 @@ class Leaving:
 
     def close(self, upper: int, now: int) -> None:
         """The step ends, at the round `now` of the loop around."""
-        rows, errors = concat([d.rows for d in self._parts]), concat([d.errors for d in self._parts])
+        parts, self._parts = self._parts, []
+        rows, errors = concat([d.rows for d in parts]), concat([d.errors for d in parts])
+        parts.clear()
         if rows is not None and bool((rows.diffs < 0).any()):
             # What only comes cancels nothing.
             rows = consolidate(rows)

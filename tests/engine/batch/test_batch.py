@@ -164,6 +164,41 @@ def test_lanes_of_one_value_take_no_memory() -> None:
     assert decode(b"".join(encode(batch)), layout).times.strides[0] == 0
 
 
+def test_lanes_of_one_value_stay_so_beside_a_small_batch() -> None:
+    """A small batch writes all its lanes out; what merges make of it takes room only for what has a second value."""
+    layout, updates = _batch(2000)
+    large = Batch.seal(layout, updates, Description.epochs(0, 1))
+    ones = np.ones(100, np.int64)
+    few = Updates(rows_of(("bigint", "text"), [(-1 - k, None) for k in range(100)]), ones, ones)
+    small = Batch.seal(layout, few, Description.epochs(1, 2))
+    assert [lane.strides[0] for lane in small.ids[1:3]] == [8, 8]
+    whole = merged(large, small, Frontier.at(1))
+    assert [lane.strides[0] for lane in (*whole.ids[:3], *whole.facts[:2])] == [8, 0, 0, 0, 0]
+    whole.check_order()
+    assert total(whole.updates()) == counted([(row, 1, diff) for row, _, diff in entries(few) + entries(updates)])
+
+
+def test_a_lane_whose_ends_are_alike_gets_room_where_it_has_another_value() -> None:
+    layout, types = Layout(schema_of(("bigint", "integer")), (0,), (1,)), ("bigint", "integer")
+    plain = [(k, 0) for k in range(400)]
+    zeros = np.zeros(400, np.int64)
+    batch = Batch.seal(layout, Updates(rows_of(types, plain), zeros, zeros + 1), Description.epochs(0, 1))
+    # The order of keys is that of their hashes; rows in the midst of it have another value than those at its ends.
+    rows = [(k, int(at in (150, 151, 300))) for at, k in enumerate(batch.updates().rows.column(0).to_pylist())]
+    sides = []
+    for side in (0, 1):
+        half = Updates(rows_of(types, rows[side::2]), zeros[:200] + side, zeros[:200] + 1)
+        sides.append(Batch.seal(layout, half, Description.epochs(side, side + 1)))
+    assert all(len({int(side.ids[2][at]) for at in (0, -1)}) == 1 for side in sides)
+    with mock.patch("engine.batch.merger._PIECE", 32):
+        merger = Merger(*sides, Frontier.at(1))
+        while not merger.done:
+            merger.work(20)
+    whole = merger.result()
+    whole.check_order()
+    assert list(zip(*(c.to_pylist() for c in whole.updates().rows.columns), strict=True)) == rows
+
+
 def test_large_payloads_lie_in_the_batchs_order() -> None:
     """Narrow rows are put in order at once, others by their first merge; then no lane says where a row lies."""
     for types, at_once in ((("bigint", "integer"), True), (("bigint", "text"), False)):

@@ -12,9 +12,12 @@ import pytest
 from engine.batch.updates import INSERT, RETRACT
 from engine.dataflow import Collection, Dataflow, Iteration, Order
 from engine.dataflow.constant import one_row
+from engine.dataflow.graph import reachable
+from engine.dataflow.iterate import IterateNode
 from engine.dataflow.window import windowed
 from engine.errors import InvariantBroken
 from engine.lattice import TooDeep
+from engine.operators.delta import QUIET
 from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
 from engine.operators.framed import WindowFunction
 from engine.operators.frames import Frame
@@ -364,6 +367,23 @@ def test_errors_in_a_loop_leave_it_and_go() -> None:
     assert rows.diffs.tolist() == [-1, -1]
     assert errors.diffs.tolist() == [-1]
     assert [len(side) for side in left.snapshot(1)] == [0, 0]
+
+
+def test_a_loop_at_rest_keeps_no_updates_of_its_rounds() -> None:
+    """What ran along its edges is as large as all that it found; only what leaves is there when a step is over."""
+    flow = Dataflow()
+    edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
+    [left] = closure(flow.iterate("pairs"), edges, roots)
+    chain = {"edges": [Op(0, INSERT, (k, k + 1)) for k in range(5)]}
+    made = World({"edges": EDGES}, lambda _: {}, chain)
+    made.flow = flow
+    made.push(0, 1)
+    flow.step(1)
+    [loop] = [node for node in reachable([left.node]) if isinstance(node, IterateNode)]
+    assert [node.label for node in loop.body if node.delta is not QUIET] == []
+    assert [door._parts for _, door in loop.leaving] == [[]]
+    assert left.node.delta.rows is not None
+    assert len(left.node.delta.rows) == 15
 
 
 def test_equal_loops_are_one_and_go_with_their_last_reader() -> None:
