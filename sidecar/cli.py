@@ -93,8 +93,6 @@ def run(
     leaving = Leaving(as_json=as_json)
     leaving.listen()
     with reported(as_json=as_json):
-        # pyarrow imports pandas at its first scalar: over 30 MB that nothing here uses.
-        sidecar.environment.forgo("pandas")
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever asks over HTTP may hang up
         from sidecar.hosts.local import serve
 
@@ -253,7 +251,9 @@ def resync(
         found = ask(load_partly(config).state, "resync", of, timeout)
         row = [found[k] for k in ("table", "rows", "added", "changed", "removed", "epoch")]
         columns = ("table", "rows in the source", "added", "changed", "removed", "epoch")
-        show.emit(found, as_json=as_json, tables=[show.table(f"As of LSN {found['lsn']}", columns, [row])])
+        show.emit(
+            found, as_json=as_json, tables=[show.table(f"As of LSN {show.lsn_text(found['lsn'])}", columns, [row])]
+        )
 
 
 @app.command()
@@ -295,6 +295,8 @@ def init(
 def main() -> None:
     """Entry point."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # pyarrow imports pandas at its first scalar: over 30 MB, and a good part of a second, that nothing here uses
+    sidecar.environment.forgo("pandas")
     try:
         app()
     except KeyboardInterrupt:

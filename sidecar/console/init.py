@@ -48,3 +48,18 @@ def run_init(
     show.emit(report.as_json(), as_json=as_json, tables=out)
     if not as_json:
         typer.echo(f"Least-privilege SQL for the source, to be run as the tables' owner:\n\n{report.sql}")
+        typer.echo(_next(folder, registered=bool(report.registered)))
+
+
+def _next(folder: Path, *, registered: bool) -> str:
+    """What is still to be done until the views are kept."""
+    at = "" if folder == Path() else f" --config {folder / 'headrace.yaml'}"
+    connector = (
+        ""
+        if registered
+        else "  register connectors/ with Kafka Connect: `headrace init … --register --force` does it\n"
+    )
+    return (
+        f"Next:\n{connector}  export WAREHOUSE_URL=…   # the Postgres that the views are written to\n"
+        f"  headrace validate{at}\n  headrace run{at}"
+    )

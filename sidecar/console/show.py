@@ -34,6 +34,15 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     return out
 
 
+def lsn_text(position: int | None) -> str:
+    """A position in the log as Postgres prints it.
+
+    >>> lsn_text(36496600)
+    '0/22CE4D8'
+    """
+    return "" if position is None or position < 0 else f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
 def bytes_text(size: float) -> str:
     """A size as people read it.
 

@@ -37,7 +37,7 @@ def run_status(settings: Settings | None, url: str | None, *, as_json: bool) -> 
 def status_tables(status: Mapping[str, Any]) -> list[Table]:
     """The tables of `headrace status`."""
     sources = (
-        (s["name"], s["type"], s["events"], _lsn(s.get("lsn")), s["lag"], s.get("waiting") or "")
+        (s["name"], s["type"], s["events"], show.lsn_text(s.get("lsn")), s["lag"], s.get("waiting") or "")
         for s in status["sources"]
     )
     views = (
@@ -93,12 +93,3 @@ def status_tables(status: Mapping[str, Any]) -> list[Table]:
     if unread:
         tables.append(show.table("In the source and in no view", ("source", "table or column", "why"), unread))
     return tables
-
-
-def _lsn(position: int | None) -> str:
-    """A position in the log as Postgres prints it.
-
-    >>> _lsn(36496600)
-    '0/22CE4D8'
-    """
-    return "" if position is None or position < 0 else f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"

@@ -1,6 +1,7 @@
 """`headrace plan`, `apply`, `query` and `tail`: what is asked of the running sidecar, and what is printed of its answers.
 
-Always: `--json` prints the sidecar's own objects, one a line; an error is the sidecar's, with its exit code.
+Always: `--json` prints the sidecar's own objects, one a line; an error is the sidecar's, with its exit code. The engine is
+loaded only where no sidecar runs: whoever asks one is not to wait for that.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 from sidecar.config import Settings
 from sidecar.console import show
 from sidecar.live.client import Away, Client
-from sidecar.live.offline import plan_offline
-from sidecar.wiring import understand
 
 
 def run_plan(settings: Settings, url: str | None, *, drop: bool, as_json: bool) -> None:
@@ -28,6 +27,9 @@ def run_plan(settings: Settings, url: str | None, *, drop: bool, as_json: bool) 
     except Away:
         if url is not None:
             raise
+        from sidecar.live.offline import plan_offline
+        from sidecar.wiring import understand
+
         body = {**plan_offline(understand(settings), drop=drop).json(), "running": False}
     show.emit(body, as_json=as_json, tables=[] if as_json else plan_tables(body))
     if not as_json:

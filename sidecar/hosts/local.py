@@ -29,7 +29,8 @@ from sidecar.hosts.say import say
 from sidecar.live import force
 from sidecar.live.changing import Changing
 from sidecar.live.checks import Checks
-from sidecar.live.control import SOCKET, Control
+from sidecar.live.control import Control
+from sidecar.live.door import SOCKET
 from sidecar.live.history import History
 from sidecar.metrics import memory, memory_of
 from sidecar.preflight import unchecked

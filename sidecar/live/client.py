@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from engine.errors import HeadraceError
 from sidecar.config import Settings
 from sidecar.health import short_name
-from sidecar.live.control import SOCKET, ControlError
+from sidecar.live.door import SOCKET, ControlError
 
 PATIENCE = 120.0
 """Seconds within which something must be said."""

@@ -14,19 +14,11 @@ from typing import Any
 from engine.errors import HeadraceError
 from sidecar.health import Answer, Request
 from sidecar.live.changing import Changing
+from sidecar.live.door import ControlError
 from sidecar.live.history import History
 from sidecar.live.query import answer
 from sidecar.live.tail import Tail
 from sidecar.wiring import Running
-
-SOCKET = "control.sock"
-"""The socket's name in the state folder."""
-
-
-class ControlError(HeadraceError):
-    """What was asked of a running sidecar is not understood, or nobody answers."""
-
-    code = "control"
 
 
 class Control:

@@ -5,10 +5,12 @@ Always: read-only, and it needs no server; the sizes are those of the last check
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sidecar.checkpoint import Manifest, read_manifest
 from sidecar.generation import last_generation
 from sidecar.live import force
-from sidecar.live.control import ControlError
+from sidecar.live.door import ControlError
 from sidecar.live.plans import UPDATE_BYTES, Held, ViewsPlan, plan_views
 from sidecar.wiring import Understood, kept_tables
 from views.catalog import Catalog
@@ -29,8 +31,9 @@ def plan_offline(understood: Understood, *, drop: bool) -> ViewsPlan:
         read = {n: s for n, s in understood.tables.items() if n in manifest.tables}
     kept = frozenset(kept_tables(settings))
     old = _before(understood, manifest)
-    return plan_views(old, understood.specs, understood.tables, read, kept, _held(manifest), drop=drop,
+    plan = plan_views(old, understood.specs, understood.tables, read, kept, _held(manifest), drop=drop,
                       workers=settings.config.engine.workers)  # fmt: skip
+    return plan if manifest is not None else replace(plan, tables_dropped=())  # what was never read is not let go of
 
 
 def _before(understood: Understood, manifest: Manifest | None) -> tuple[CompiledView, ...]:

@@ -15,7 +15,8 @@ from sidecar.console.status import run_status
 from sidecar.health import Door, HttpError, Request, Served, refused
 from sidecar.live.changing import Changing
 from sidecar.live.client import Away, Client, Told
-from sidecar.live.control import SOCKET, Control
+from sidecar.live.control import Control
+from sidecar.live.door import SOCKET
 from sidecar.live.history import History
 from tests.sidecar.little import VIEWS, Little, answers
 from tests.sidecar.live.busy import meanwhile
