@@ -25,7 +25,8 @@ _NEVER_FAIL = COMPARISONS | {
     "is distinct from", "is not distinct from", "and", "or", "not", "in", "not in", "nullif", "greatest", "least",
     "||", "concat", "like", "ilike", "lower", "upper", "length", "char_length", "character_length", "btrim", "ltrim",
     "rtrim", "trim",
-    "starts_with", "reverse", "octet_length", "$key", "$behind key", "$of key",
+    "starts_with", "reverse", "octet_length", "json_typeof", "jsonb_typeof", "->", "->>", "?", "@>", "<@",
+    "$key", "$behind key", "$of key",
 }  # fmt: skip
 
 _NULL_ONLY_FROM_NULL = COMPARISONS | {

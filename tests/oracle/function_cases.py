@@ -96,9 +96,11 @@ def _intervals() -> Iterator[str]:
 
 
 def _zones() -> Iterator[str]:
-    for zone in ("+02", "-02:30", "2", "UTC+3", "utc-3:15:20", "<+03>-3", "GMT+5", "Etc/GMT+5", "EST5EDT", "foo+167", "foo+168",
+    for zone in ("+02", "-02:30", "2", "UTC+3", "utc-3:15:20", "<+03>-3", "GMT+5", "Etc/GMT+5", "foo+167", "foo+168",
                  "X+5:60", "+2:5", "", "+", "+02x"):  # fmt: skip
         yield from (f"r.ts at time zone '{zone}'", f"r.tz at time zone '{zone}'")
+    # Before railways had a time the editions of the time zone database differ.
+    yield from (f"case when r.{c} > '1900-01-02' then r.{c} at time zone 'EST5EDT' end" for c in ("ts", "tz"))
     for zone in ("'America/New_York'", "'Asia/Kolkata'", "'Australia/Lord_Howe'", "'+02'", "r.zo"):
         yield from (
             f"date_trunc(r.u, r.tz, {zone})",

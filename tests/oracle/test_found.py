@@ -188,6 +188,32 @@ EQUAL = {
     "a_renamed_query_has_rows_of_the_new_names": "select row_to_json(s) from (select id, name from shelf) s(a, b)",
     "constants_that_wait_for_rows": "select to_date('abc', 'YYYY'), to_number('abc', '9') from shelf where id > 9",
     "constants_in_a_list_with_one_that_is_null": "select id from shelf where 5 in (id, nullif(12.5, 12.5))",
+    "zones_where_arrow_knows_no_rule":
+        "select z, t at time zone z, (t at time zone 'UTC') at time zone z, date_trunc('day', t at time zone 'UTC', z) from "
+        "(values (timestamp '2037-03-29 02:30'), ('2050-07-01 18:00'), ('9999-12-31 23:00'), ('250000-10-30 06:30'), "
+        "('0044-03-15 BC'), ('4700-01-01 BC')) a(t), "
+        "(values ('America/New_York'), ('Europe/Paris'), ('Asia/Kolkata'), ('Pacific/Chatham')) b(z)",
+    "the_scale_of_a_power_near_a_power_of_ten":
+        "select x ^ 0.5, (x - 0.0001) ^ 0.5, (x - 0.000001) ^ -1.25, (x + 0.00001) ^ 2.5 from "
+        "(select 10::numeric ^ g as x from generate_series(-3, 20) g) q union all select 99999999.99 ^ 0.5, 0.5 ^ 1e3, 1, 2",
+    "a_scalar_of_jsonb_is_an_array_of_one_for_a_number":
+        "select d->0, d->>0, d->-1, d->1, d::json->0 from (select doc->0 as d from wait union all select doc from wait) q",
+    "some_is_any": "select 2 = some (array[id, parts]), 2 > some(array[parts]), id = some (select parts from shelf) from shelf",
+    "between_in_either_order": "select id between symmetric 2 and parts, id not between symmetric 7 and 1 from shelf",
+    "a_filter_that_keeps_a_row_from_a_function":
+        "select id, e.key, e.value from (select id, doc from wait union all select 9, '{\"a\": 1}') w, jsonb_each(doc) e "
+        "where jsonb_typeof(doc) = 'object'",
+    "a_function_of_single_values_is_a_value_by_its_name":
+        "select id, e, e->>0, to_jsonb(e), e is null, count(e) over (partition by id) from wait, jsonb_array_elements(doc) e "
+        "union all select id, e, e->>0, e.value, x.v = e, 1 from wait left join jsonb_array_elements(doc) e on true, "
+        "jsonb_array_elements('[8]') x(v)",
+    "collected_in_the_order_of_a_function":
+        "select id, (select string_agg(e #>> '{}', ',') from jsonb_array_elements(doc) e), array(select e || e from "
+        "jsonb_array_elements(doc) e), array(select jsonb_array_elements_text(doc) || '!'), (select json_agg(x) from "
+        "unnest('{3,1,2}'::int[]) x where x <> id), array(select * from unnest(array[id, 0])), array(select x from "
+        "unnest(array[4, id]) with ordinality u(x, o) where o < 3), array(select count(*) from unnest(array[1, 2])) from wait",
+    "collected_of_each_row_in_the_order_of_a_function":
+        "select id, array_agg(x), string_agg(x, '+') from shelf, regexp_split_to_table(name, '') x group by id",
 }  # fmt: skip
 REFUSED = {
     "an_aggregate_of_the_query_around_in_its_where":

@@ -1,10 +1,12 @@
-"""Queries whose answer hangs on the order in which the rows of a subquery arrive, as Postgres's then does.
+"""Queries whose answer hangs on the order in which rows arrive, as Postgres's then does.
 
-Always: a view's rows have no order, so that what would keep that of a subquery is refused, with the order to write instead.
-Called by `select`.
+Always: a view's rows have no order, so that what would keep that of a subquery is refused, with the order to write instead;
+the rows of a function in FROM come in the function's order. Called by `select`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sqlglot import exp
 
@@ -17,13 +19,20 @@ def check_arrival(source: Source, query: exp.Expr, start: exp.Expr) -> None:
     inner = start.this if isinstance(start, exp.Subquery) else None
     if inner is None or not inner.args.get("order"):
         return
-    asked = [*query.expressions, *(query.args[k] for k in ("having", "order") if query.args.get(k) is not None)]
-    for part in asked:
-        for node in part.walk(prune=lambda n: isinstance(n, exp.Query)):
-            if (isinstance(node, exp.Window) and _is_open(node)) or (
-                isinstance(node, exp.Anonymous) and _keeps_order(node)
-            ):
-                source.refuse(node, "the order of a subquery's rows is not kept", "write the ORDER BY inside")
+    for node in _asked(query):
+        if (isinstance(node, exp.Window) and _is_open(node)) or _keeps_order(node):
+            source.refuse(node, "the order of a subquery's rows is not kept", "write the ORDER BY inside")
+
+
+def keeps_arrival(query: exp.Expr) -> bool:
+    """Whether an aggregate of the query collects its rows in the order in which they come."""
+    return any(_keeps_order(node) for node in _asked(query))
+
+
+def _asked(query: exp.Expr) -> Iterator[exp.Expr]:
+    """What is computed of the query's rows, without its subqueries."""
+    for part in (*query.expressions, *(query.args[k] for k in ("having", "order") if query.args.get(k) is not None)):
+        yield from part.walk(prune=lambda n: isinstance(n, exp.Query))
 
 
 def _is_open(node: exp.Expr) -> bool:
@@ -38,6 +47,8 @@ _EVEN = {"count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"}
 
 
 def _keeps_order(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Anonymous):
+        return False
     args = node.expressions
     window = node.parent if isinstance(node.parent, exp.Window) else None
     if str(node.this).lower() not in COLLECTING or (window is not None and window.args.get("order")):

@@ -1,8 +1,8 @@
 """Aggregates that collect the values of their group: string_agg, array_agg and those of JSON, with DISTINCT and ORDER BY
 inside; and those of pairs of numbers (corr, regr_slope …).
 
-Always: one that is given no order has its values in their own, so that the answer is a function of the rows; what is
-collected is packed with what it is ordered by. Called by `aggregates`.
+Always: one that is given no order has its values in that of the functions in FROM, then in their own, so that the answer is a
+function of the rows; what is collected is packed with what it is ordered by. Called by `aggregates`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Aggregate, Call, Coalesce, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.folded import folding
-from engine.schema import BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
+from engine.schema import BIGINT, BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder
@@ -92,15 +92,18 @@ def collected(
         key = coerce.sorting(expr)
         orders.append((key.type.kind.value, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
         keys.append(key)
+    if not (by or distinct or in_order):
+        keys = [ColumnRef(place, BIGINT) for place in binder.scope.places()]
+        orders = [(BIGINT.kind.value, False, False) for _ in keys]
     alone = len(keys) == 1 and keys[0] in (args[0], bound[0]) and not orders[0][1]
     if name == "string_agg" and (not keys or alone):
         return placed(binder, Aggregate(folding(name, **options, distinct=distinct), values[0], result, filter=where))
     if distinct and len(args) > 1 and name != "string_agg":
         binder.source.refuse(node, f"{name}(DISTINCT …) is not supported")
-    if distinct or not (keys or in_order):
+    if distinct or not (by or in_order):
         # What makes values distinct, and what orders those that are given no order.
-        if not keys and not distinct and not _has_order(args[0].type):
-            keys, orders = [coerce.coerced(args[0], TEXT)], [("text", False, False)]
+        if not distinct and not _has_order(args[0].type):
+            keys, orders = [*keys, coerce.coerced(args[0], TEXT)], [*orders, ("text", False, False)]
         elif (own := coerce.sorting(args[0])) not in keys:
             coerce.check_comparable(args[0].type, "DISTINCT")
             keys, orders = [*keys, own], [*orders, (own.type.kind.value, False, False)]

@@ -151,12 +151,16 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
     return coerce.called(word, args)
 
 
-@binds(exp.Between, reads="this low high")
+@binds(exp.Between, reads="this low high symmetric")
 def _between(binder: Binder, node: exp.Expr) -> Expr:
-    value = binder.bind(node.this)
-    low = coerce.called(">=", [value, binder.bind(node.args["low"])])
-    high = coerce.called("<=", [value, binder.bind(node.args["high"])])
-    return Call("and", (low, high), BOOLEAN)
+    value, low, high = (binder.bind(e) for e in (node.this, node.args["low"], node.args["high"]))
+
+    def within(least: Expr, most: Expr) -> Expr:
+        return Call("and", (coerce.called(">=", [value, least]), coerce.called("<=", [value, most])), BOOLEAN)
+
+    if node.args.get("symmetric"):
+        return Call("or", (within(low, high), within(high, low)), BOOLEAN)
+    return within(low, high)
 
 
 @binds(*_OPERATORS, reads="this expression typed safe negate only_json_types")
@@ -166,7 +170,7 @@ def _operator(binder: Binder, node: exp.Expr) -> Expr:
         for side in sides:
             if isinstance(side, _NONASSOCIATIVE):
                 binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
-    if isinstance(sides[1], exp.Any | exp.All) or _is_all(sides[1]):
+    if isinstance(sides[1], exp.Any | exp.All) or _is_called(sides[1]):
         if node.args.get("negate"):
             binder.source.refuse(node, "NOT LIKE ANY and ALL are not supported", "write NOT (… LIKE ALL …)")
         return _quantified(binder, node)
@@ -184,13 +188,14 @@ def _spelled_operator(binder: Binder, node: exp.Expr) -> Expr:
     return coerce.called(sign, [binder.bind(node.this), binder.bind(node.expression)])
 
 
-def _is_all(node: exp.Expr) -> bool:
-    """Whether sqlglot took ALL (array) for a function."""
-    return isinstance(node, exp.Anonymous) and str(node.this).lower() == "all" and len(node.expressions) == 1
+def _is_called(node: exp.Expr) -> bool:
+    """Whether sqlglot took ALL (array) or SOME (array) for a function."""
+    named = isinstance(node, exp.Anonymous) and str(node.this).lower() in ("all", "some")
+    return named and len(node.expressions) == 1
 
 
 def _quantified(binder: Binder, node: exp.Expr) -> Expr:
-    inner = node.expression.expressions[0] if _is_all(node.expression) else node.expression.this
+    inner = node.expression.expressions[0] if _is_called(node.expression) else node.expression.this
     inner = inner.this if isinstance(inner, exp.Paren) else inner
     if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
         args, _ = coerce.unified([binder.bind(n) for n in (node.this, *inner.expressions)])
@@ -198,7 +203,8 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
         every = isinstance(node.expression, exp.All)
         return member_of(binder, node.this, inner, _OPERATORS[type(node)], every=every)
-    return quantified(binder, node, _OPERATORS[type(node)], inner, every=not isinstance(node.expression, exp.Any))
+    every = isinstance(node.expression, exp.All) or str(node.expression.this).lower() == "all"
+    return quantified(binder, node, _OPERATORS[type(node)], inner, every=every)
 
 
 _COMPARING = (*_NONASSOCIATIVE, exp.Ordered, exp.In)

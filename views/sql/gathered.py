@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from engine.operators.expressions.functions import overloads
 from engine.operators.expressions.ir import Expr
-from engine.schema import array_of
+from engine.schema import DataType, array_of
 from views.sql import coerce
+from views.sql.aggregates import AGGREGATES
 from views.sql.binder import Binder
 from views.sql.naming import output_name
 from views.sql.parse import name_of
+from views.sql.sets import is_function
+from views.sql.within import PERCENTILES, PLACES
 
 _TABLE, _VALUE = "gathered", "value"
+_PLAIN = {"expressions", "from_", "joins", "where"}
 
 
 def is_gathered(node: exp.Expr) -> bool:
@@ -34,7 +39,11 @@ def gathered(binder: Binder, node: exp.Expr) -> Expr:
     query: exp.Expr = node.expressions[0].unnest()
     # bound for its type, and to refuse several columns
     value_type = None if isinstance(query, exp.Values) else binder.bind(query).type
-    inner = query.copy()
+    inner = _from_set(query.copy())
+    if _keeps_arrival(inner):
+        # The functions' rows come in an order: the aggregate stands where they do.
+        inner.set("expressions", [_array(inner.expressions[0].unalias())])
+        return _typed(binder.bind(inner), value_type)
     order = inner.args.get("order")
     names, keys = [_VALUE], []
     for one in order.expressions if order is not None else ():
@@ -45,13 +54,64 @@ def gathered(binder: Binder, node: exp.Expr) -> Expr:
             inner.expressions.append(one.this.copy())
         keys.append(exp.Ordered(this=_column(name), desc=one.args.get("desc"), nulls_first=one.args.get("nulls_first")))
     value = exp.Order(this=_column(_VALUE), expressions=keys) if keys else _column(_VALUE)
-    made = exp.Anonymous(this="array_agg", expressions=[value])
     alias = exp.TableAlias(this=exp.to_identifier(_TABLE), columns=[exp.to_identifier(n) for n in names])
     whole = exp.Select(
-        expressions=[exp.Anonymous(this="coalesce", expressions=[made, exp.Literal.string("{}")])],
+        expressions=[_array(value)],
         from_=exp.From(this=exp.Subquery(this=inner, alias=alias)),
     )
-    found = binder.bind(whole)
+    return _typed(binder.bind(whole), value_type)
+
+
+def _array(value: exp.Expr) -> exp.Expr:
+    made = exp.Anonymous(this="array_agg", expressions=[value])
+    return exp.Anonymous(this="coalesce", expressions=[made, exp.Literal.string("{}")])
+
+
+def _from_set(query: exp.Expr) -> exp.Expr:
+    """`select f(x)::t`, where f gives rows, as `select row::t from f(x) as row`; `select * from f(x)` likewise."""
+    if not isinstance(query, exp.Select) or any(v for k, v in query.args.items() if k not in ("expressions", "from_")):
+        return query
+    asked, start = query.expressions[0].unalias(), query.args.get("from_")
+    row = exp.column(_TABLE)
+    if start is not None:
+        item = start.this
+        if isinstance(asked, exp.Star) and is_function(item):
+            alias = item.args.get("alias")
+            if alias is None:
+                item.set("alias", exp.TableAlias(this=exp.to_identifier(_TABLE)))
+            query.set("expressions", [row if alias is None else exp.Column(this=alias.this.copy())])
+        return query
+    found = [n for n in asked.walk(prune=lambda n: isinstance(n, exp.Query)) if isinstance(n, exp.Anonymous)]
+    sets = [n for n in found if any(o.columns for o in overloads(str(n.this).lower()))]
+    if len(sets) != 1 or any(str(n.this).lower() in AGGREGATES for n in found):
+        return query
+    call = exp.Table(this=sets[0].copy(), alias=exp.TableAlias(this=exp.to_identifier(_TABLE)))
+    sets[0].replace(row)
+    query.set("expressions", [row if asked is sets[0] else asked])
+    query.set("from_", exp.From(this=call))
+    return query
+
+
+def _keeps_arrival(query: exp.Expr) -> bool:
+    """Whether a query gives its rows as they come from functions in FROM, one for each."""
+    if not isinstance(query, exp.Select) or any(v for k, v in query.args.items() if k not in _PLAIN):
+        return False
+    items = [query.args["from_"].this] if query.args.get("from_") is not None else []
+    items += [join.this for join in query.args.get("joins") or ()]
+    plain = all(
+        not isinstance(n, exp.Star | exp.Window) and not (isinstance(n, exp.Anonymous) and _is_own(n))
+        for n in query.expressions[0].walk(prune=lambda n: isinstance(n, exp.Query))
+    )
+    return plain and any(is_function(item) for item in items)
+
+
+def _is_own(call: exp.Expr) -> bool:
+    """Whether a call is no function of one row."""
+    name = str(call.this).lower()
+    return name in AGGREGATES or name in PERCENTILES or name in PLACES or any(o.columns for o in overloads(name))
+
+
+def _typed(found: Expr, value_type: DataType | None) -> Expr:
     if value_type is None or value_type.element is not None:
         return found
     # array_agg forgets a value's length or scale, and ARRAY( does not

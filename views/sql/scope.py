@@ -21,7 +21,8 @@ Bound = Callable[[Any], Expr]
 class Relation:
     """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key. `missing`:
     whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
-    columns are named in the table's own type, where an alias names them otherwise.
+    columns are named in the table's own type, where an alias names them otherwise. `value`: whether its row is its one
+    column, as that of a function that returns single values. `place`: the column that numbers the rows of a function.
     """
 
     alias: str
@@ -31,6 +32,8 @@ class Relation:
     missing: bool = False
     sure: int | None = None
     fields: tuple[str, ...] = ()
+    value: bool = False
+    place: int | None = None
 
     def nullable(self) -> Relation:
         """This relation where it may be missing."""
@@ -104,8 +107,13 @@ class Scope:
         return replace(self, relations=(*self.relations, Relation(alias, columns, self.width)))
 
     def find(self, name: str) -> tuple[int, ...]:
-        """Positions that an unqualified name may mean."""
-        return tuple(p for n, p in self.visible if n == name)
+        """Positions that an unqualified name may mean: columns, or else the one column that is its relation's row."""
+        columns = tuple(p for n, p in self.visible if n == name)
+        return columns or tuple(r.offset for r in self.relations if r.value and r.alias == name)
+
+    def places(self) -> tuple[int, ...]:
+        """The columns that say in what order the rows of functions come, as far as they are known."""
+        return tuple(r.offset + r.place for r in self.relations if r.place is not None)
 
     def relation(self, alias: str) -> Relation | None:
         """The relation of that name or alias."""

@@ -15,7 +15,7 @@ from engine.schema import Column, DataType
 from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from views.scalar import conjuncts
 from views.sql import coerce
-from views.sql.arrival import check_arrival
+from views.sql.arrival import check_arrival, keeps_arrival
 from views.sql.binder import Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
@@ -71,7 +71,7 @@ class Select:
         self.plan: Plan = One()
         self.scope = Scope((Relation("", self.plan.schema.columns),), ())
         if start is not None:
-            tables = Tables(source, env, bind_query)
+            tables = Tables(source, env, bind_query, placed=keeps_arrival(query))
             self.plan, self.scope = tables.bind(start.this, query.args.get("joins") or [])
             if not query.args.get("joins"):
                 check_arrival(source, query, start.this)

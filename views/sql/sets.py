@@ -191,10 +191,13 @@ def is_function(node: exp.Expr) -> bool:
     return isinstance(node, exp.Table) and (bool(node.args.get("rows_from")) or isinstance(node.this, exp.Anonymous))
 
 
-def beside(plan: Plan, call: FromCall, *, outer: bool = False) -> Plan:
-    """`plan`'s columns, then those of the functions for each of its rows, then their number."""
+def beside(plan: Plan, call: FromCall, *, outer: bool = False, placed: bool = False) -> Plan:
+    """`plan`'s columns, then those of the functions for each of its rows, then their number, where it is asked for or
+    `placed`.
+    """
+    ordinal = call.ordinal or placed
     given = [name for one in call.calls for name, _ in _columns(one)]
-    made = replace(spread(plan, call.calls, [*given, "ordinality"], ordinal=call.ordinal), outer=outer)
+    made = replace(spread(plan, call.calls, [*given, "ordinality"], ordinal=ordinal), outer=outer)
     own, names = identity(plan.schema)
     place = len(made.input.schema.columns)
     exprs = list(own)
@@ -203,6 +206,6 @@ def beside(plan: Plan, call: FromCall, *, outer: bool = False) -> Plan:
             ref = ColumnRef(place, made.schema.columns[place].type)
             exprs += [field(ref, c) for c in columns] if columns else [ref]
             place += 1
-    last = ["ordinality"] if call.ordinal else []
+    last = ["ordinality"] if ordinal else []
     exprs += [ColumnRef(place, BIGINT) for _ in last]
     return Project(made, tuple(exprs), (*names, *call.names, *last))

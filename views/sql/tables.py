@@ -27,7 +27,7 @@ from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
-from views.sql.scope import Scope
+from views.sql.scope import Relation, Scope
 from views.sql.sets import FromCall, beside, in_from, is_function
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.values import values
@@ -35,12 +35,13 @@ from views.strict import nearest
 
 
 class Tables:
-    """Binds FROM clauses of one view."""
+    """Binds FROM clauses of one view; `placed`: functions number their rows, though nobody names the number."""
 
-    def __init__(self, source: Source, env: Environment, bind_query: BindQuery) -> None:
+    def __init__(self, source: Source, env: Environment, bind_query: BindQuery, *, placed: bool = False) -> None:
         self.source = source
         self.env = env
         self.bind_query = bind_query
+        self.placed = placed
 
     def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
         """The plan and names of `FROM first …joins`."""
@@ -229,17 +230,23 @@ class Tables:
         """A function in FROM that reads nothing before it."""
         binder = Binder(self.source, Scope((), (), self.env.outer), "functions in FROM")
         call = in_from(binder, self.env.catalog, node)
-        plan = beside(One(), call)
+        plan = beside(One(), call, placed=self.placed)
         plan = Project(plan, *identity(plan.schema, range(1, len(plan.schema.columns))))
         return plan, self.named_function(node, call, plan.schema.columns)
 
     def named_function(self, node: exp.Expr, call: FromCall, columns: tuple[Column, ...]) -> Scope:
-        """The names of what a function in FROM gives."""
+        """The names of what a function in FROM gives: where its rows are numbered unasked, the number has none."""
+        hidden = columns[len(columns) - 1 :] if self.placed and not call.ordinal else ()
+        columns = columns[: len(columns) - len(hidden)]
         if len(call.given) > len(columns):
             reason = f'"{call.alias}" has {len(columns)} columns, but {len(call.given)} names are given'
             self.source.refuse(node, reason)
         columns = tuple(replace(c, name=n) for c, n in zip(columns, call.column_names(), strict=True))
-        return Scope.of(call.alias, columns)
+        value = len(columns) == 1 and not any(call.records)
+        place = len(columns) - 1 if call.ordinal else None
+        rows = [Relation(call.alias, columns, value=value, place=place)]
+        rows += [Relation("", hidden, len(columns), place=0)] if hidden else []
+        return Scope(tuple(rows), tuple((c.name, i) for i, c in enumerate(columns)))
 
     def function_beside(
         self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int
@@ -256,7 +263,7 @@ class Tables:
         if side in ("RIGHT", "FULL") or (side and not always):
             hint = "put the function in LATERAL (SELECT …) and its condition inside"
             self.source.refuse(node, "a function that reads columns before it, in an outer join by a condition", hint)
-        plan = beside(left, call, outer=side == "LEFT")
+        plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
         scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
         self.check_aliases(node, names, scope)
         both = names.beside(scope)

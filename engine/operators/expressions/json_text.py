@@ -127,6 +127,11 @@ def item(text: str, place: int) -> str | None:
     return found[place] if -len(found) <= place < len(found) else None
 
 
+def item_of_binary(text: str, place: int) -> str | None:
+    """As `item`, of jsonb: a scalar is an array of one there."""
+    return item(text if kind_of(text) in ("array", "object") else f"[{text}]", place)
+
+
 def at_path(text: str, path: list[str | None]) -> str | None:
     """The text of what a path of keys and places leads to."""
     found: str | None = text

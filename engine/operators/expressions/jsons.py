@@ -21,6 +21,7 @@ from engine.operators.expressions.json_text import (
     dumps,
     encoded,
     item,
+    item_of_binary,
     items,
     kind_of,
     loads,
@@ -247,10 +248,11 @@ def _register() -> None:
     texts = DataType(Kind.OTHER, name="text[]")
     for kind, name in ((J, "json"), (JB, "jsonb")):
         binary = kind is JB
+        place = item_of_binary if binary else item
         entry("->", (kind, T), kind, per_value(member, STRING), fallback=True)
-        entry("->", (kind, N), kind, per_value(item, STRING), fallback=True)
+        entry("->", (kind, N), kind, per_value(place, STRING), fallback=True)
         entry("->>", (kind, T), T, per_value(lambda v, k: as_text(member(v, k)), STRING), fallback=True)
-        entry("->>", (kind, N), T, per_value(lambda v, k: as_text(item(v, k)), STRING), fallback=True)
+        entry("->>", (kind, N), T, per_value(lambda v, k, place=place: as_text(place(v, k)), STRING), fallback=True)
         entry("#>", (kind, texts), kind, per_value(_path, STRING), fallback=True)
         entry("#>>", (kind, texts), T, per_value(lambda v, p: as_text(_path(v, p)), STRING), fallback=True)
         path = lambda v, *p: at_path(v, list(p))  # noqa: E731

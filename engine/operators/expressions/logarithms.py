@@ -208,13 +208,20 @@ def _whole_power(base: str, exponent: int, shown: int) -> str:
     return _rounded(wide.power(Decimal(base), exponent), scale)
 
 
+def _estimate(value: Decimal, places: int) -> Decimal:
+    return value.quantize(Decimal(1).scaleb(-places), context=_context(max(value.adjusted(), 0) + places + 2))
+
+
 def _power(base: str, exponent: str) -> str:
     if not base.strip("-0."):
         return numerals.image((0, _DIGITS))
     negative, base = base.startswith("-"), base.lstrip("-")
     value = Decimal(exponent)
     weight = _logarithm_weight(base)
-    rough = _context(30).multiply(_context(30).ln(Decimal(base)), value)
+    # The scale follows from an estimate of eight digits, rounded as Postgres's: near a power of ten another one differs.
+    places = max(8 - weight, 0)
+    logarithm = _estimate(_context(places + 40).ln(Decimal(base)), places)
+    rough = _estimate(_context(places + len(exponent) + 40).multiply(logarithm, value), places)
     if abs(rough) > Decimal(_MOST_RESULT) * Decimal("3.01"):
         if rough > 0:
             raise RowError(OVERFLOW)

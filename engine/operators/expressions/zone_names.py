@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,7 +74,9 @@ _POSIX = re.compile(
 )
 """An offset as POSIX writes it, after any letters: west of Greenwich is positive."""
 
-_KNOWN = text.day_number(2037, 1, 1) * text.DAY
+_FIRST, _KNOWN, _SETTLED = text.PLAIN_MICROS[0], *(text.day_number(y, 1, 1) * text.DAY for y in (2037, 2500))
+_CYCLE = 146_097 * text.DAY
+"""Four hundred years, after which each day of the calendar is the same weekday again, and a rule of summer time repeats."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -133,14 +136,26 @@ def _is_known(name: str) -> bool:
 
 
 def offset_at(zone: Zone, micros: int) -> int:
-    """The zone's offset, in microseconds, at a moment of UTC. Raises RowError beyond the years 1 to 2036."""
+    """The zone's offset, in microseconds, at a moment of UTC."""
     if isinstance(zone, int):
         return zone
-    if not text.PLAIN_MICROS[0] <= micros < _KNOWN:
-        # Arrow's zones do not go on by their last rule.
-        raise RowError("a time zone is not supported: before the year 1 and after 2036")
+    if micros >= _KNOWN:
+        return _offset_by_rule(zone, micros)
+    # No zone's clocks were set before the year 1.
+    micros = max(micros, _FIRST)
     local = pc.local_timestamp(pa.scalar(micros, pa.timestamp("us", tz=zone)))
     return int(local.value) - micros
+
+
+def _offset_by_rule(zone: str, micros: int) -> int:
+    """The offset by the zone's last rule: Arrow's zones do not go on by it."""
+    if micros >= _SETTLED:
+        micros -= (micros - _SETTLED) // _CYCLE * _CYCLE
+    known = ZoneInfo(zone)
+    moment = pa.scalar(micros, pa.timestamp("us")).as_py().replace(tzinfo=known)
+    shown = known.fromutc(moment).utcoffset()
+    assert shown is not None
+    return (shown.days * 86_400 + shown.seconds) * 1_000_000
 
 
 def moment_of(micros: int, zone: Zone) -> int:
