@@ -312,7 +312,9 @@ class TransactionAssembler:
 
     def _is_whole(self, end: TransactionMark, pending: Pending | None) -> bool:
         here = pending or Pending()
-        return here.is_surely_whole(end.counts, self._tables, bool(self._leaves)) or not self._missing(end, here)
+        if here.is_surely_whole(end.counts, self._tables, bool(self._leaves)):
+            return True
+        return not here.is_surely_short(end.counts, self._tables) and not self._missing(end, here)
 
     def _missing(self, end: TransactionMark, pending: Pending | None) -> dict[str, int]:
         return (pending or Pending()).missing(end.counts, self._tables)

@@ -8,8 +8,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from sidecar.assembler import TransactionAssembler
 from sidecar.pending import Pending, Slice, first_copies
-from tests.sidecar.streams import changes
+from tests.sidecar.streams import changes, decoded, end, notified
 
 TABLE = "s.t"
 
@@ -59,3 +60,21 @@ def test_a_large_transaction_takes_no_object_an_event() -> None:
     assert sum(s.stop - s.start for s in whole) == count
     assert peak < 64 * count, "a dictionary of them has 150 bytes for each"
     assert np.concatenate([s.changes.orders[s.start : s.stop] for s in whole]).tolist() == list(range(1, count + 1))
+
+
+def test_the_events_of_a_transaction_that_comes_bit_by_bit_are_compared_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its END is there first: the transaction topic has little to read."""
+    compared = []
+    distinct = Pending.distinct
+    monkeypatch.setattr(Pending, "distinct", lambda self, table: compared.append(table) or distinct(self, table))
+    assembler = TransactionAssembler({TABLE: TABLE})
+    assembler.accept(decoded(notified("skipped"), end(7, 900, {TABLE: 100})))
+    for first in range(1, 101, 2):
+        assert assembler.complete() == []
+        part = changes(TABLE, [(1, 1)] * 2, txid=7, orders=[first, first + 1], lsn=800, offset=first)
+        assembler.accept(decoded(part))
+    [given] = assembler.complete()
+    assert sum(s.stop - s.start for s in given.slices) == 100
+    assert len(compared) <= 2
