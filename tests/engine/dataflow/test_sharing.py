@@ -281,8 +281,10 @@ def counting(patch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         read.append(sum(len(b) for b in batches))
         return content(layout, batches, as_of)
 
-    def some(spine: Spine, keys: Keys, since: int | None = None, until: int | None = None) -> lookup.Matches:
-        found = gather(spine, keys, since, until)
+    def some(
+        spine: Spine, keys: Keys, since: int | None = None, until: int | None = None, most: int = lookup.LATEST
+    ) -> lookup.Matches:
+        found = gather(spine, keys, since, until, most)
         read.append(len(found))
         return found
 
