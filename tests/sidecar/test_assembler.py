@@ -276,6 +276,15 @@ def test_a_snapshot_of_the_log_whose_place_an_empty_one_has_taken_is_refused_by_
         a.complete()
 
 
+def test_a_row_of_a_later_snapshot_that_is_skipped_counts() -> None:
+    """Found by reading: the snapshot was waited for without end."""
+    a = streaming()
+    a.skip(Undecodable("s.a", "p.s.a", 0, 9, "", event=Event(3, -1, 5, True)))
+    a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, offset=10), notified("started")))
+    a.accept(decoded(notified("table", "s.a", 2), notified("table", "s.b", 0), notified("completed")))
+    assert [(t.kind, t.lsn) for t in a.complete()] == [("resnapshot", 5)]
+
+
 def test_a_second_snapshot_of_a_recording_is_refused_by_name() -> None:
     a = TransactionAssembler(TABLES, in_order=True)
     a.accept(decoded(end(1, 3, {})))

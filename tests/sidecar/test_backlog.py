@@ -22,7 +22,7 @@ def held(backlog: Backlog) -> int:
 
 
 def test_many_small_changes_take_little_more_than_their_rows() -> None:
-    """Found by a soak under load: a sink that stood still for a minute was kept a gigabyte of small changes as 64 MiB."""
+    """Each has some kilobytes of its own objects: what was counted as 64 MiB could be gigabytes."""
     backlog, count = Backlog(), 40 * RUN
     for epoch in range(1, count + 1):
         stamps = {epoch: EpochStamp("shop", epoch, 1)}
