@@ -106,7 +106,8 @@ def _refuse(found: Sequence[Finding]) -> None:
         raise AuditError(
             "the sink does not hold what the source answers", views=", ".join(f.view for f in wrong),
             rows=sum(f.missing + f.extra for f in wrong),
-            hint="delete the views' rows from the sink's table `view` and restart: they are filled anew",
+            hint="where changes of the source were lost, `headrace resync TABLE`; where somebody changed the sink's rows, delete "
+            "the views' rows from its table `view` and restart: they are filled anew",
         )  # fmt: skip
 
 

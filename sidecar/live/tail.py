@@ -61,7 +61,10 @@ class Tail:
     def _check(self, start: int) -> None:
         seen = self._history.wait(self._name, -1, 0.0)
         if start > seen.epoch:
-            raise TailError("this epoch is not complete yet", view=self._name, start=start, epoch=seen.epoch)
+            raise TailError(
+                "this epoch is not complete yet", view=self._name, start=start, epoch=seen.epoch,
+                hint="go on from the epoch that `resume` told last; after a lost state folder follow it without --from",
+            )  # fmt: skip
         if start < seen.since:
             raise TailError(
                 "the changes from there on are not kept any more", view=self._name, start=start, kept_since=seen.since,
