@@ -30,7 +30,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: oracle tpch help setup jars kernels demo test test-fast test-kernels crash fence soak mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: oracle tpch help setup jars kernels demo test test-fast test-kernels walk crash fence soak mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -77,7 +77,10 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 	wait $$plain; exit $$checked
 
 test-fast: setup kernels ## the tests that start no server
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers'
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long'
+
+walk: setup jars kernels ## the product by its command line, as a user goes, on the embedded parts: some two minutes
+	$(PY) -m pytest -m long tests/sidecar/test_walk.py
 
 crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED
 	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES)
