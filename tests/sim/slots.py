@@ -44,9 +44,13 @@ class Slots:
             self.draw.choice(list(world.shops.values())).lose_slot()
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
-        """A snapshot that the log has, and no checkpoint, cannot be read again once another has begun: nothing else can."""
-        replaced = error.what == OTHER and str(error.where["bound"]).startswith("-1:")
-        return self.lost > 0 and (replaced or error.what == AGAIN)
+        """A snapshot that the log has, and no checkpoint, cannot be read again once another has begun: nothing else can. Of one
+        without rows the log has nothing, and is seen to have other transactions after it."""
+        if self.lost == 0 or error.what != OTHER:
+            return self.lost > 0 and error.what == AGAIN
+        bound, found = str(error.where["bound"]), str(error.where["found"])
+        rowless = world.shops[str(error.where["source"])].rowless
+        return bound.startswith("-1:") or (found.startswith("-1:") and bool(rowless))
 
 
 def drawn_slots(draw: random.Random) -> Slots | None:
