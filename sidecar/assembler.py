@@ -379,6 +379,8 @@ class TransactionAssembler:
             self._snapshot.gap(event.transaction, table)
         elif event.snapshot and again is not None and again.backlog is not None:
             again.backlog.snapshot.gap(event.transaction, table)
+        elif event.snapshot and record.sent_ms < self._read_ms:
+            return  # of a try before the one that found no row
         elif event.snapshot and (self._again is not None or event.lsn > max(self._bound_lsn, self._snapshot_lsn or -1)):
             self._begin_again().gap(event.transaction, table)
         elif bound is not None and again is not None and event.order >= 0:

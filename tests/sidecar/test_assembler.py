@@ -285,6 +285,15 @@ def test_a_row_of_a_later_snapshot_that_is_skipped_counts() -> None:
     assert [(t.kind, t.lsn) for t in a.complete()] == [("resnapshot", 5)]
 
 
+def test_a_skipped_row_of_a_try_before_an_empty_one_is_nothing() -> None:
+    a = TransactionAssembler(TABLES)
+    a.accept(decoded(notified("started", at=1), notified("started", at=5)))
+    a.accept(decoded(*(notified("table", table, 0, at=8) for table in TABLES), notified("completed", at=9)))
+    assert a.complete() == []
+    a.skip(Undecodable("s.a", "p.s.a", 0, 9, "", event=Event(3, -1, 5, True), sent_ms=2))
+    assert (a.complete(), a.waiting()) == ([], None)
+
+
 def test_a_second_snapshot_of_a_recording_is_refused_by_name() -> None:
     a = TransactionAssembler(TABLES, in_order=True)
     a.accept(decoded(end(1, 3, {})))
