@@ -43,7 +43,7 @@ class Errand(Protocol):
     """Something asked for while the loop runs, that takes several turns."""
 
     def saw(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
-        """These are in now, each at its epoch."""
+        """These are in now, each at its epoch, which is on disk."""
 
     def attend(self, runtime: Runtime) -> bool:
         """Go on as far as it goes now: all that is bound is in; whether that was all. Never raises HeadraceError."""
@@ -164,8 +164,6 @@ class Runtime:
         for transaction in (t for _, t in pairs if t.whole):
             for intake in self.parts.intakes:
                 intake.lost.found(transaction.whole, transaction.lsn)
-        for errand in self.errands:
-            errand.saw(pairs)
         self.transactions += sum(not t.more for _, t in pairs)
         self.parts.metrics.epoch.set(epoch)
         held = {i.name: i.held for i in self.parts.intakes}
@@ -174,6 +172,8 @@ class Runtime:
             self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()
+        for errand in self.errands:
+            errand.saw(pairs)
         self._walks.took(epoch, Walk(newest, self._polled_at, now, self.parts.wall()))
         self._emit(bound, pairs)
         self.parts.flow.advance_since(epoch)

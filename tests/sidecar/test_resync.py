@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 import pyarrow as pa
 import pytest
 
@@ -19,8 +18,8 @@ from engine.schema import Column, DataType, Schema
 from sidecar.config import load
 from sidecar.hosts.errands import Errands
 from sidecar.injected import Injected, InjectedError, injected
-from sidecar.requests import Refused, Request, RequestError, Requests, ask
-from sidecar.resync import ResyncError, TableRead, difference, parse, read_table, text_lines
+from sidecar.requests import Request, RequestError
+from sidecar.resync import TableRead, parse
 from tests.sidecar.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers
 
 
@@ -103,6 +102,26 @@ def wrong(shop: Asked) -> None:
     """Rows that are missing, other and too many, in a keyed and a keyless table."""
     shop.diverge(CUSTOMERS, drop=[(1, 5), (3, 7)], add=[(1, 50), (9, 9)])
     shop.diverge(VISITS, drop=[(1, 1)], add=[(4, 4), (4, 4), (2, 1)])
+
+
+def test_nothing_is_told_before_it_is_on_disk(shop: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong(shop)
+    shop.transact()
+    shop.ask(CUSTOMERS)
+
+    def full() -> None:
+        if any(kept.whole for _, kept in bound):
+            raise OSError("no space left")
+
+    bound: list[Any] = []
+    reclock, bind = shop.running.runtime.parts.reclock, shop.running.runtime.parts.reclock.bind
+    monkeypatch.setattr(reclock, "bind", lambda *given: bound.extend(enumerate(given[1])) or bind(*given))
+    monkeypatch.setattr(reclock, "settle", full)
+    shop.transact()
+    shop.show_all()
+    with pytest.raises(OSError, match="no space"):
+        shop.turn(5)
+    assert shop.told == []
 
 
 def test_what_differs_becomes_one_epoch_and_is_counted(shop: Asked) -> None:
@@ -266,66 +285,6 @@ def test_whatever_differs_and_whatever_comes_meanwhile(
     shop.end()
 
 
-TYPES = {
-    "id": "bigint", "b": "boolean", "f": "double precision", "r": "real", "n": "numeric", "m": "numeric(12,3)",
-    "t": "text", "c": "character(4)", "y": "bytea", "d": "date", "ti": "time without time zone",
-    "ts": "timestamp without time zone", "tz": "timestamp with time zone", "u": "uuid", "j": "jsonb", "o": "integer[]",
-    "i": "interval", "e": "inet",
-}  # fmt: skip
-VALUES = r"""
-(1, true, 0.1, 0.1, 1.500, 12.3, 'plain', 'ab', '\x00ff', '2026-11-22', '01:02:03.5', '2026-11-22 01:02:03.000004',
- '2026-11-22 01:02:03+02', '0b3e1b6e-5d0e-4c38-9d0e-0a9c2a0a0a0a', '{"a": 1}', '{1,null,3}', '1 day 02:03', '10.0.0.1'),
-(2, false, 'Infinity', '-0', 'NaN', -0.001, E'tab\tnl\nback\\slash\b\f\v\r', '', '', 'infinity', '23:59:59.999999',
- '-infinity', '0044-01-01 00:00:00+00 BC', null, 'null', '{}', '-1 mon', '::1'),
-(3, null, null, null, null, null, E'\\N', null, null, null, null, null, null, null, null, null, null, null)"""
-
-
-def test_rows_come_from_postgres_as_their_lanes_are(database: str) -> None:
-    schema = Schema.of([Column(n, DataType.parse(t), n != "id") for n, t in TYPES.items()], ["id"])
-    with psycopg.connect(database, autocommit=True) as db:
-        columns = ", ".join(f"{n} {t}" for n, t in TYPES.items())
-        db.execute(f'create schema "Odd"; create table "Odd"."the table" ({columns}, extra int default 7)')
-        db.execute(f'insert into "Odd"."the table" values {VALUES.replace("), ", "), ")}')
-        before = db.execute("select pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
-    read = read_table(database, "Odd.the table", schema)
-    assert before is not None
-    assert read.lsn >= int(before[0])
-    assert len(read.rows) == 3
-    rows = parse(schema, read.rows.to_pylist())
-    assert text_lines(schema, rows).to_pylist() == read.rows.to_pylist()
-    same = difference(schema, text_lines(schema, rows), np.ones(3, np.int64), read, None)
-    assert same is not None
-    assert (same.added, same.changed, same.removed) == (0, 0, 0)
-    with pytest.raises(HeadraceError, match=r"Odd\.gone"):
-        read_table(database, "Odd.gone", schema)
-
-
-def test_requests_are_files(tmp_path: Path) -> None:
-    requests, clock = Requests(tmp_path), iter(range(100))
-    assert list(requests.take()) == []
-
-    def answered(_: float) -> None:
-        for request in requests.take():
-            assert (request.does, request.of) == ("resync", {"table": "t"})
-            assert [f.read_bytes() for f in (tmp_path / "requests").iterdir()] == [b""], "a secret does not stay there"
-            requests.answer(request, {"rows": 3})
-
-    assert ask(tmp_path, "resync", {"table": "t"}, 50, answered, lambda: next(clock)) == {"rows": 3}
-
-    def refused(_: float) -> None:
-        for request in requests.take():
-            requests.answer(request, RequestError("no", hint="try", table="t"))
-
-    with pytest.raises(Refused, match=r"no .table=t.; try"):
-        ask(tmp_path, "resync", {}, 50, refused, lambda: next(clock))
-    with pytest.raises(RequestError, match="no sidecar answered"):
-        ask(tmp_path, "resync", {}, 3, lambda _: None, lambda: next(clock))
-    assert list((tmp_path / "requests").iterdir()) == []
-    (tmp_path / "requests" / "x.asked").write_text("{")
-    assert list(requests.take()) == []
-    assert list((tmp_path / "requests").iterdir()) == []
-
-
 class Altered(Asked):
     """Customers' records lack their column v while it is `gone`."""
 
@@ -381,22 +340,3 @@ def test_a_column_that_went_after_a_resync_stays_lost_when_both_are_read_again(
             shop.transact((CUSTOMERS, "u", (2, 9)))
             shop.show_all()
             shop.turn(4)
-
-
-def test_an_address_that_is_not_right_is_told_without_its_password(database: str) -> None:
-    schema = Schema.of([Column("id", DataType.parse("integer"))])
-    password = str(psycopg.conninfo.conninfo_to_dict(database)["password"])
-    for url in (
-        database.replace(password, "wrong-canary-71"),
-        "host=h password='wrong-canary-71",
-        "pg://u:wrong-canary-71@h",
-    ):
-        with pytest.raises(ResyncError) as caught:
-            read_table(url, "public.t", schema)
-        told = f"{caught.value} {caught.value.as_json()}"
-        assert "wrong-canary-71" not in told
-        assert "--from" in caught.value.hint
-    with pytest.raises(ResyncError, match="does not exist") as caught:
-        read_table(database, "public.t", schema)
-    assert "REPLICATION" in caught.value.hint
-    assert str(caught.value.where["database"]).startswith("127.0.0.1:")
