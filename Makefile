@@ -100,8 +100,8 @@ fuzz: setup kernels ## RECORDS mutations of Debezium's own records, from SEED
 oracle: setup kernels ## QUERIES drawn from the whole grammar, kept through transactions and compared with Postgres, from SEED
 	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED) --processes $(PROCESSES) $(if $(GO_ON),--go-on)
 
-tpch: setup kernels ## TPC-H's 22 views at scale SF through loading and refreshes, compared with Postgres, from SEED
-	$(PY) -m tests.oracle.tpch --scale $(SF) --seed $(SEED)
+tpch: setup kernels ## TPC-H's 22 views, or VIEWS=12-22 of them, at scale SF through loading and refreshes, compared with Postgres, from SEED
+	$(PY) -m tests.oracle.tpch --scale $(SF) --seed $(SEED) $(if $(VIEWS),--views $(VIEWS))
 
 sim: setup kernels ## SEEDS simulated lives from SEED, each with its own faults; SEEDS=1 SEED=n plays one again
 	$(PY) -m tests.sim.run --seeds $(SEEDS) --seed $(SEED) --keep

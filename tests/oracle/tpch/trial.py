@@ -74,10 +74,12 @@ def flow_of(views: tuple[CompiledView, ...]) -> tuple[Dataflow, dict[str, Output
 
 
 class Trial:
-    """One run over `history`, in the database of `connection`, which is empty."""
+    """One run of `queries` over `history`, in the database of `connection`, which is empty."""
 
-    def __init__(self, connection: psycopg.Connection, history: History, seed: int) -> None:
-        views = compiled()
+    def __init__(
+        self, connection: psycopg.Connection, history: History, seed: int, queries: dict[int, str] = QUERIES
+    ) -> None:
+        views = compiled(queries)
         self._flow, outputs = flow_of(views)
         self.kept = {v.name: Kept(v, outputs[v.name]) for v in views}
         self._history = history
