@@ -7,13 +7,10 @@ the system as soon as the loop rests. Called by the runtime.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
-
+from sidecar.allocators import give_back
 from sidecar.metrics import resident_bytes
 
 LOOK_SECONDS = 0.1
@@ -28,12 +25,14 @@ MANY = 100_000
 
 @dataclass
 class Memory:
-    """`budget` in bytes, None for none; `used`: resident memory of this process, mapped files apart, when last asked for.
-    `_base`: the least of it since something was given back. Single writer: the runtime.
+    """`budget` in bytes, None for none; `used`: resident memory of this process and its workers, mapped files apart, when last
+    asked for. `give_back`: what allocators keep of it goes back. `_base`: the least of it since that was done. Single writer:
+    the runtime.
     """
 
     budget: int | None = None
     measure: Callable[[], int] = resident_bytes
+    give_back: Callable[[], None] = give_back
     used: int = 0
     _asked: float = float("-inf")
     _base: int = 1 << 62
@@ -54,7 +53,7 @@ class Memory:
     def took(self, rows: int) -> None:
         """A step has taken in so many rows."""
         if rows > MANY:
-            give_back()
+            self.give_back()
 
     def rest(self, now: float) -> None:
         """Nothing is to be done now: what a burst has left goes back. Each thread of a client library has an arena of its
@@ -64,14 +63,7 @@ class Memory:
             self._next, self._pause = now, FIRST_PAUSE
         self._base = min(self._base, self.used)
         if now >= self._next:
-            give_back()
+            self.give_back()
             self._base = self.used = self.measure()
             self._next = now + self._pause if self._pause <= LONGEST_PAUSE else float("inf")
             self._pause *= 2
-
-
-def give_back() -> None:
-    """Return to the system what allocators keep of memory that is free again; where they have no such thing, nothing."""
-    pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -108,6 +108,9 @@ class Flow(Protocol):
     def exert(self, fuel: int) -> None:
         """Merge while there is nothing else to do."""
 
+    def give_back(self) -> None:
+        """Return to the system what allocators keep of memory that is free, in this process and in the workers'."""
+
     def hold(self) -> Callable[[], Files]:
         """The state as of now, to be written later, while steps go on, by what this gives; one at a time."""
 

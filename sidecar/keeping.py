@@ -22,6 +22,7 @@ from engine.dataflow.nodes import Node
 from engine.operators.delta import concat, take
 from engine.schema import Schema
 from engine.trace.lookup import content
+from sidecar.allocators import give_back
 from sidecar.batches import BatchStore, CheckpointError, Files, load_batches
 from sidecar.flow import ArrangementFacts, Build, Change, Flow, WorkerFacts
 
@@ -77,6 +78,10 @@ class KeptDataflow(Dataflow):
                 self.drop(output)
         for table in change.tables_gone:
             self.drop_table(table)
+
+    def give_back(self) -> None:
+        """As `Flow.give_back`."""
+        give_back()
 
     def hold(self) -> Callable[[], Files]:
         """As `Flow.hold`."""

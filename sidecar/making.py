@@ -145,7 +145,9 @@ def make_sink(settings: Settings, sink: SinkConfig, reached: Reached = unwatched
 def make_memory(settings: Settings, flow: Flow) -> Memory:
     """The budget, of all processes together."""
     mib = settings.config.memory.budget_mib
-    return Memory(None if mib is None else mib << 20, lambda: resident_bytes(w.pid for w in flow.workers()))
+    return Memory(
+        None if mib is None else mib << 20, lambda: resident_bytes(w.pid for w in flow.workers()), flow.give_back
+    )
 
 
 def make_spill(settings: Settings, folder: Path) -> Spill:

@@ -20,6 +20,7 @@ from engine.dataflow.intake import Intake
 from engine.errors import HeadraceError, InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import Schema
+from sidecar.allocators import give_back
 from sidecar.batches import BatchFile, Files
 from sidecar.flow import ArrangementFacts, Build, Change, Flow, WorkerFacts
 from sidecar.workers.cause import cause
@@ -190,6 +191,11 @@ class Workers:
     def exert(self, fuel: int) -> None:
         """As `Dataflow.exert`, in each shard that has nothing else to do."""
         self._tell_all({"do": "exert", "fuel": fuel})
+
+    def give_back(self) -> None:
+        """As `Flow.give_back`."""
+        self._tell_all({"do": "give_back"})
+        give_back()
 
     def hold(self) -> Callable[[], Files]:
         """As `Flow.hold`: arrangements that are not whole, as a shard of them failed, are left out."""

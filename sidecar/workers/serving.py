@@ -93,6 +93,9 @@ class Serving:
     def _exert(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
         self.flow.exert(head["fuel"])
 
+    def _give_back(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
+        self.flow.give_back()
+
     def _take(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
         """What every view emitted since the last take; that every shard has stepped is known then."""
         names, out = [], []

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.memory import MemorySink
 from connectors.sink import EpochStamp, Frontier, ViewChanges
-from sidecar import budget, wiring
+from sidecar import wiring
 from sidecar.budget import MANY, SLACK, Memory
 from sidecar.hosts.local import status
 from sidecar.hosts.notices import Notices
@@ -133,7 +133,7 @@ def test_no_budget_is_never_over() -> None:
     assert memory.used == 1 << 60
 
 
-def test_what_a_burst_needed_is_given_back_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_burst_needed_is_given_back_when_it_is_over() -> None:
     """Found by a soak whose machine was loaded: allocators kept what each backlog had needed, 100 MiB at a time; and what was
     given back in the middle of one was little, and nothing more after it."""
     needed, kept, now, given = 200 << 20, 0, 0.0, list[float]()
@@ -143,8 +143,7 @@ def test_what_a_burst_needed_is_given_back_when_it_is_over(monkeypatch: pytest.M
         given.append(now)
         kept = 0
 
-    monkeypatch.setattr(budget, "give_back", give_back)
-    memory = Memory(measure=lambda: needed + kept)
+    memory = Memory(measure=lambda: needed + kept, give_back=give_back)
 
     def turns(seconds: int) -> list[float]:
         nonlocal now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -63,3 +64,16 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
         sizes = workers.sizes()
         assert min(sizes) > sum(sizes) / 4, "one shard has it all"
     assert published > 1000
+
+
+def test_every_shard_gives_back_what_its_allocators_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    for module in ("sidecar.keeping", "sidecar.workers.driver"):
+        monkeypatch.setattr(f"{module}.give_back", partial(given.append, module))
+    views = compile_views([ViewSpec(SUPPORTED[0].name, SUPPORTED[0].sql)], catalog())
+    plans = Plans.of(views, {f"public.{table}": schema_of(table) for table in TABLES}, {v.name for v in views})
+    with Workers(Threads(2, Task(plans)), plans.tables, plans.schemas) as workers:
+        workers.give_back()
+        workers.step(1)
+        workers.outputs[views[0].name].take()
+    assert sorted(given) == ["sidecar.keeping"] * 2 + ["sidecar.workers.driver"]
