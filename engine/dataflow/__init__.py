@@ -4,7 +4,7 @@ from engine.dataflow.collection import Collection
 from engine.dataflow.delta_join import delta_join
 from engine.dataflow.flat_map import flat_map
 from engine.dataflow.flow import Dataflow
-from engine.dataflow.iterate import Iteration, NotInIterations
+from engine.dataflow.iterate import Iteration
 from engine.dataflow.nodes import OVERFLOWED
 from engine.dataflow.output import Output
 from engine.dataflow.reading import Reading
@@ -15,7 +15,6 @@ __all__ = [
     "Collection",
     "Dataflow",
     "Iteration",
-    "NotInIterations",
     "Order",
     "Output",
     "Reading",

@@ -2,8 +2,9 @@
 
 Always: what changes in one collection is taken through the arrangements of the others one after the other, and each
 combination of rows is found once: by the one of its updates that is last in the order of (epoch, place of its
-collection), at that update's epoch (paper: "Shared Arrangements", section 5.3.2; McSherry's delta queries). Between two
-look-ups rows are a stream and no arrangement. Called by whoever builds plans: `delta_join`.
+collection), at that update's epoch (McSherry's delta queries). In a loop that order is (step, round, epoch, place), and
+the combination stands at the least time that is ≥ those of all its updates. Between two look-ups rows are a stream and
+no arrangement. Called by whoever builds plans: `delta_join`.
 """
 
 from __future__ import annotations
@@ -12,101 +13,22 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-import numpy as np
-
-from engine.batch.layout import layout_of
-from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
+from engine.dataflow.enter import EnterNode
 from engine.dataflow.graph import Graph, own_key
-from engine.dataflow.nodes import FilterNode, Memo, Node, fingerprint_of, merged
+from engine.dataflow.iterate import Iteration
+from engine.dataflow.look_up import ChangesNode, LookUpNode
+from engine.dataflow.look_up_round import ArriveNode, LookUpRoundNode, SetOutNode
+from engine.dataflow.nodes import FilterNode, Node, fingerprint_of
 from engine.dataflow.stateful import ArrangeNode, TableNode
 from engine.errors import InvariantBroken
-from engine.operators.delta import QUIET, Delta
-from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
 from engine.schema import Schema
 
 Place = tuple[int, int]
 """A column: of which input, and which there."""
 
-
-class ChangesNode(Node):
-    """The changes of a collection without its content: the stream that a path of look-ups but the first begins with."""
-
-    label = "changes"
-
-    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """The source's changes."""
-        return self.inputs[0].delta
-
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """No rows: the first path has them all. The errors are every path's own."""
-        return Delta(None, self.inputs[0].errors(as_of, memo))
-
-    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """The source's changes."""
-        return self.inputs[0].changes(lower, upper, memo)
-
-
-class LookUpNode(Node):
-    """The rows of a stream with their partners in an arrangement, as it was at the stream's times.
-
-    `key`: the stream's columns that are looked up; `held`: of both sides the columns that the rows have;
-    `strictly`: partners must be earlier, and not of the same epoch.
-    """
-
-    label = "look up"
-
-    def __init__(
-        self,
-        fingerprint: str,
-        stream: Node,
-        arranged: ArrangeNode,
-        key: tuple[int, ...],
-        held: tuple[tuple[int, ...], tuple[int, ...]],
-        *,
-        strictly: bool,
-    ) -> None:
-        columns = [*(stream.schema.columns[k] for k in held[0]), *(arranged.schema.columns[k] for k in held[1])]
-        super().__init__(fingerprint, Schema(tuple(columns)), [stream, arranged])
-        self._stream = stream
-        self._arranged = arranged
-        self._key = key
-        self._layout = layout_of(stream.schema, key)
-        self._joined = Joined.of(self.schema.arrow, held)
-        self._strictly = strictly
-        self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
-
-    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """The partners of what the stream brings."""
-        delta = self._stream.delta
-        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
-
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The partners, at `as_of`, of the stream's content."""
-        content = self._stream.content(as_of, memo)
-        self._arranged.trace.check_faithful(as_of)
-        return merged(self._partners(content.rows, as_of, strictly=False), Delta(None, content.errors))
-
-    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """The partners of the stream's changes, as the steps of these epochs found them."""
-        self._arranged.trace.check_faithful(max(lower - 1, 0))
-        delta = self._stream.changes(lower, upper, memo)
-        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
-
-    def _partners(self, rows: Updates | None, since: int, *, strictly: bool) -> Delta:
-        if rows is None or not len(rows):
-            return QUIET
-        keys, positions = self._layout.keys_of(rows), np.arange(len(rows))
-        times, diffs = rows.times, rows.diffs
-        valid = without_nulls(rows.struct, self._key)
-        if valid is not None:
-            keys, positions, times, diffs = keys.take(valid), valid, times[valid], diffs[valid]
-        probes = Probes(rows.struct, positions, keys, times, diffs)
-        return look_up_earlier(probes, self._arranged.index, since, self._joined, strictly=strictly)
-
-    def release(self) -> None:
-        """Stop reading the arrangement."""
-        self._reader.release()
+_STAMP: Place = (-1, 0)
+"""Of rows on their way in a loop."""
 
 
 def delta_join(inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], columns: Sequence[Place]) -> Collection:
@@ -137,7 +59,8 @@ class _Step(NamedTuple):
 class _Source:
     """An input, and of it the columns that are read, which are what is arranged unless a table's own arrangement serves.
 
-    `classes`: of each class of equal columns that it has one of, by its number, that column.
+    `classes`: of each class of equal columns that it has one of, by its number, that column. What entered a loop is
+    arranged outside.
     """
 
     def __init__(
@@ -146,15 +69,24 @@ class _Source:
         self.whole = whole
         self.classes = {k: c for k, some in enumerate(equal) for i, c in some if i == place}
         self.columns = tuple(c for c in range(len(whole.schema.columns)) if (place, c) in read)
-        self._part = whole.pick(self.columns, Schema(tuple(whole.schema.columns[c] for c in self.columns)))
+        self._loop = whole.flow if isinstance(whole.flow, Iteration) and isinstance(whole.node, EnterNode) else None
+        self._outside: _Source | None = None
+        if self._loop is not None:
+            self._outside = _Source(self._loop.outside(whole), place, read, equal)
         self._steps: dict[tuple[int, ...], list[_Step]] = {}
 
     def steps(self, key: tuple[int, ...]) -> list[_Step]:
         """How rows are found by `key`: in one step, or in two."""
         found = self._steps.get(key)
         if found is None:
-            found = self._steps[key] = self._index(key) or [self._arranged(key)]
+            found = self._steps[key] = self._entered(key) or self._index(key) or [self._arranged(key)]
         return found
+
+    def _entered(self, key: tuple[int, ...]) -> list[_Step]:
+        """As `steps`, of what entered a loop."""
+        if self._loop is None or self._outside is None:
+            return []
+        return [step._replace(arranged=self._loop.enter_arranged(step.arranged)) for step in self._outside.steps(key)]
 
     def _index(self, key: tuple[int, ...]) -> list[_Step]:
         """Where a table's rows are looked up by `key` in two steps: its primary key, an index of that by `key`, and itself.
@@ -181,7 +113,8 @@ class _Source:
         if own_key(node) == key or len(self.columns) == len(self.whole.schema.columns):
             return _Step(key, flow.indexed(flow.by_key(node, key, exactly=True), key), self._all())
         at = tuple(self.columns.index(k) for k in key)
-        return _Step(key, flow.indexed(flow.by_key(self._part.node, at, exactly=True), at), self.columns)
+        part = self.whole.pick(self.columns, Schema(tuple(self.whole.schema.columns[c] for c in self.columns)))
+        return _Step(key, flow.indexed(flow.by_key(part.node, at, exactly=True), at), self.columns)
 
     def _all(self) -> tuple[int, ...]:
         return tuple(range(len(self.whole.schema.columns)))
@@ -192,8 +125,7 @@ def _path(
 ) -> Collection:
     """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
     flow, begin = inputs[first].whole.flow, inputs[first].whole
-    node: Node = begin.node if first == 0 else _changes(flow, begin.node)
-    places = {(first, c): c for c in range(len(begin.schema.columns))}
+    node, places = _set_out(flow, begin.node, first)
     bound = set(inputs[first].classes)
     left = [i for i in range(len(inputs)) if i != first]
     while left:
@@ -203,7 +135,11 @@ def _path(
             raise InvariantBroken("inputs of a delta join that nothing connects", input=at, hint="join them apart")
         left.remove(at)
         bound |= inputs[at].classes.keys()
-        wanted = {*columns, *(p for k in set[int]().union(*(inputs[i].classes for i in left)) for p in equal[k])}
+        wanted = {
+            _STAMP,
+            *columns,
+            *(p for k in set[int]().union(*(inputs[i].classes for i in left)) for p in equal[k]),
+        }
         # What must equal a column stands for it, until the column is there.
         known = {(at, column): next(places[p] for p in equal[k] if p in places) for column, k in keys.items()}
         for step in inputs[at].steps(tuple(sorted(keys))):
@@ -214,13 +150,27 @@ def _path(
             node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first)
             known = places = {p: k for k, p in enumerate([*mine, *((at, c) for c in theirs)])}
     schema = Schema(tuple(inputs[i].whole.schema.columns[c] for i, c in columns))
-    whole = Collection(flow, node, node.schema)
+    whole = Collection(flow, node if flow.scope is None else _arrived(flow, node), node.schema)
     return whole.pick([places[p] for p in columns], schema)
 
 
-def _changes(flow: Graph, source: Node) -> Node:
+def _set_out(flow: Graph, source: Node, first: int) -> tuple[Node, dict[Place, int]]:
+    """The stream that the path of input `first` begins with, and where its columns stand there."""
+    width = len(source.schema.columns)
+    if flow.scope is not None:
+        fingerprint = fingerprint_of("set out", source.fingerprint)
+        node: Node = flow.intern(fingerprint, lambda: SetOutNode(fingerprint, source))
+        return node, {_STAMP: 0, **{(first, c): c + 1 for c in range(width)}}
+    places = {(first, c): c for c in range(width)}
+    if first == 0:
+        return source, places
     fingerprint = fingerprint_of("changes", source.fingerprint)
-    return flow.intern(fingerprint, lambda: ChangesNode(fingerprint, source.schema, [source]))
+    return flow.intern(fingerprint, lambda: ChangesNode(fingerprint, source.schema, [source])), places
+
+
+def _arrived(flow: Graph, stream: Node) -> Node:
+    fingerprint = fingerprint_of("arrive", stream.fingerprint)
+    return flow.intern(fingerprint, lambda: ArriveNode(fingerprint, stream))
 
 
 def _looked_up(
@@ -234,4 +184,5 @@ def _looked_up(
 ) -> Node:
     stream = flow.by_key(stream, key, exactly=True)
     fingerprint = fingerprint_of("look up", stream.fingerprint, arranged.fingerprint, key, *held, strictly)
-    return flow.intern(fingerprint, lambda: LookUpNode(fingerprint, stream, arranged, key, held, strictly=strictly))
+    kind = LookUpNode if flow.scope is None else LookUpRoundNode
+    return flow.intern(fingerprint, lambda: kind(fingerprint, stream, arranged, key, held, strictly=strictly))

@@ -10,14 +10,12 @@ not come to rest fails, with an error that names it. Called by `Dataflow` users 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from engine.arrangement import Registry
 from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import consolidate
 from engine.batch.updates import Updates
 from engine.dataflow.collection import Collection
-from engine.dataflow.delta_join import LookUpNode
 from engine.dataflow.enter import EnteredNode, EnterNode
 from engine.dataflow.graph import Graph, reachable
 from engine.dataflow.grouped import StandingNode
@@ -27,11 +25,9 @@ from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.dataflow.trace import Trace
 from engine.dataflow.variable import VariableNode
-from engine.errors import HeadraceError, InvariantBroken
+from engine.errors import InvariantBroken
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.schema import Schema
-
-N = TypeVar("N", bound=Node)
 
 MOST = 1 << 20
 """Rounds after which a loop is taken not to end, unless its maker says otherwise."""
@@ -39,12 +35,6 @@ MOST = 1 << 20
 
 MOST_EVER = 1 << 40
 """More than any round."""
-
-
-class NotInIterations(HeadraceError):
-    """An operator that a loop's body cannot hold."""
-
-    code = "loop"
 
 
 class IterateNode(Node):
@@ -350,6 +340,15 @@ class Iteration(Graph):
             return super().indexed(source, key)
         return self._as_it_lies(source, self.outer.indexed(source.outside, key))
 
+    def outside(self, entered: Collection) -> Collection:
+        """What entered, as it is outside."""
+        assert isinstance(entered.node, EnterNode)
+        return Collection(self.outer, entered.node.outside, entered.schema)
+
+    def enter_arranged(self, outside: ArrangeNode) -> ArrangeNode:
+        """An arrangement from outside."""
+        return self._as_it_lies(self._entered(outside.source), outside)
+
     def _as_it_lies(self, entered: EnterNode, outside: ArrangeNode) -> ArrangeNode:
         fingerprint = fingerprint_of("entered", outside.fingerprint)
         return self.intern(fingerprint, lambda: EnteredNode(fingerprint, entered, outside))
@@ -359,14 +358,6 @@ class Iteration(Graph):
         if isinstance(source, EnterNode):
             return self._entered(self.outer.by_key(source.outside, key, exactly=exactly))
         return super().by_key(source, key, exactly=exactly)
-
-    def intern(self, fingerprint: str, make: Callable[[], N]) -> N:
-        """As `Graph.intern`. Raises NotInIterations for an operator that knows no rounds."""
-        node = super().intern(fingerprint, make)
-        if isinstance(node, LookUpNode):
-            what = f"{node.label} does not know the rounds of an iteration"
-            raise NotInIterations(what, view=self.name, hint="use joins of two, or build it outside")
-        return node
 
     def _entered(self, outside: Node) -> EnterNode:
         fingerprint = fingerprint_of("enter", outside.fingerprint)

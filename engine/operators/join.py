@@ -7,6 +7,7 @@ hold columns of the left before those of the right, whichever side the updates a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +16,16 @@ import pyarrow as pa
 from engine.batch.consolidation import consolidate
 from engine.batch.exported import Exported
 from engine.batch.keys import Keys
-from engine.batch.payload import Assembly
+from engine.batch.payload import Assembly, take_rows
 from engine.batch.updates import Int64s, Updates
 from engine.kernels.join import pair
+from engine.kernels.times import EPOCHS, ROUNDS
 from engine.operators.aggregates import message_where
 from engine.operators.delta import QUIET, Delta, concat
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
 from engine.operators.pieces import PIECE, Pieced, added_up
-from engine.operators.rounds import Moment
+from engine.operators.rounds import Moment, stamps_of
 from engine.operators.sifted import Index
 from engine.trace.lookup import LATEST, Matches, TooMany
 
@@ -128,6 +130,42 @@ def join_round(
     return _joined(probes, here, joined), [(at, _joined(probes, found, joined)) for at, found in later]
 
 
+def look_up_round(probes: Probes, index: Index, moment: Moment, joined: Joined, *, strictly: bool) -> Delta:
+    """`probes`, rows with stamps that set out in the moment's round, joined with the updates of `index` that came before.
+
+    That is in an earlier step, or an earlier round of this one, or in this round at an epoch before that of the stamp, or
+    (unless `strictly`) at the same. A pair stands at the later epoch, and its stamp has the round that is ≥ both.
+    Raises DiffOverflow.
+    """
+    matches = index.gather(probes.keys, moment.since)
+    stamps = stamps_of(probes.struct)[probes.positions][matches.probe]
+    late = moment.is_new(matches.times)
+    if late.any():
+        epochs, when = matches.times & EPOCHS, stamps & EPOCHS
+        late &= epochs >= when if strictly else epochs > when
+        chosen = np.flatnonzero(~late)
+        matches, stamps = matches.take(chosen), stamps[chosen]
+    reached = moment.reached(matches.times, stamps)
+    matches = replace(matches, times=matches.times & EPOCHS)
+    further = reached != stamps & ROUNDS
+    if not further.any():
+        return _left(_joined(probes, matches, joined), matches)
+    here, there = matches.take(np.flatnonzero(~further)), matches.take(np.flatnonzero(further))
+    moved = _restamped(probes, there.probe, (stamps & EPOCHS | reached)[further])
+    there = replace(there, probe=np.arange(len(there)))
+    parts = _joined(probes, here, joined), _joined(moved, there, joined)
+    found = Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
+    return _left(found, matches)
+
+
+def _restamped(probes: Probes, chosen: Int64s, stamps: Int64s) -> Probes:
+    """The probes `chosen`, with other stamps; nobody looks them up again."""
+    rows = take_rows(probes.struct.rows, probes.positions[chosen])
+    rows = pa.RecordBatch.from_arrays([pa.array(stamps), *rows.columns[1:]], schema=rows.schema)
+    places = np.arange(len(chosen))
+    return Probes(Exported(rows), places, probes.keys.take(chosen), probes.times[chosen], probes.diffs[chosen])
+
+
 def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *, strictly: bool) -> Delta:
     """`probes` joined with the updates of `index` that came before them, or (unless `strictly`) at the same epoch.
 
@@ -141,7 +179,11 @@ def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *,
     late = matches.times >= when if strictly else matches.times > when
     if late.any():
         matches = matches.take(np.flatnonzero(~late))
-    found = _joined(probes, matches, joined)
+    return _left(_joined(probes, matches, joined), matches)
+
+
+def _left(found: Delta, matches: Matches) -> Delta:
+    """What was found of matches, without what cancels."""
     if found.rows is None or not bool((matches.diffs < 0).any()):
         return found
     left = consolidate(found.rows)

@@ -2,7 +2,9 @@
 
 Always: within a step rounds are worked off one after the other, each for all epochs of the step at once; an update met
 now counts in the least round that is ≥ both its own and the moment's (paper: "Shared Arrangements", section 5.3.2).
-Called by the join and the reduces of scopes.
+A row on its way through a delta join has a
+**stamp** as its first column: the epoch at which it set out, and above it the round that is ≥ those of all that it met.
+Called by the joins and the reduces of scopes.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from engine.batch.exported import Exported
 from engine.batch.keys import Keys
-from engine.batch.updates import Bools, Int64s
+from engine.batch.updates import Bools, Int64s, Updates
 from engine.kernels.times import EPOCHS, ROUNDS
+from engine.operators.fixed import int_values
 from engine.trace.lookup import Matches
 
 Later = list[tuple[int, Keys]]
@@ -33,16 +38,21 @@ class Moment(NamedTuple):
     lower: int
     floor: int
 
-    def reached(self, times: Int64s) -> Int64s:
-        """The round in which updates of these times meet those of the moment."""
-        rounds = times & ROUNDS
+    @property
+    def since(self) -> int:
+        """To which epoch times are advanced: the last before the step, or the step's where all that there is is of it."""
+        return self.lower - 1 if self.floor == self.lower else self.lower
+
+    def reached(self, times: Int64s, others: Int64s | None = None) -> Int64s:
+        """The round in which updates of these times meet those of the others, or (without) those of the moment."""
+        rounds, mine = times & ROUNDS, self.now if others is None else others & ROUNDS
         found: Int64s
         if self.outer == ROUNDS:
-            found = np.maximum(rounds, self.now)
+            found = np.maximum(rounds, mine)
         else:
             inner = ROUNDS & ~self.outer
-            found = np.maximum(rounds & self.outer, self.now & self.outer)
-            found |= np.maximum(rounds & inner, self.now & inner)
+            found = np.maximum(rounds & self.outer, mine & self.outer)
+            found |= np.maximum(rounds & inner, mine & inner)
         return found
 
     def is_new(self, times: Int64s) -> Bools:
@@ -58,6 +68,17 @@ class Moment(NamedTuple):
         if not later.any():
             return matches, []
         return matches.take(np.flatnonzero(~later)), list(_by_round(matches, reached, later))
+
+
+def stamped(updates: Updates, now: int, schema: pa.Schema) -> Updates:
+    """Updates of the round `now` as rows of `schema`, whose first column is the stamp: their epoch and, above it, the round."""
+    rows = pa.RecordBatch.from_arrays([pa.array(updates.times | now), *updates.rows.columns], schema=schema)
+    return Updates(rows, updates.times, updates.diffs)
+
+
+def stamps_of(rows: Exported) -> Int64s:
+    """The stamps of rows that have some."""
+    return int_values(rows.column(0))
 
 
 def _by_round(matches: Matches, reached: Int64s, later: Bools) -> Iterator[tuple[int, Matches]]:

@@ -10,8 +10,9 @@ from itertools import product
 import pytest
 
 from engine.batch.updates import DELETE, UPSERT
-from engine.dataflow import Dataflow, NotInIterations, delta_join
-from engine.dataflow.delta_join import LookUpNode, Place
+from engine.dataflow import Dataflow, delta_join
+from engine.dataflow.delta_join import Place
+from engine.dataflow.look_up import LookUpNode
 from engine.errors import InvariantBroken
 from engine.operators.expressions.ir import Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
@@ -142,7 +143,3 @@ def test_what_cannot_be_joined_is_refused() -> None:
         delta_join([edges, places, areas], [[(0, 0), (1, 0)]], [(0, 0)])
     with pytest.raises(InvariantBroken, match="two lanes"):
         delta_join([edges, places], [[(0, 0), (1, 2)]], [(0, 0)])
-    scope = flow.iterate("view x")
-    entered = scope.enter(edges)
-    with pytest.raises(NotInIterations, match="view x"):
-        delta_join([entered, entered], [[(0, 1), (1, 0)]], [(0, 0)])

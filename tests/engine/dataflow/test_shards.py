@@ -23,7 +23,14 @@ from engine.errors import InvariantBroken
 from engine.operators.delta import Delta, concat
 from engine.schema import BIGINT, Column, Schema
 from sidecar.workers.dealing import Dealer
-from tests.engine.dataflow import test_arrange, test_delta_join, test_iterate, test_partners, test_random
+from tests.engine.dataflow import (
+    test_arrange,
+    test_delta_join,
+    test_delta_rounds,
+    test_iterate,
+    test_partners,
+    test_random,
+)
 from tests.engine.dataflow.pairs import Shape, World
 from tests.engine.dataflow.shards import in_shards
 from tests.engine.dataflow.standard import Make, seeds
@@ -31,7 +38,9 @@ from tests.engine.dataflow.test_determinism import as_bytes
 from tests.engine.dataflow.test_overflow import ONE, most
 from tests.reference.dataflow import Op
 
-MODULES: tuple[Any, ...] = (test_random, test_partners, test_iterate, test_delta_join, test_arrange)
+MODULES: tuple[Any, ...] = (
+    test_random, test_partners, test_iterate, test_delta_join, test_delta_rounds, test_arrange,
+)  # fmt: skip
 WORLDS: dict[str, tuple[Make, Shape]] = {
     name: (module.world, shape) for module in MODULES for name, shape in module.SHAPES.items()
 }
@@ -97,7 +106,19 @@ def story(made: World, shard: Shard, middle: int, since: int) -> tuple[Asked, di
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize(
     "name",
-    ["joins", "sums", "general", "deep", "partners", "outer", "multiplicities", *test_iterate.SHAPES, "chain", "parts"],
+    [
+        "joins",
+        "sums",
+        "general",
+        "deep",
+        "partners",
+        "outer",
+        "multiplicities",
+        *test_iterate.SHAPES,
+        *test_delta_rounds.SHAPES,
+        "chain",
+        "parts",
+    ],
 )
 @seeds(4)
 def test_questions_are_answered_as_by_one(name: str, count: int, seed: int) -> None:

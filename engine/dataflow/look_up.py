@@ -1,0 +1,103 @@
+"""The nodes of a delta join: what changes in one of its collections, looked up in the others' arrangements.
+
+Always: an arrangement holds the step before it is read; nothing is kept here. Called by `delta_join`, and in loops by
+`look_up_round`. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.batch.layout import layout_of
+from engine.batch.updates import Updates
+from engine.dataflow.nodes import Memo, Node, merged
+from engine.dataflow.stateful import ArrangeNode
+from engine.operators.delta import QUIET, Delta
+from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
+from engine.schema import Schema
+
+
+class ChangesNode(Node):
+    """The changes of a collection without its content: the stream that a path of look-ups but the first begins with."""
+
+    label = "changes"
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The source's changes."""
+        return self.inputs[0].delta
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """No rows: the first path has them all. The errors are every path's own."""
+        return Delta(None, self.inputs[0].errors(as_of, memo))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The source's changes."""
+        return self.inputs[0].changes(lower, upper, memo)
+
+
+class LookUpNode(Node):
+    """The rows of a stream with their partners in an arrangement, as it was at the stream's times.
+
+    `key`: the stream's columns that are looked up; `held`: of both sides the columns that the rows have;
+    `strictly`: partners must be earlier, and not of the same epoch.
+    """
+
+    label = "look up"
+
+    def __init__(
+        self,
+        fingerprint: str,
+        stream: Node,
+        arranged: ArrangeNode,
+        key: tuple[int, ...],
+        held: tuple[tuple[int, ...], tuple[int, ...]],
+        *,
+        strictly: bool,
+    ) -> None:
+        columns = [*(stream.schema.columns[k] for k in held[0]), *(arranged.schema.columns[k] for k in held[1])]
+        super().__init__(fingerprint, Schema(tuple(columns)), [stream, arranged])
+        self._stream = stream
+        self._arranged = arranged
+        self._key = key
+        self._layout = layout_of(stream.schema, key)
+        self._joined = Joined.of(self.schema.arrow, held)
+        self._strictly = strictly
+        self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The partners of what the stream brings."""
+        delta = self._stream.delta
+        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The partners, at `as_of`, of the stream's content."""
+        content = self._stream.content(as_of, memo)
+        self._arranged.trace.check_faithful(as_of)
+        return merged(self._partners(content.rows, as_of, strictly=False), Delta(None, content.errors))
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The partners of the stream's changes, as the steps of these epochs found them."""
+        self._arranged.trace.check_faithful(max(lower - 1, 0))
+        delta = self._stream.changes(lower, upper, memo)
+        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+
+    def _partners(self, rows: Updates | None, since: int, *, strictly: bool) -> Delta:
+        probes = self._probes(rows)
+        if probes is None:
+            return QUIET
+        return look_up_earlier(probes, self._arranged.index, since, self._joined, strictly=strictly)
+
+    def _probes(self, rows: Updates | None) -> Probes | None:
+        """The stream's updates whose key has no NULL."""
+        if rows is None or not len(rows):
+            return None
+        keys, positions = self._layout.keys_of(rows), np.arange(len(rows))
+        times, diffs = rows.times, rows.diffs
+        valid = without_nulls(rows.struct, self._key)
+        if valid is not None:
+            keys, positions, times, diffs = keys.take(valid), valid, times[valid], diffs[valid]
+        return Probes(rows.struct, positions, keys, times, diffs)
+
+    def release(self) -> None:
+        """Stop reading the arrangement."""
+        self._reader.release()

@@ -1,0 +1,88 @@
+"""The nodes of a delta join in a loop: rows set out, are looked up in one arrangement after the other, and arrive.
+
+Always: a row carries two times between look-ups. By the one at which it set out it is compared with what it meets; the
+other, the least that is ≥ those of all that it met, is where it arrives, and may lie in a later round. Rows go the whole
+way in the round in which they set out, for then the arrangements hold what comes before them and nothing else: who is
+last in the order of (step, round, epoch, place of its collection) finds them. Single writer: the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from engine.batch.updates import Updates
+from engine.dataflow.look_up import LookUpNode
+from engine.dataflow.nodes import Node, merged
+from engine.kernels.times import ROUNDS
+from engine.operators.delta import QUIET, Delta, concat, take
+from engine.operators.join import look_up_round
+from engine.operators.rounds import stamped, stamps_of
+from engine.schema import BIGINT, Column, Schema
+
+STAMP = Column("stamp", BIGINT)
+"""The first column of a row on its way: the epoch at which it set out, and above it the round in which it arrives."""
+
+
+class SetOutNode(Node):
+    """A collection's changes with their stamps."""
+
+    label = "set out"
+
+    def __init__(self, fingerprint: str, source: Node) -> None:
+        super().__init__(fingerprint, Schema((STAMP, *source.schema.columns)), [source])
+        self._arrow: pa.Schema = self.schema.arrow
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The source's changes, which so far have met nothing."""
+        assert self.scope is not None
+        rows, errors = self.inputs[0].delta
+        return merged(Delta(None if rows is None else stamped(rows, self.scope.now, self._arrow), errors))
+
+
+class LookUpRoundNode(LookUpNode):
+    """As `LookUpNode`, for rows with stamps; it is asked for nothing but the step's changes."""
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The partners of what the stream brings."""
+        assert self.scope is not None
+        delta = self.inputs[0].delta
+        probes = self._probes(delta.rows)
+        found = QUIET
+        if probes is not None:
+            moment, index = self.scope.moment, self._arranged.index
+            found = look_up_round(probes, index, moment, self._joined, strictly=self._strictly)
+        return merged(found, Delta(None, delta.errors))
+
+
+class ArriveNode(Node):
+    """The rows at the end of their way, in the rounds in which they arrive."""
+
+    label = "arrive"
+
+    def __init__(self, fingerprint: str, stream: Node) -> None:
+        super().__init__(fingerprint, stream.schema, [stream])
+        self._later: dict[int, list[Updates]] = {}
+        """Rows of later rounds; empty between the loop's steps."""
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """What arrives in this round."""
+        assert self.scope is not None
+        rows, errors = self.inputs[0].delta
+        now = self.scope.now
+        if rows is not None and len(rows):
+            rounds = stamps_of(rows.struct) & ROUNDS
+            for at in np.unique(rounds).tolist():
+                chosen = np.flatnonzero(rounds == at)
+                self._later.setdefault(at, []).append(rows if len(chosen) == len(rows) else take(rows, chosen))
+        return merged(Delta(concat(self._later.pop(now, [])), errors))
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """Rows of this round may have set out in an earlier one."""
+        return self.scope is not None and self.scope.now in self._later
+
+    def later(self) -> Iterable[int]:
+        """The rounds in which rows are still to arrive."""
+        return self._later
