@@ -54,6 +54,17 @@ RELATIONAL: tuple[Supported, ...] = (
          "select status, count(*) as n from orders group by status order by count(*) desc, status limit 1"),
         ("ORDER BY and LIMIT of a UNION", "first_of_union",
          "select id from orders union all select id from customers order by id limit 4"),
+        ("LIMIT and OFFSET by subqueries", "asked_limits",
+         "select id, status from orders order by status, id desc limit 1 + (select count(*) from customers) offset (select"
+         " coalesce(min(id), 1) - 1 from products)"),
+        ("FETCH … WITH TIES by a subquery", "asked_ties",
+         "select id, status from orders order by status fetch first (1 + (select count(*) from customers where id > 1))"
+         " rows with ties"),
+        ("LIMIT by a subquery that may be NULL, of a UNION", "asked_limit_of_union",
+         "select id from orders union all select id from customers order by id limit (select max(customer_id) from visits)"),
+        ("LIMIT by the query around", "lateral_limits",
+         "select c.id, t.id as o from customers c left join lateral (select o.id from orders o order by o.total, o.id limit c.id"
+         " offset (select count(*) from payments p where p.order_id = c.id)) t on true"),
         ("ORDER BY alone, for a view has no order", "ordered", "select id, status from orders order by status, 1 desc"),
         ("DISTINCT ON", "firsts",
          "select distinct on (status) status, id, total from orders order by status, total desc, id"),

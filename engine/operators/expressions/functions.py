@@ -17,6 +17,7 @@ from engine.operators.expressions import (
     comparison,
     doubles,
     formats,
+    framing,
     inputs,
     internal,
     intervals,
@@ -72,6 +73,7 @@ FAMILIES = (
     inputs,
     ordered,
     internal,
+    framing,
 )
 """The modules whose import fills the catalogue."""
 
