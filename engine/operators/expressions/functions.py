@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from engine.operators.expressions import (
     arithmetic,
+    array_making,
     array_order,
     arrays,
     binary,
     bits,
     calendar,
+    codings,
     comparison,
     doubles,
     formats,
@@ -74,6 +76,8 @@ FAMILIES = (
     ordered,
     internal,
     framing,
+    array_making,
+    codings,
 )
 """The modules whose import fills the catalogue."""
 
