@@ -11,14 +11,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import cmp_to_key, lru_cache, reduce
+from functools import cmp_to_key, lru_cache, partial, reduce
 from typing import Any
 
 import pyarrow as pa
 
 from engine.batch.updates import Int64s
 from engine.operators.aggregates import Slot
-from engine.operators.expressions import array_text, fallback, json_text, numerals
+from engine.operators.expressions import array_text, fallback, interval_text, json_text, numerals
+from engine.operators.expressions.columns import MESSAGE
+from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.internal import PACKED_AS_NUMBERS
 from engine.operators.expressions.range_text import Interval, Ranges, common, element_of, united
 from engine.operators.regressions import REGRESSIONS, regression
@@ -28,6 +30,7 @@ from engine.schema import Kind
 Fold = Callable[[list[Any], Mapping[str, Any]], Any]
 
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
+MOST_DIMENSIONS = 6
 
 
 def folding(function: str, **options: object) -> str:
@@ -39,8 +42,10 @@ def folding(function: str, **options: object) -> str:
     return f"{function} {json.dumps(options, sort_keys=True)}"
 
 
-def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) -> pa.Array:
-    """The aggregate of each group's values at each version. `order`: entries by group, then time."""
+def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) -> tuple[pa.Array, pa.Array | None]:
+    """The aggregate of each group's values at each version, and the messages of those that fail. `order`: entries by group,
+    then time.
+    """
     name, _, options = slot.aggregate.function.partition(" ")
     detail = json.loads(options or "{}")
     values = _numbered(stream.values.take(pa.array(order))).to_pylist()
@@ -48,7 +53,7 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
     assert slot.arg is not None
     key = behind_key if detail.get("keyed") else _order_key(slot.arg.kind)
     fold = _FOLDS[name]
-    found: list[Any] = []
+    found, faults = list[Any](), list[str | None]()
     k = 0
     for g in range(len(clock.starts) - 1):
         live: Counter[Any] = Counter()
@@ -58,8 +63,23 @@ def fold_at_versions(slot: Slot, order: Int64s, stream: Stream, clock: Clock) ->
             while k < len(groups) and groups[k] == g and whens[k] <= clock.times[version]:
                 live[values[k]] += counts[k]
                 k += 1
-            found.append(_folded(live, fold, detail, key))
-    return pa.array(found, slot.aggregate.type.arrow)
+            outcome(found, faults, partial(_folded, live, fold, detail, key))
+    return pa.array(found, slot.aggregate.type.arrow), messages_of(faults)
+
+
+def outcome(found: list[Any], faults: list[str | None], made: Callable[[], Any]) -> None:
+    """Puts what is made into `found`, and why it cannot be into `faults`."""
+    try:
+        found.append(made())
+        faults.append(None)
+    except RowError as error:
+        found.append(None)
+        faults.append(str(error))
+
+
+def messages_of(faults: list[str | None]) -> pa.Array | None:
+    """The messages as a column; None for none."""
+    return pa.array(faults, MESSAGE) if any(f is not None for f in faults) else None
 
 
 def _numbered(values: pa.Array) -> pa.Array:
@@ -162,20 +182,51 @@ def _array(values: list[Any], detail: Mapping[str, Any]) -> str:
     return array_text.spell([row[0] for row in _rows(values, detail)])
 
 
+def _array_of_arrays(values: list[Any], detail: Mapping[str, Any]) -> str:
+    """Arrays of one shape, one behind the other in a dimension before theirs."""
+    images = [row[0] for row in _rows(values, detail)]
+    shapes = [array_text.read(image) for image in images]
+    shape = shapes[0][0]
+    if any(other != shape for other, _ in shapes):
+        raise RowError("cannot accumulate arrays of different dimensionality")
+    if len(shape) >= MOST_DIMENSIONS:
+        raise RowError(f"number of array dimensions ({len(shape) + 1}) exceeds the maximum allowed ({MOST_DIMENSIONS})")
+    lower = array_text.lows(images[0], len(shape))
+    found = [element for _, some in shapes for element in some]
+    return array_text.shaped(found, (len(images), *shape), (1, *lower))
+
+
 def _json_list(*, binary: bool) -> Fold:
     def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
-        text = "[" + (", \n " if detail["broken"] else ", ").join(row[0] for row in _rows(values, detail)) + "]"
+        rows = (row[0] for row in _rows(values, detail) if row[0] is not None)
+        text = "[" + (", \n " if detail["broken"] else ", ").join(rows) + "]"
         return json_text.canonical(text) if binary else text
 
     return fold
 
 
 def _json_object(*, binary: bool) -> Fold:
+    """A row whose value is None is left out, though its key counts where keys must be unique."""
+
     def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
-        text = "{ " + ", ".join(f"{row[0]} : {row[1]}" for row in _rows(values, detail)) + " }"
+        rows = _rows(values, detail)
+        if detail.get("unique"):
+            _check_unique([row[0] for row in rows], binary=binary)
+        # A strict jsonb leaves out null too, though it is no missing value.
+        absent = (None, "null") if binary and detail.get("strict") else (None,)
+        kept = (f"{row[0]} : {row[1]}" for row in rows if (row[1] and row[1].strip()) not in absent)
+        text = "{ " + ", ".join(kept) + " }"
         return json_text.canonical(text) if binary else text
 
     return fold
+
+
+def _check_unique(keys: Sequence[str], *, binary: bool) -> None:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise RowError(f"duplicate JSON object key value{'' if binary else f': {key}'}")
+        seen.add(key)
 
 
 def _ordered(rows: list[list[Any]], orders: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
@@ -210,6 +261,16 @@ def _comparable(kind: str, image: Any) -> Any:
     if kind == "character":
         return image.rstrip(" ")
     return fallback.order(image) if kind == "numeric" else image
+
+
+def _intervals(values: list[Any], detail: Mapping[str, Any]) -> str:
+    """sum or avg of intervals that stand behind their keys."""
+    read = [interval_text.read(behind_key(v)[1]) for v in values]
+    endless = {v for v in read if not interval_text.is_finite(v)}
+    if len(endless) > 1:
+        raise RowError(interval_text.OUT_OF_RANGE)
+    total = endless.pop() if endless else interval_text.checked(*(sum(parts) for parts in zip(*read, strict=True)))
+    return interval_text.image(interval_text.scaled(total, len(read), divide=True) if detail["mean"] else total)
 
 
 def _ranges(combine: Callable[[list[Interval], list[Interval]], list[Interval]]) -> Fold:
@@ -268,6 +329,7 @@ _FOLDS: dict[str, Fold] = {
     "spread": _spread,
     "string_agg": _joined,
     "array_agg": _array,
+    "array_agg_of_arrays": _array_of_arrays,
     "json_agg": _json_list(binary=False),
     "jsonb_agg": _json_list(binary=True),
     "json_object_agg": _json_object(binary=False),
@@ -279,4 +341,5 @@ _FOLDS: dict[str, Fold] = {
     "percentile_disc": _discrete,
     "percentile_place": _neighbour,
     "mode": _mode,
+    "sum_of_intervals": _intervals,
 }

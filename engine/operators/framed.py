@@ -75,7 +75,7 @@ def value_of(
     if types and types[0].kind is Kind.NUMERIC and not types[0].fixed_scale and function.name in ("sum", "avg"):
         return numeric_sums(columns[0], runs, mean=function.name == "avg")
     if types and is_folded(function.name, types[0]):
-        return folded(function.name, columns[0], runs, function.type), None
+        return folded(function.name, columns[0], runs, function.type)
     return _summed(function, columns, types, runs)
 
 

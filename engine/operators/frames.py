@@ -1,7 +1,8 @@
 """Frames of window functions: which places of its sorted group each row looks at.
 
 Always: a frame is up to three runs of places, in order: what is excluded lies between them. A RANGE with offsets has its
-bounds as columns, of the type of what the group is sorted by. Called by `framed`.
+bounds as columns, of the type of what the group is sorted by; other frames have them as columns where the tables say how
+far off they are. Called by `framed`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from engine.batch.updates import Int64s
 from engine.operators.ranks import ranks_of
 from engine.schema import DataType
 
+FARTHEST = 1 << 40
+"""No group has so many rows: a place so far off is beyond its end, and can be added to any other place."""
+
 
 @dataclass(frozen=True)
 class Frame:
     """Which rows of its group a row looks at: `unit` rows, range or groups; from `start` to `end`, counted from its own
     (None: without bound). `exclude`: current row, group, ties, or nothing.
 
-    `reach`: of a RANGE with offsets how many of the function's last columns are what it is sorted by and the bounds;
-    then a `start` or `end` other than 0 says that there is such a bound. `descending`, `nulls_first`: of the order.
+    `reach`: how many of the function's last columns belong to its bounds; then a `start` or `end` other than 0 says on which
+    side of the row such a bound lies. Of a RANGE these columns are what it is sorted by and the bounds, else how many rows
+    or sets of equals off they are. `descending`, `nulls_first`: of a RANGE's order.
     """
 
     unit: str
@@ -68,7 +73,10 @@ Run = tuple[Int64s, Int64s]
 
 def runs_of(frame: Frame, places: Places, reach: Sequence[pa.Array], kinds: Sequence[DataType]) -> list[Run]:
     """The runs of each row's frame."""
-    start, end = _reached(frame, places, reach, kinds[0]) if frame.reach else _counted(frame, places)
+    if frame.reach and frame.unit == "range":
+        start, end = _reached(frame, places, reach, kinds[0])
+    else:
+        start, end = _counted(frame, places, *_steps(frame, reach))
     end = np.maximum(end, start)
     if not frame.exclude:
         return [(start, end)]
@@ -81,24 +89,39 @@ def runs_of(frame: Frame, places: Places, reach: Sequence[pa.Array], kinds: Sequ
     return runs
 
 
-def _counted(frame: Frame, places: Places) -> Run:
-    """A frame of rows or of sets of equals."""
+Step = int | Int64s | None
+
+
+def _steps(frame: Frame, counts: Sequence[pa.Array]) -> tuple[Step, Step]:
+    """The bounds of a frame of rows or of sets of equals, those of which a column says how far off they are being columns."""
+    if not counts:
+        return frame.start, frame.end
+    left = iter(counts)
+    start, end = (
+        next(left).fill_null(0).to_numpy(zero_copy_only=False).clip(0, FARTHEST) * side if side else side
+        for side in (frame.start, frame.end)
+    )
+    return start, end
+
+
+def _counted(frame: Frame, places: Places, before: Step, after: Step) -> Run:
+    """A frame of rows or of sets of equals, from `before` to `after`."""
     low, high = places.low, places.high
     at = np.arange(len(low))
     start, end = low, high
     if frame.unit == "rows":
-        if frame.start is not None:
-            start = np.clip(at + frame.start, low, high)
-        if frame.end is not None:
-            end = np.clip(at + frame.end + 1, low, high)
+        if before is not None:
+            start = np.clip(at + before, low, high)
+        if after is not None:
+            end = np.clip(at + after + 1, low, high)
     else:
         # A range that has a bound has the row's equals for it; groups count sets of equals.
         least, most = places.peers[low], places.peers[high - 1]
-        if frame.start is not None:
-            peer = places.peers + frame.start
+        if before is not None:
+            peer = places.peers + before
             start = np.where(peer > most, high, places.starts[np.clip(peer, least, most)])
-        if frame.end is not None:
-            peer = places.peers + frame.end
+        if after is not None:
+            peer = places.peers + after
             end = np.where(peer < least, low, places.starts[np.clip(peer, least, most) + 1])
     return start, end
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 from engine.batch.updates import Bools, Int64s
 from engine.operators.expressions import numerals
 from engine.operators.expressions.fallback import RowError
-from engine.operators.folded import fold_of, folds
+from engine.operators.folded import fold_of, folds, messages_of, outcome
 from engine.operators.frames import Run
 from engine.operators.ranks import ranks_of
 from engine.schema import NUMERIC, DataType, Kind
@@ -148,20 +149,27 @@ def _spans(runs: Sequence[Run], size: int) -> list[list[tuple[int, int]]]:
     return [[(a[i], b[i]) for a, b in lists if b[i] > a[i]] for i in range(size)]
 
 
-def folded(function: str, column: pa.Array, runs: Sequence[Run], result: DataType) -> pa.Array:
-    """What is folded in Python, over the values of each frame in their order."""
+def folded(function: str, column: pa.Array, runs: Sequence[Run], result: DataType) -> tuple[pa.Array, pa.Array | None]:
+    """What is folded in Python, over the values of each frame in their order, and the messages of what fails."""
     name, _, options = function.partition(" ")
     fold, detail = fold_of(name), json.loads(options or "{}")
     values = column.to_pylist()
-    known: dict[tuple[tuple[int, int], ...], Any] = {}
-    out: list[Any] = []
+    known: dict[tuple[tuple[int, int], ...], tuple[Any, str | None]] = {}
+    out, faults = list[Any](), list[str | None]()
     for spans in _spans(runs, len(values)):
         key = tuple(spans)
         if key not in known:
             some = [v for a, b in spans for v in values[a:b] if v is not None]
-            known[key] = fold(some, detail) if some else None
-        out.append(known[key])
-    return pa.array(out, result.arrow)
+            outcome(out, faults, partial(fold, some, detail) if some else _nothing)
+            known[key] = out[-1], faults[-1]
+            continue
+        out.append(known[key][0])
+        faults.append(known[key][1])
+    return pa.array(out, result.arrow), messages_of(faults)
+
+
+def _nothing() -> None:
+    """What is folded of no values."""
 
 
 def is_folded(function: str, arg: DataType | None) -> bool:

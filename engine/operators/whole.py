@@ -35,7 +35,7 @@ def sum_at_versions(slot: Slot, stream: Stream, clock: Clock) -> tuple[pa.Array,
     assert slot.arg is not None
     order = np.lexsort((stream.times, stream.probe))
     if slot.aggregate.function not in ("sum", "avg"):
-        return fold_at_versions(slot, order, stream, clock), None
+        return fold_at_versions(slot, order, stream, clock)
     entries = (order, stream.probe, stream.times, stream.diffs)
     found = np.zeros((len(clock.times), 1), np.int64)
     sums_at_versions(*entries, np.ones((len(order), 1), np.int64), clock.starts, clock.times, found)

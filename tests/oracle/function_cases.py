@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.oracle import reading_cases, template_cases, type_cases
+from tests.oracle import making_cases, reading_cases, template_cases, type_cases
 
 COLUMNS: dict[str, tuple[str, list[str]]] = {
     "i": ("integer", ["0", "1", "-1", "7", "12", "-5", "100", "2147483647", "-2147483648", "33", "20"]),
@@ -367,4 +367,8 @@ FAMILIES = {
     "precisions": tuple(type_cases.precisions()),
     "rows": tuple(type_cases.rows()),
     "arrays": tuple(type_cases.arrays()),
+    "made arrays": tuple(making_cases.arrays()),
+    "codings": tuple(making_cases.codings()),
+    "identifiers": tuple(making_cases.identifiers()),
+    "lax": tuple(making_cases.lax()),
 }

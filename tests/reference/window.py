@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
@@ -62,17 +63,19 @@ def value(function: WindowFunction, rows: Sequence[Row], peers: Sequence[int], a
     if name == "ntile":
         sizes = [size // function.number + (i < size % function.number) for i in range(function.number)]
         return next(i + 1 for i in range(function.number) if at < sum(sizes[: i + 1]))
-    column = function.args[0] if function.args else 0
+    own = function.args[: len(function.args) - function.frame.reach]
+    column = own[0] if own else 0
     if name in ("lag", "lead"):
         there = at + (function.number if name == "lead" else -function.number)
         return rows[there][column] if 0 <= there < size else None
-    seen = [rows[i] for i in range(size) if within(function.frame, i, at, peers)]
+    frame = counted(function, rows[at])
+    seen = [rows[i] for i in range(size) if within(frame, i, at, peers)]
     if name == "nth_value":
         return seen[function.number - 1][column] if len(seen) >= function.number else None
     if name in ("first_value", "last_value"):
         return seen[-1 if name == "last_value" else 0][column] if seen else None
     if name == "count":
-        return len([r for r in seen if not function.args or r[column] is not None])
+        return len([r for r in seen if not own or r[column] is not None])
     present = [r[column] for r in seen if r[column] is not None]
     if not present:
         return None
@@ -80,6 +83,16 @@ def value(function: WindowFunction, rows: Sequence[Row], peers: Sequence[int], a
         return sum(present) if isinstance(present[0], int) else sum(present, Decimal("0.00"))
     chosen = min if name == "min" else max
     return chosen(present, key=lambda v: meets(v, schema.columns[column].type))
+
+
+def counted(function: WindowFunction, row: Row) -> Frame:
+    """The frame, where columns of the row say how far off its bounds are."""
+    frame = function.frame
+    left = list(function.args[len(function.args) - frame.reach :])
+    start, end = (
+        side * max(row[left.pop(0)] or 0, 0) if side and frame.reach else side for side in (frame.start, frame.end)
+    )
+    return replace(frame, start=start, end=end)
 
 
 def within(frame: Frame, place: int, at: int, peers: Sequence[int]) -> bool:

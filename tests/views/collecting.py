@@ -24,6 +24,25 @@ COLLECTING: tuple[Supported, ...] = (
         ("json_object_agg, jsonb_object_agg", "agg_objects",
          "select customer_id, json_object_agg(id, total order by id) as a, jsonb_object_agg(status, id order by id) as b"
          " from orders group by customer_id"),
+        ("json_agg_strict, jsonb_agg_strict", "agg_json_strict",
+         "select status, json_agg_strict(total order by id) as a, jsonb_agg_strict(total order by id) as b, json_agg_strict(o"
+         " order by id) filter (where id > 2) as c, jsonb_agg_strict(distinct discount) as d, json_agg_strict(null::int) as e,"
+         " jsonb_agg_strict('null'::jsonb) as f from orders o group by status"),
+        ("json_object_agg_strict, _unique, _unique_strict, and those of jsonb", "agg_objects_strict",
+         "select status, json_object_agg_strict(id, total order by id) as a, jsonb_object_agg_strict(discount is null, case"
+         " when id > 3 then 'null' when id > 1 then to_json(id) end order by id) as b, json_object_agg_unique(id, total order by"
+         " id) as c, jsonb_object_agg_unique(id, total) as d, json_object_agg_unique_strict(id, total order by id) as e,"
+         " jsonb_object_agg_unique_strict(id, case when id > 3 then 'null'::json end) as f from orders group by status"),
+        ("array_agg of arrays", "agg_of_arrays",
+         "select status, array_agg(array[id, discount] order by id) as a, array_agg(array[[total], [1.5]] order by id desc) as b,"
+         " array_agg('[3:4]={5,6}'::int[]) as c, array_agg(distinct array[discount, 1]) as d from orders group by status"),
+        ("array_agg of arrays and JSON without NULLs, over windows", "agg_windows",
+         "select id, json_agg_strict(total) over (order by id rows 2 preceding) as a, array_agg(array[id, discount]) over (order"
+         " by id rows 1 preceding) as b from orders"),
+        ("sum(DISTINCT) and avg(DISTINCT) of intervals", "agg_intervals_once",
+         "select status, sum(distinct placed - timestamp '2024-01-01') as a, avg(distinct placed - timestamp '2024-01-01') as b,"
+         " sum(distinct case discount when 1 then interval 'infinity' when 2 then interval '1 mon 2 days' else '3 hours' end)"
+         " filter (where parts > 1) as c from orders group by status"),
         ("JSON made of groups", "agg_nested",
          "select c.id, jsonb_build_object('name', c.name, 'orders', (select jsonb_agg(jsonb_build_object('id', o.id,"
          " 'total', o.total) order by o.id) from orders o where o.customer_id = c.id)) as doc from customers c"),
@@ -100,12 +119,39 @@ COLLECTING: tuple[Supported, ...] = (
          "select id, timetz '10:00+02' + discount * interval '1 hour' as a, placed::timestamp(0) as b, placed::time(1)::timetz"
          " at time zone '-03' as c, timetz '12:00+02' = timetz '10:00+00' as d, extract(timezone from timetz '1:00-03:30') as e"
          " from orders"),
+        ("array_fill, array_sort, array_reverse", "arrays_made",
+         "select id, array_fill(total, array[2, 2]) as a, array_sort(array[discount, parts, 3], true) as b,"
+         " array_reverse(array[[id, 1], [2, discount]]) as c from orders where discount > 0"),
+        ("Arguments by name", "named_arguments",
+         "select o.id, make_date(2024, day => 3, month := 2) + discount as a, jsonb_set_lax(jsonb_build_object('a', o.id), '{a}',"
+         " to_jsonb(o.total), null_value_treatment => 'delete_key') as b, regexp_replace(string => status, pattern => 'o',"
+         " replacement => 'x', start => 1, \"N\" => 0) as c, x from orders o cross join lateral regexp_split_to_table(string =>"
+         " o.status, pattern => 'i') x"),
         ("range_agg, range_intersect_agg", "range_aggs",
          "select status, range_agg(int4range(discount, discount + 2)) as a, range_intersect_agg(int8range(id, null)) as b,"
          " range_agg(numrange(total, total + 5)) filter (where discount > 1) as c from orders group by status"),
         ("JSON constants and casts", "json_casts",
          "select id, '{\"b\": 1.50, \"a\": [1e2, null]}'::jsonb as a, '{\"b\":1,  \"a\":2}'::json as b, ('[' || id ||"
          " ']')::jsonb as c, details::jsonb as d, details::text as e from payments"),
+    ),
+    Supported(
+        "Keys of json_object_agg_unique that come again are errors", "agg_objects_unique",
+        "select status, json_object_agg_unique(coalesce(discount, 0), total order by id) as a from orders group by status having"
+        " count(*) > 1", fails=True,
+    ),
+    Supported(
+        "Keys of jsonb_object_agg_unique_strict that come again, or are NULL, are errors", "agg_objects_unique_binary",
+        "select status, jsonb_object_agg_unique_strict(parts, total) as a from orders group by status", fails=True,
+    ),
+    Supported(
+        "array_agg of arrays of several shapes is an error", "agg_of_shapes",
+        "select status, array_agg(case when discount > 3 then array[id, 1] when discount is not null then array[id] end order by"
+        " id) filter (where id <> 5) as a from orders group by status", fails=True,
+    ),
+    Supported(
+        "Keys that come again in a frame are errors", "unique_in_frames",
+        "select id, json_object_agg_unique(coalesce(discount, 0), 1) over (order by id rows 2 preceding) as a from orders",
+        fails=True,
     ),
     Supported(
         "Text that is no JSON is an error", "json_failing", "select id, ('[' || sku)::jsonb as a from products where id < 3",
@@ -119,8 +165,6 @@ COLLECTING_REFUSED: tuple[Refused, ...] = (
     Refused("dense_rank of several columns WITHIN GROUP",
             "select dense_rank(1, 2) within group (order by id, parts) as a from orders",
             "dense_rank of several columns is not supported", "dense_rank"),
-    Refused("array_agg of arrays", "select array_agg(array[id, 1]) as a from orders",
-            "array_agg of arrays is not supported: arrays have one dimension", "array_agg"),
     Refused("Records of a row that is not NULL",
             "select x.a from payments, json_populate_record(row(1)::record, details) as x(a integer)",
             "json_populate_record of another row than NULL is not supported", "json_populate_record"),

@@ -36,7 +36,8 @@ COSTS = (
     "A subquery becomes a join, however often it is asked: where it reads the query around it by equalities alone, by"
     " those; else by the distinct values that it reads. What is correlated by another condition, or joined without an"
     " equality, looks at every pair of rows, and `headrace validate` warns of it.",
-    "ORDER BY … LIMIT reads of the order what it keeps. A window function other than an aggregate over a whole partition"
+    "ORDER BY … LIMIT reads of the order what it keeps; where a subquery says how many, all of the order is numbered anew, as by"
+    " a window function. A window function other than an aggregate over a whole partition"
     " computes the partition of a changed row anew, in columns; what does not change is not sent.",
 )
 

@@ -54,6 +54,17 @@ RELATIONAL: tuple[Supported, ...] = (
          "select status, count(*) as n from orders group by status order by count(*) desc, status limit 1"),
         ("ORDER BY and LIMIT of a UNION", "first_of_union",
          "select id from orders union all select id from customers order by id limit 4"),
+        ("LIMIT and OFFSET by subqueries", "asked_limits",
+         "select id, status from orders order by status, id desc limit 1 + (select count(*) from customers) offset (select"
+         " coalesce(min(id), 1) - 1 from products)"),
+        ("FETCH … WITH TIES by a subquery", "asked_ties",
+         "select id, status from orders order by status fetch first (1 + (select count(*) from customers where id > 1))"
+         " rows with ties"),
+        ("LIMIT by a subquery that may be NULL, of a UNION", "asked_limit_of_union",
+         "select id from orders union all select id from customers order by id limit (select max(customer_id) from visits)"),
+        ("LIMIT by the query around", "lateral_limits",
+         "select c.id, t.id as o from customers c left join lateral (select o.id from orders o order by o.total, o.id limit c.id"
+         " offset (select count(*) from payments p where p.order_id = c.id)) t on true"),
         ("ORDER BY alone, for a view has no order", "ordered", "select id, status from orders order by status, 1 desc"),
         ("DISTINCT ON", "firsts",
          "select distinct on (status) status, id, total from orders order by status, total desc, id"),
@@ -215,6 +226,15 @@ RELATIONAL: tuple[Supported, ...] = (
         ("Rows compared by an order", "rows_ordered",
          "select id, (discount, parts) < (2, 3) as a, (status, total) >= row('open', 50) as b, (discount, customer_id) <>"
          " (1, 2) as c, row(total, id) <= (total, 3) as d from orders"),
+        ("(a, b) = (SELECT x, y …), and <, <=, >, >=, <>", "rows_asked",
+         "select id, (id, status) < (select id, 'open' from customers order by id limit 1) as a, (parts, discount) = (select"
+         " count(*), sum(qty) from order_lines l where l.order_id = o.id) as b, row(id, total) <> (select id, credit from"
+         " customers c where c.id = o.customer_id) as c, ('1', null, discount) >= (select 1, 2, 3) as d from orders o where not"
+         " ((id, status) = (select 3, 'void' from visits order by page, at, customer_id limit 1))"),
+        ("Rows compared with subqueries in HAVING and outer joins", "rows_asked_of_groups",
+         "select g.status, (g.n, g.least) > (select count(*), min(id) from payments) as a, c.id as c from (select status,"
+         " count(*) as n, min(id) as least from orders group by status having (min(id), max(id)) < (select 4, 10)) g left join"
+         " customers c on (g.n, g.status) >= (select 2, 'open') and c.id = g.least"),
         ("IN of rows", "rows_in", "select id from orders where (id, status) in ((1, 'open'), (2, 'paid'), (3, 'void'))"),
     ),
     Supported(

@@ -18,6 +18,11 @@ SETS: tuple[Supported, ...] = (
          " t(x)"),
         ("LEFT JOIN LATERAL of a function", "series_left",
          "select o.id, x from orders o left join lateral generate_series(2, o.discount) x on true"),
+        ("LEFT JOIN LATERAL of a function by a condition", "set_left_by_condition",
+         "select o.id, x, t.key, t.v, e.y, e.ordinality as n from orders o left join lateral generate_series(1, o.discount) x on"
+         " x > o.parts left join lateral jsonb_each_text(jsonb_build_object('n', o.discount, 's', o.status)) t(key, v) on t.v <>"
+         " 'open' and x is not null left join unnest(array[o.id, x, 3]) with ordinality e(y) on e.y = o.customer_id or (e.y = 3"
+         " and o.status in (select p.method from payments p))"),
         ("JOIN of a function by a condition", "series_on",
          "select o.id, x from orders o join lateral generate_series(1, o.discount) x on x <> o.parts"),
         ("generate_series of bigint and numeric", "series_numbers",
@@ -105,7 +110,7 @@ SETS_REFUSED: tuple[Refused, ...] = (
             "set-returning functions are not allowed in CASE", "generate_series"),
     Refused("Functions of one value in FROM", "select x from upper('a') as x",
             "upper() in FROM is not supported: it returns one value", "upper"),
-    Refused("Functions of columns before them in an outer join by a condition",
-            "select o.id from orders o left join lateral generate_series(1, o.discount) x on x > 2",
-            "a function that reads columns before it, in an outer join by a condition", "generate_series"),
+    Refused("RIGHT JOIN of a function that reads columns before it",
+            "select o.id from orders o right join lateral generate_series(1, o.discount) x on x > 2",
+            "RIGHT JOIN of a function that reads columns before it is not Postgres's", "generate_series"),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from engine.schema import BIGINT, BIT, DOUBLE, INTEGER, NUMERIC, DataType, Kind
 from views.sql import coerce
 from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
-from views.sql.collected import COLLECTING, PAIRED, collected, placed, regression
+from views.sql.collected import COLLECTING, LISTS, PAIRED, collected, placed, regression
 from views.sql.documents import JSON, JSONB, document
 from views.sql.rows import counted, keyed
 from views.sql.within import PERCENTILES, PLACES, within_group
@@ -104,7 +104,7 @@ def aggregate(
     if arg is not None and name in _SPREADS:
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
     if arg is not None and arg.type == INTERVAL and name in ("sum", "avg"):
-        return _of_intervals(binder, node, name, arg, condition, distinct=distinct)
+        return _of_intervals(binder, name, arg, condition, distinct=distinct)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
     distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
     sorts = name in ("min", "max") and arg is not None and needs_key(arg.type)
@@ -118,17 +118,17 @@ def _row(binder: Binder, name: str, args: Sequence[exp.Expr], *, distinct: bool)
     """A whole row, or one written out, that an aggregate takes; None for anything else."""
     if len(args) != 1 or _is_star(args):
         return None
-    if name in ("json_agg", "jsonb_agg"):
-        return document(binder, args[0], JSON if name == "json_agg" else JSONB)
+    if name in LISTS:
+        return document(binder, args[0], JSONB if name.startswith("jsonb") else JSON)
     return keyed(binder, args[0]) if name == "count" and distinct else None
 
 
-def _of_intervals(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
+def _of_intervals(binder: Binder, name: str, arg: Expr, where: Expr | None, *, distinct: bool) -> Expr:
     """sum or avg of intervals: that of their months, days and microseconds."""
     if distinct:
-        binder.source.refuse(
-            node, f"{name}(DISTINCT …) of intervals is not supported", "make them distinct in a subquery"
-        )
+        folded = Aggregate(folding("sum_of_intervals", mean=name == "avg", keyed=True, distinct=True),
+                           coerce.called("$behind key", [arg]), INTERVAL, filter=where)  # fmt: skip
+        return placed(binder, folded)
     parts = [coerce.called(part, [arg]) for part in ("$months", "$days", "$micros")]
     total = coerce.called("$summed", [placed(binder, coerce.aggregated("sum", part, False, where)) for part in parts])
     if name == "sum":

@@ -16,6 +16,7 @@ from sqlglot import exp
 from engine.errors import HeadraceError
 from engine.operators.expressions.ir import Aggregate, Call, Cast, ColumnRef, Expr, Literal
 from views.errors import ViewError
+from views.plan import Plan
 from views.scalar import children as operands
 from views.scalar import outer_ref
 from views.sql import coerce
@@ -197,6 +198,9 @@ class Queries(Protocol):
 
     def bound(self, binder: Binder, node: exp.Expr, kind: str, operands: Sequence[Expr], word: str = "") -> Expr:
         """The subquery's value over the binder's row, until it has its columns there. Raises ViewError."""
+
+    def attached(self, plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
+        """The plan with the subqueries' answers behind its columns, and the expressions over it."""
 
     def levels_read(self, exprs: Sequence[Expr]) -> set[int]:
         """How many levels up stand the queries that subqueries in `exprs` read, around the one that they stand in."""

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Aggregate, Call, Coalesce, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.folded import folding
 from engine.schema import BIGINT, BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
 from views.scalar import ONE_ROW, columns, reaches_out
@@ -21,10 +21,14 @@ from views.sql.binder import PLACEHOLDER, Binder
 from views.sql.ordering import check_ordered
 from views.sql.rows import cells
 
-PAIRED = frozenset({"string_agg", "json_object_agg", "jsonb_object_agg"})
+_OBJECTS = frozenset(
+    f"json{b}_object_agg{kind}" for b in ("", "b") for kind in ("", "_strict", "_unique", "_unique_strict")
+)
+PAIRED = _OBJECTS | {"string_agg"}
 """The aggregates that collect two values of each row."""
 
-COLLECTING = PAIRED | {"array_agg", "json_agg", "jsonb_agg"}
+LISTS = frozenset({"json_agg", "jsonb_agg", "json_agg_strict", "jsonb_agg_strict"})
+COLLECTING = PAIRED | LISTS | {"array_agg"}
 UNDETERMINED = "could not determine polymorphic type because input has type unknown"
 _JSONS = {"json": DataType(Kind.JSON), "jsonb": DataType(Kind.JSONB)}
 
@@ -81,6 +85,7 @@ def collected(
         binder.source.refuse(node, what, "cast it")
     args = [coerce.settled(e) for e in bound]
     values, result, options = _values(binder, node, name, args)
+    name = str(options.pop("fold", name))
     orders: list[tuple[str, bool, bool]] = []
     keys: list[Expr] = []
     for ordered, expr in by:
@@ -138,16 +143,28 @@ def _values(
         return [coerce.coerced(first, TEXT)], TEXT, {"separator": separator}
     if name == "array_agg":
         if first.type.element is not None:
-            binder.source.refuse(node, "array_agg of arrays is not supported: arrays have one dimension")
+            return (
+                [coerce.called("$image", [coerce.called("$stacked", [first])])],
+                first.type,
+                {"fold": "array_agg_of_arrays"},
+            )
         return [_image(first)], array_of(first.type), {}
     result = _JSONS[name.partition("_")[0]]
-    if name.endswith("object_agg"):
-        return [coerce.called("$json key", [first]), coerce.called("$json", [args[1]])], result, {}
-    return (
-        [coerce.called("$json", [first])],
-        result,
-        {"broken": first.type.element is not None or _is_row(binder, node)},
-    )
+    plain = name.removesuffix("_strict").removesuffix("_unique")
+    strict = name.endswith("_strict")
+    if name in _OBJECTS:
+        options: dict[str, object] = {"fold": plain} | ({"unique": True} if "_unique" in name else {})
+        options |= {"strict": True} if strict else {}
+        key = f"${name.partition('_')[0]} key"
+        return [coerce.called(key, [first]), _json(args[1], strict=strict)], result, options
+    broken = first.type.element is not None or _is_row(binder, node)
+    return [_json(first, strict=strict)], result, {"broken": broken, "fold": plain}
+
+
+def _json(value: Expr, *, strict: bool) -> Expr:
+    """The value as JSON; `strict`: NULL is none."""
+    made = coerce.called("$json", [value])
+    return Case(((coerce.called("is not null", [value]), made),), Literal(None, TEXT), TEXT) if strict else made
 
 
 def _is_row(binder: Binder, node: exp.Expr) -> bool:

@@ -1,7 +1,8 @@
 """Frames of window functions bound: ROWS, GROUPS and RANGE, with offsets and EXCLUDE.
 
-Always: an offset is a constant. A RANGE with offsets becomes columns: what the window is sorted by, and the bounds, all of
-one type, so that what lies between them is found by comparing. Called by `windows`.
+Always: an offset is the same for all rows: a constant, or what an uncorrelated subquery says. A RANGE with offsets becomes
+columns: what the window is sorted by, and the bounds, all of one type, so that what lies between them is found by comparing;
+so do offsets that the tables say. Called by `windows`.
 """
 
 from __future__ import annotations
@@ -11,32 +12,36 @@ from typing import Any
 
 from sqlglot import exp
 
-from engine.operators.expressions import interval_text
 from engine.operators.expressions.coercion import numeric_image
 from engine.operators.expressions.evaluate import evaluate
+from engine.operators.expressions.framing import SIZE, clock_span, is_size
 from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Case, Expr, Literal
-from engine.operators.frames import Frame
-from engine.schema import BIGINT, DOUBLE, NUMERIC, TEXT, DataType, Kind
+from engine.operators.expressions.ir import Call, Case, Expr, Literal
+from engine.operators.frames import FARTHEST, Frame
+from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, TIMETZ, DataType, Kind
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.coerce import UNKNOWN
+from views.sql.counted import queried, says_tables, variables
+from views.sql.subqueries import holds_subquery
 
 WHOLE = Frame("rows", None, None)
 _RANGE = Frame("range", None, 0)
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
-SIZE = "invalid preceding or following size in window function"
 
 Bound = int | Expr | None
-"""A count of rows or groups, 0 for the current row, None for none, or the offset of a RANGE."""
+"""A count of rows or groups, 0 for the current row, None for none, or an offset: of a RANGE, or one that the tables say."""
 
 
 def frame_of(
     binder: Binder, node: exp.Expr, spec: Any, by: Sequence[Expr], flags: Sequence[tuple[bool, bool]]
 ) -> tuple[Frame, list[Expr]]:
-    """(the frame, the columns of a RANGE with offsets); one that cannot hold less than the partition is the whole."""
+    """(the frame, the columns of its offsets); one that cannot hold less than the partition is the whole.
+
+    `by`: what the window is ordered by.
+    """
     if spec is None:
         return (_RANGE if by else WHOLE), []
     exclude = str(spec.args.get("exclude") or "").lower()
@@ -49,21 +54,20 @@ def frame_of(
         binder.source.refuse(node, "GROUPS mode requires an ORDER BY clause")
     reach: list[Expr] = []
     if any(b is not None and not isinstance(b, int) for b in (start, end)):
-        if len(by) != 1:
+        if unit != "range":
+            start, end, reach = _apart((start, before), (end, behind))
+        elif len(by) != 1:
             reason = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column"
             binder.source.refuse(node, reason)
-        start, end, reach = _reach(binder, node, by[0], flags[0][0], (start, before), (end, behind))
+        else:
+            start, end, reach = _reach(binder, node, by[0], flags[0][0], (start, before), (end, behind))
     assert start is None or isinstance(start, int)
     assert end is None or isinstance(end, int)
     if not exclude and ((start is None and end is None) or (not by and unit != "rows")):
         # All rows of the partition are equal in no order.
         return WHOLE, []
-    descending, nulls_first = flags[0] if reach else (False, False)
+    descending, nulls_first = flags[0] if reach and unit == "range" else (False, False)
     return Frame(unit, start, end, exclude, len(reach), descending, nulls_first), reach
-
-
-_FARTHEST = 1 << 40
-"""No partition has so many rows: a place so far off is beyond its end, and can be added to any other place."""
 
 
 def _bound(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> tuple[Bound, bool]:
@@ -73,20 +77,35 @@ def _bound(binder: Binder, node: exp.Expr, value: Any, side: Any, unit: str) -> 
         return 0, before
     if str(value).upper() == "UNBOUNDED":
         return None, before
-    if value.find(exp.Query) is not None:
-        binder.source.refuse(node, "a subquery is not supported in a frame's offset", "write a number")
+    what = f"frame {'starting' if before else 'ending'} offset"
+    if says_tables(value):
+        return queried(binder, value, unit.upper(), what, required=True), before
     offset = binder.bind(value)
-    if columns(offset) or reaches_out(offset):
-        binder.source.refuse(node, "a frame's offset must be a constant")
+    if columns(offset):
+        variables(binder, value, unit.upper())
+    if reaches_out(offset):
+        return queried(binder, value, unit.upper(), what, required=True), before
     if unit == "range":
         return offset, before
     offset = binder.typed(value, lambda: coerce.assigned(offset, BIGINT, unit.upper()))
     found = evaluate(offset, ONE_ROW).values[0].as_py()
     if found is None or found < 0:
-        what = "must not be null" if found is None else "must not be negative"
-        binder.source.refuse(node, f"frame {'starting' if before else 'ending'} offset {what}")
-    found = min(found, _FARTHEST)
+        binder.source.refuse(node, f"{what} must not be {'null' if found is None else 'negative'}")
+    found = min(found, FARTHEST)
     return (-found if before else found), before
+
+
+def _apart(start: tuple[Bound, bool], end: tuple[Bound, bool]) -> tuple[int | None, int | None, list[Expr]]:
+    """The bounds of ROWS or GROUPS, and the columns that say how far off they are."""
+    ends: list[int | None] = []
+    found: list[Expr] = []
+    for bound, before in (start, end):
+        if bound:
+            found.append(Literal(abs(bound), BIGINT) if isinstance(bound, int) else bound)
+            ends.append(-1 if before else 1)
+        else:
+            ends.append(None if bound is None else 0)
+    return ends[0], ends[1], found
 
 
 def _reach(
@@ -105,11 +124,11 @@ def _reach(
         if bound is None or isinstance(bound, int):
             ends.append(bound)
             continue
-        offset = _offset(binder, node, bound, by.type, step)
+        offset = _offset(binder, node, bound, by, step)
         found.append(_moved(order, offset, before != descending, (len(ends) == 0) != descending))
         ends.append(-1 if before else 1)
     result = found[0].type
-    return ends[0], ends[1], [coerce.coerced(order, result), *found]
+    return ends[0], ends[1], [coerce.sorting(coerce.coerced(e, result)) for e in (order, *found)]
 
 
 def _moved(order: Expr, offset: Expr, back: bool, least: bool) -> Expr:
@@ -117,12 +136,17 @@ def _moved(order: Expr, offset: Expr, back: bool, least: bool) -> Expr:
     that are numbers, or times; `least`: the bound is that below them.
     """
     moved = coerce.called("-" if back else "+", [order, offset])
-    image = evaluate(coerce.coerced(offset, TEXT), ONE_ROW).values[0].as_py()
-    if str(image).lower() != "infinity":
+    if moved.type.kind is Kind.NUMERIC and moved.type.fixed_scale:
+        return moved
+    is_known = not holds_subquery(offset)
+    spelled = coerce.called("lower", [coerce.coerced(offset, TEXT)])
+    endless = coerce.called("=", [spelled, Literal("infinity", TEXT)])
+    if is_known and not evaluate(endless, ONE_ROW).values[0].as_py():
         return moved
     least_value, most = (coerce.coerced(Literal(f"{sign}infinity", UNKNOWN), moved.type) for sign in ("-", ""))
     far = coerce.called("=", [coerce.coerced(order, moved.type), most if back else least_value])
-    return Case(((far, least_value if least else most),), moved, moved.type)
+    met = far if is_known else Call("and", (endless, far), BOOLEAN)
+    return Case(((met, least_value if least else most),), moved, moved.type)
 
 
 def _stepped(binder: Binder, node: exp.Expr, by: Expr) -> tuple[Expr, DataType]:
@@ -132,14 +156,34 @@ def _stepped(binder: Binder, node: exp.Expr, by: Expr) -> tuple[Expr, DataType]:
         return coerce.coerced(by, numeric_image(by.type)), NUMERIC
     if kind in (Kind.REAL, Kind.DOUBLE):
         return coerce.coerced(by, DOUBLE), DOUBLE
-    if kind in _TIMES:
+    if kind in _TIMES or by.type == INTERVAL:
         return by, INTERVAL
+    if kind is Kind.TIME or by.type == TIMETZ:
+        return coerce.coerced(coerce.called("$clock", [by]), NUMERIC), INTERVAL
     reason = f"RANGE with offset PRECEDING/FOLLOWING is not supported for column type {by.type}"
     return binder.source.refuse(node, reason, "use ROWS or GROUPS")
 
 
-def _offset(binder: Binder, node: exp.Expr, offset: Expr, by: DataType, step: DataType) -> Expr:
+def _offset(binder: Binder, node: exp.Expr, offset: Expr, by: Expr, step: DataType) -> Expr:
     """An offset in the type that the order asks for. Raises ViewError for one that is negative or of another type."""
+    made = _of_type(binder, node, offset, by.type, step)
+    is_clock = by.type.kind is Kind.TIME or by.type == TIMETZ
+    if holds_subquery(made):
+        made = coerce.called("$span", [made]) if is_clock else made
+        return coerce.called("$sized", [made, coerce.called("is not null", [by])])
+    found = evaluate(made, ONE_ROW).values[0].as_py()
+    if found is None:
+        binder.source.refuse(node, "a frame's offset must not be null")
+    if is_clock:
+        made = Literal(clock_span(str(found)), NUMERIC)
+        found = made.value
+    if not is_size(found, made.type):
+        binder.source.refuse(node, SIZE)
+    return made
+
+
+def _of_type(binder: Binder, node: exp.Expr, offset: Expr, by: DataType, step: DataType) -> Expr:
+    """The offset as the order's step. Raises ViewError for one of a type that no step is made of."""
     kind = offset.type.kind
     given = offset.type != UNKNOWN
     if step == INTERVAL:
@@ -149,17 +193,6 @@ def _offset(binder: Binder, node: exp.Expr, offset: Expr, by: DataType, step: Da
         fits = fits or (kind in (Kind.REAL, Kind.DOUBLE) and step == DOUBLE)
     if not fits:
         reason = "RANGE with offset PRECEDING/FOLLOWING is not supported for column type"
-        binder.source.refuse(node, f"{reason} {by} and offset type {offset.type}")
+        binder.source.refuse(node, f"{reason} {by} and offset type {offset.type}", "cast the offset")
     wide = numeric_image(offset.type) if step == NUMERIC and given else step
-    made = binder.typed(node, lambda: coerce.coerced(offset, wide))
-    found = evaluate(made, ONE_ROW).values[0].as_py()
-    if found is None:
-        binder.source.refuse(node, "a frame's offset must not be null")
-    if step == INTERVAL:
-        months, days, micros = interval_text.read(str(found))
-        size: float = (months * 30 + days) * interval_text.DAY + micros
-    else:
-        size = float(found)
-    if not size >= 0:
-        binder.source.refuse(node, SIZE)
-    return made
+    return binder.typed(node, lambda: coerce.coerced(offset, wide))

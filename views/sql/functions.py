@@ -25,7 +25,8 @@ from views.sql.coerce import UNKNOWN
 from views.sql.datatypes import digits_of, type_named
 from views.sql.documents import JSON, JSONB, document
 from views.sql.gathered import gathered, is_gathered
-from views.sql.intervals import interval_arguments, is_interval, to_interval
+from views.sql.intervals import is_interval, to_interval
+from views.sql.named import positional
 from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
 from views.sql.variadic import is_variadic, variadic
@@ -78,7 +79,7 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.Anonymous, reads="this expressions")
 def _function(binder: Binder, node: exp.Expr) -> Expr:
     name = str(node.this).lower()
-    args = node.expressions
+    args = positional(binder, node)
     if is_gathered(node):
         return gathered(binder, node)
     if name in AGGREGATES:
@@ -104,12 +105,12 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
     if name in _OF_ENUMS and len(args) == 1:
         return _of_enum(binder, node, name, binder.bind(args[0]))
+    if name == "enum_range" and len(args) == 2:
+        return _between_labels(binder, node, [binder.bind(a) for a in args])
     if name in _ROWS and len(args) == 1:
         found = document(binder, args[0], _ROWS[name])
         if found is not None:
             return found
-    if name == "make_interval":
-        args = interval_arguments(binder, node)
     if is_variadic(node):
         return variadic(binder, node, name)
     if not args and name in _EMPTY:
@@ -153,13 +154,22 @@ def _of_enum(binder: Binder, node: exp.Expr, name: str, arg: Expr) -> Expr:
     return Literal(labels[0 if name == "enum_first" else -1], arg.type)
 
 
+def _between_labels(binder: Binder, node: exp.Expr, args: list[Expr]) -> Expr:
+    """enum_range of two labels of one enum, NULL being no bound."""
+    kinds = {a.type for a in args if a.type != UNKNOWN}
+    if len(kinds) != 1 or not all(k.labels and k.element is None for k in kinds):
+        binder.source.refuse(node, f"function enum_range({', '.join(str(a.type) for a in args)}) does not exist")
+    (kind,) = kinds
+    return coerce.called("$enum range", [coerce.coerced(a, kind) for a in args])
+
+
 def _set(binder: Binder, node: exp.Expr, name: str) -> Expr:
     """A set-returning function in a SELECT list."""
     sets, windows = binder.sets, binder.windows
     if sets is None or binder.inside_aggregate or (windows is not None and windows.inside):
         inside = "aggregate function calls" if binder.inside_aggregate else binder.clause
         binder.source.refuse(node, f"set-returning functions are not allowed in {inside}", "put it in FROM")
-    args = binder.choosing("the arguments of another", node.expressions)
+    args = binder.choosing("the arguments of another", positional(binder, node))
     call = coerce.called(name, args)
     if not is_set(call):
         return call

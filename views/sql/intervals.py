@@ -74,30 +74,6 @@ def _restricted(value: Expr, fields: tuple[str, ...], digits: int) -> Expr:
     return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(digits, INTEGER)])
 
 
-def interval_arguments(binder: Binder, node: exp.Expr) -> list[exp.Expr]:
-    """The arguments of make_interval in their order, those given by name at their places. Raises ViewError."""
-    found: list[exp.Expr] = []
-    named: dict[str, exp.Expr] = {}
-    for arg in node.expressions:
-        if not isinstance(arg, exp.Kwarg | exp.PropertyEQ):
-            if named:
-                binder.source.refuse(arg, "positional argument cannot follow named argument")
-            found.append(arg)
-            continue
-        name = arg.this.name.lower()
-        if name in named:
-            binder.source.refuse(arg, f'argument name "{name}" used more than once')
-        if name not in _PARTS[len(found) :]:
-            binder.source.refuse(arg, f"make_interval() has no argument {name} here", f"one of {', '.join(_PARTS)}")
-        named[name] = arg.expression
-    if not named:
-        return found
-    return found + [named.get(name, exp.Literal.number(0)) for name in _PARTS[len(found) :]]
-
-
-_PARTS = ("years", "months", "weeks", "days", "hours", "mins", "secs")
-
-
 @binds(exp.Overlaps)
 def _overlaps(binder: Binder, node: exp.Expr) -> Expr:
     """(a, b) OVERLAPS (c, d); an end that is an interval is so long after its start."""

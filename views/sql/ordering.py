@@ -14,13 +14,16 @@ from sqlglot import exp
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.families import needs_key
-from engine.operators.expressions.ir import ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Call, Coalesce, ColumnRef, Expr, Literal
+from engine.operators.framed import WindowFunction
 from engine.operators.top import MOST_ROWS, Order
-from engine.schema import BIGINT, DataType
-from views.plan import One, Plan, Project, Top, identity
-from views.scalar import ONE_ROW, columns
+from engine.schema import BIGINT, BOOLEAN, DataType
+from views.plan import Filter, One, Plan, Project, Top, Windowed, identity
+from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
-from views.sql.binder import Binder
+from views.sql.binder import Binder, Queries
+from views.sql.counted import queried, says_tables, variables
+from views.sql.frames import WHOLE
 from views.sql.parse import Source, name_of
 from views.sql.scope import Scope
 
@@ -32,10 +35,12 @@ ANY_ROWS = "LIMIT without ORDER BY keeps any rows"
 
 @dataclass(frozen=True)
 class Limit:
-    """How many rows (None: all) behind how many; `ties`: and those that the order cannot tell from the last."""
+    """How many rows (None: all) behind how many; `ties`: and those that the order cannot tell from the last. What the tables
+    say is an expression, whose value may be NULL: all, and none.
+    """
 
-    rows: int | None = None
-    offset: int = 0
+    rows: int | Expr | None = None
+    offset: int | Expr = 0
     ties: bool = False
 
     @property
@@ -44,32 +49,39 @@ class Limit:
         return self.rows is None and not self.offset
 
 
-def limit_of(source: Source, query: exp.Expr) -> Limit:
-    """The query's LIMIT or FETCH, and OFFSET. Raises ViewError."""
+def limit_of(source: Source, query: exp.Expr, queries: Queries, scope: Scope) -> Limit:
+    """The query's LIMIT or FETCH, and OFFSET; `scope`: its row, of which they read nothing. Raises ViewError."""
+    binder = Binder(source, scope, "LIMIT", queries=queries)
     node, offset = query.args.get("limit"), query.args.get("offset")
-    skipped = 0 if offset is None else _count(source, offset.expression, "OFFSET") or 0
+    skipped = 0 if offset is None else _count(binder, offset.expression, "OFFSET") or 0
     if node is None:
         return Limit(None, skipped)
     if isinstance(node, exp.Limit):
         source.only(node, {"expression"})
-        return Limit(_count(source, node.expression, "LIMIT"), skipped)
+        return Limit(_count(binder, node.expression, "LIMIT"), skipped)
     options = node.args.get("limit_options")
     if options is not None and options.args.get("percent"):
         source.refuse(query, "FETCH … PERCENT is not Postgres's")
     count = node.args.get("count")
-    rows = 1 if count is None else _count(source, count, "LIMIT")
+    rows = 1 if count is None else _count(binder, count, "LIMIT")
     ties = options is not None and bool(options.args.get("with_ties"))
     return Limit(rows, skipped, ties)
 
 
-def _count(source: Source, node: exp.Expr, clause: str) -> int | None:
-    """A constant number of rows; None for ALL and NULL."""
+def _count(binder: Binder, node: exp.Expr, clause: str) -> int | Expr | None:
+    """A number of rows, constant or said by tables; None for ALL and NULL."""
+    source = binder.source
     if isinstance(node, exp.Var) and str(node.this).upper() == "ALL":
         return None
-    binder = Binder(source, Scope((), ()), clause)
+    if says_tables(node):
+        return queried(binder, node, clause, clause, required=False)
     expr = binder.typed(node, lambda: coerce.assigned(binder.bind(node), BIGINT, clause))
+    if columns(expr):
+        variables(binder, node, clause)
+    if reaches_out(expr):
+        return queried(binder, node, clause, clause, required=False)
     found = evaluate(expr, ONE_ROW)
-    if columns(expr) or (found.errors is not None and found.errors.null_count < 1):
+    if found.errors is not None and found.errors.null_count < 1:
         source.refuse(node, f"{clause} must be a constant", "write a number")
     value = found.values[0].as_py()
     if value is not None and not 0 <= value <= MOST_ROWS // 2:
@@ -120,7 +132,7 @@ def check_ordered(source: Source, node: exp.Expr, kind: DataType) -> None:
         source.refuse(node, f"could not identify an ordering operator for type {kind}", "cast it to text")
 
 
-def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], limit: Limit) -> Plan:
+def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], limit: Limit, queries: Queries) -> Plan:
     """The rows that the query's limit keeps. Raises ViewError for a limit that could keep any rows."""
     if limit.keeps_all:
         return plan
@@ -130,8 +142,30 @@ def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], lim
         source.refuse_words(query, words, ANY_ROWS, "add ORDER BY")
     width = len(plan.schema.columns)
     plan, orders = by_keys(plan, orders)
-    kept: Plan = Top(plan, (), tuple(orders), limit.rows, limit.offset, limit.ties)
+    if isinstance(limit.rows, Expr) or isinstance(limit.offset, Expr):
+        kept = _numbered(plan, orders, limit, queries)
+        return Project(kept, *identity(kept.schema, range(width)))
+    kept = Top(plan, (), tuple(orders), limit.rows, limit.offset, limit.ties)
     return kept if len(plan.schema.columns) == width else Project(kept, *identity(kept.schema, range(width)))
+
+
+def _numbered(plan: Plan, orders: Sequence[Order], limit: Limit, queries: Queries) -> Plan:
+    """The rows that a limit keeps which the tables say: those numbered so in the order."""
+    width = len(plan.schema.columns)
+    names = ("row_number", "rank") if limit.ties else ("row_number",)
+    functions = tuple(WindowFunction(name, (), BIGINT, WHOLE) for name in names)
+    numbered = Windowed(plan, (), tuple(orders), functions, names)
+    rows = Literal(limit.rows, BIGINT) if isinstance(limit.rows, int | None) else limit.rows
+    given = Literal(limit.offset, BIGINT) if isinstance(limit.offset, int) else limit.offset
+    offset = Coalesce((given, Literal(0, BIGINT)), BIGINT)
+    last = ColumnRef(width + len(names) - 1, BIGINT)
+    parts: list[Expr] = [coerce.called(">", [ColumnRef(width, BIGINT), offset])]
+    if limit.rows is not None:
+        inside = coerce.called("<=", [coerce.called("-", [last, offset]), rows])
+        some = [inside, coerce.called(">", [rows, Literal(0, BIGINT)])]
+        parts.append(Call("or", (coerce.called("is null", [rows]), Call("and", tuple(some), BOOLEAN)), BOOLEAN))
+    kept, [predicate] = queries.attached(numbered, [Call("and", tuple(parts), BOOLEAN) if parts[1:] else parts[0]])
+    return Filter(kept, predicate)
 
 
 def by_keys(plan: Plan, orders: Sequence[Order]) -> tuple[Plan, list[Order]]:

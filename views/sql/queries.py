@@ -15,8 +15,10 @@ from views.sql import arrays, expressions, functions, intervals, subqueries, win
 from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES, limit_of, order_output, topped
 from views.sql.parse import Source, name_of
+from views.sql.scope import Scope
 from views.sql.select import UNNAMED, Select
 from views.sql.setops import output_node, set_operation
+from views.sql.subqueries import Subqueries
 from views.sql.values import values
 
 # Importing these registers their handlers with the binder.
@@ -45,22 +47,26 @@ def _bind(source: Source, env: Environment, query: exp.Expr, *, settle: bool) ->
     if isinstance(query, exp.Subquery):
         source.only(query, {"this", "with_", *CLAUSES})
         env = _with_ctes(source, env, query.args.get("with_"))
-        return _cut(source, query, _bind(source, env, query.this, settle=settle or bool(query.args.get("order"))))
+        return _cut(source, env, query, _bind(source, env, query.this, settle=settle or bool(query.args.get("order"))))
     env = _with_ctes(source, env, query.args.get("with_"))
     if isinstance(query, exp.SetOperation):
         source.only(query, {"this", "expression", "distinct", "with_", *CLAUSES})
         sides = [_bind(source, env, side, settle=False) for side in (query.this, query.expression)]
-        return _cut(source, query, set_operation(source, query, sides, settle=settle or bool(query.args.get("order"))))
+        return _cut(
+            source, env, query, set_operation(source, query, sides, settle=settle or bool(query.args.get("order")))
+        )
     if isinstance(query, exp.Values):
-        return _cut(source, query, values(source, env, query, bind_query, settle=settle))
+        return _cut(source, env, query, values(source, env, query, bind_query, settle=settle))
     if not isinstance(query, exp.Select):
         source.refuse(query, f"{type(query).__name__.upper()} is not supported")
     return Select(source, env, query, bind_query).bind(settle=settle)
 
 
-def _cut(source: Source, query: exp.Expr, plan: Plan) -> Plan:
+def _cut(source: Source, env: Environment, query: exp.Expr, plan: Plan) -> Plan:
     """The rows that the limit of a query without a SELECT list of its own keeps."""
-    return topped(source, query, plan, order_output(source, query, plan), limit_of(source, query))
+    queries = Subqueries(source, env, bind_query)
+    limit = limit_of(source, query, queries, Scope((), (), outer=env.outer))
+    return topped(source, query, plan, order_output(source, query, plan), limit, queries)
 
 
 def _with_ctes(source: Source, env: Environment, clause: exp.Expr | None) -> Environment:

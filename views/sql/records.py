@@ -16,6 +16,7 @@ from engine.schema import TEXT, Column, Kind
 from views.catalog import Catalog
 from views.sql.binder import Binder
 from views.sql.datatypes import type_named
+from views.sql.named import positional
 from views.sql.parse import name_of
 
 
@@ -34,7 +35,7 @@ def record_of(
 ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
     """(the arguments to bind, the columns of its records) of a function in FROM; no columns for one that gives none."""
     name = str(node.this).lower()
-    args = list(node.expressions)
+    args = positional(binder, node)
     if name not in RECORDS:
         if columns:
             reason = 'a column definition list is only allowed for functions returning "record"'

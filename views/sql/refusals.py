@@ -7,7 +7,7 @@ from __future__ import annotations
 
 VOLATILE = frozenset(
     {
-        "clock_timestamp", "current_database", "current_schema", "current_setting", "currval",
+        "array_sample", "array_shuffle", "clock_timestamp", "current_database", "current_schema", "current_setting", "currval",
         "gen_random_uuid", "lastval", "nextval", "now", "pg_backend_pid", "pg_sleep", "random", "random_normal",
         "setseed", "setval", "statement_timestamp", "timeofday", "transaction_timestamp", "txid_current",
         "uuid_generate_v4", "uuidv4", "uuidv7", "version",
@@ -15,8 +15,7 @@ VOLATILE = frozenset(
 )  # fmt: skip
 LATER_AGGREGATES = frozenset(
     {
-        "json_agg_strict", "json_object_agg_strict", "json_object_agg_unique",
-        "jsonb_agg_strict", "jsonb_object_agg_strict", "jsonb_object_agg_unique", "xmlagg",
+        "xmlagg",
     }
 )  # fmt: skip
 WINDOWS = frozenset(

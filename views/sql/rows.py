@@ -12,13 +12,15 @@ from functools import partial
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Expr
+from engine.operators.expressions.ir import Call, Expr
 from engine.schema import BOOLEAN, TEXT, array_of
 from views.scalar import conjunction
 from views.sql import coerce
 from views.sql.arrays import MADE
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.parse import name_of
+from views.sql.rowwise import ROW_WORDS, decided
+from views.sql.subqueries import row_compared
 
 _WHOLE_NULL = "a whole row that may be missing, or all NULL, is not supported here"
 _HINT = "write ROW(…) with its columns"
@@ -78,19 +80,12 @@ def compared(binder: Binder, node: exp.Expr, word: str) -> Expr:
         return _wholly(binder, node, word)
     if word in ("is distinct from", "is not distinct from"):
         return _distinct(_pairs(binder, one, other), negated="not" in word)
-    if word == "=":
-        return equal(binder, one, other)
-    if word not in ("<>", "<", "<=", ">", ">="):
+    if word not in ROW_WORDS:
         binder.source.refuse(node, f"rows can only be compared, not taken by {word}")
-    pairs = _pairs(binder, one, other)
-    if word == "<>":
-        differ = tuple(coerce.called("<>", pair) for pair in pairs)
-        return Call("or", differ, BOOLEAN) if len(differ) > 1 else differ[0]
-    # The first columns that are not equal decide; of those before the last, equal ones do not.
-    found: Expr = coerce.called(word, pairs[-1])
-    for pair in reversed(pairs[:-1]):
-        found = Case(((coerce.called("=", pair), found),), coerce.called(word[0], pair), BOOLEAN)
-    return found
+    left, query = cells(binder, one), other.unnest()
+    if left is not None and isinstance(query, exp.Query):
+        return row_compared(binder, node, left, query, word)
+    return decided(word, _pairs(binder, one, other))
 
 
 def _wholly(binder: Binder, node: exp.Expr, word: str) -> Expr:
@@ -121,6 +116,10 @@ def _distinct(pairs: Sequence[Sequence[Expr]], *, negated: bool) -> Expr:
 
 def _pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
     """The columns of two rows, side by side."""
+    query = next((side for side in (one, other) if isinstance(side.unnest(), exp.Query)), None)
+    if query is not None:
+        hint = "write (a, b) = (SELECT …), or <>, <, <=, >, >=: the row on the left"
+        binder.source.refuse(query, "subquery must return only one column", hint)
     left, right = cells(binder, one) or [], cells(binder, other)
     if right is None or len(left) != len(right) or not left:
         binder.source.refuse(one, "rows can only be compared with rows of as many columns")
@@ -131,8 +130,7 @@ def equal(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
     """That two rows are equal, column by column."""
     if any(whole(binder, side) is not None for side in (one, other)):
         return _wholly(binder, exp.EQ(this=one.copy(), expression=other.copy()), "=")
-    pairs = [coerce.called("=", pair) for pair in _pairs(binder, one, other)]
-    return Call("and", tuple(pairs), BOOLEAN) if len(pairs) > 1 else pairs[0]
+    return decided("=", _pairs(binder, one, other))
 
 
 def null(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr], word: str) -> Expr:

@@ -20,7 +20,7 @@ from views.sql.binder import Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
-from views.sql.ordering import CLAUSES, by_keys, limit_of, orders_of, ordinal, topped
+from views.sql.ordering import CLAUSES, Limit, by_keys, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
 from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
@@ -112,12 +112,13 @@ class Select:
             self.source.refuse(query, reason)
         plan, exprs = self.queries.attached(plan, self.exprs)
         plan, exprs = self.windows.attached(plan, exprs)
-        if firsts or not limit_of(self.source, query).keeps_all:
+        limit = limit_of(self.source, query, self.queries, self.scope)
+        if firsts or not limit.keeps_all:
             self.check_sets(exprs, orders)
         plan, exprs = self.sets.attached(plan, exprs)
         names = [i.name for i in self.items]
         names += [f"order{i}" for i in range(len(exprs) - len(names))]
-        return self.cut(Project(plan, tuple(exprs), tuple(names)), orders, firsts)
+        return self.cut(Project(plan, tuple(exprs), tuple(names)), orders, firsts, limit)
 
     def check_sets(self, exprs: list[Expr], orders: list[Order]) -> None:
         """Refuses to keep some of the rows of a set-returning function by the order in which it gives them."""
@@ -128,7 +129,7 @@ class Select:
                 reason = "LIMIT and DISTINCT ON keep rows of a set-returning function by the order that it gives them"
                 self.source.refuse(node, reason, "add its column to ORDER BY")
 
-    def cut(self, plan: Plan, orders: list[Order], firsts: list[int]) -> Plan:
+    def cut(self, plan: Plan, orders: list[Order], firsts: list[int], limit: Limit) -> Plan:
         """DISTINCT, ORDER BY and LIMIT over the SELECT list and what these ask beside it."""
         distinct = self.query.args.get("distinct")
         width = len(self.items)
@@ -139,7 +140,7 @@ class Select:
             for item, column in zip(self.items, plan.schema.columns, strict=True):
                 comparable(self.source, item.node, column, "DISTINCT")
             plan = Distinct(plan)
-        plan = topped(self.source, self.query, plan, orders, limit_of(self.source, self.query))
+        plan = topped(self.source, self.query, plan, orders, limit, self.queries)
         if len(plan.schema.columns) == width:
             return plan
         return Project(plan, *identity(plan.schema, range(width)))

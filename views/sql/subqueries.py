@@ -29,6 +29,7 @@ from views.sql.members import beside, marked, quantified, sides
 from views.sql.outer import TRUE
 from views.sql.parse import Source
 from views.sql.refusals import SUBQUERY
+from views.sql.rowwise import decided
 from views.sql.scope import Bound
 
 PLACE = "$subquery"
@@ -43,7 +44,7 @@ BindQuery = Callable[[Source, Environment, exp.Expr], Plan]
 
 @dataclass(frozen=True)
 class Subquery:
-    """One subquery: `kind` scalar, exists, any or all; `word`: the comparison of any and all; `reads`: which columns
+    """One subquery: `kind` scalar, row, exists, any or all; `word`: the comparison of row, any and all; `reads`: which columns
     around it, by position, its plan reads. `node`: for messages.
     """
 
@@ -82,6 +83,8 @@ class Subqueries:
             self.source.refuse(node, "subquery must return only one column")
         if kind in ("any", "all") and len(operands) != width:
             self.source.refuse(node, f"the subquery gives {width} columns for {len(operands)} on the left")
+        if kind == "row" and len(operands) != width:
+            self.source.refuse(node, f"subquery has too {'many' if width > len(operands) else 'few'} columns")
         inside = [place for place, _ in parameters(plan)]
         sub = Subquery(kind, plan, word, tuple(inside), len(operands), node)
         if sub not in self.found:
@@ -163,7 +166,11 @@ class Subqueries:
         sub, operands, values = self.parts(call)
         linked = self.linked(plan, sub, values)
         if sub.kind == "scalar":
-            return _scalar(plan, linked)
+            plan, [value] = _values(plan, linked)
+            return plan, value
+        if sub.kind == "row":
+            plan, values_of = _values(plan, linked)
+            return plan, decided(sub.word, list(zip(operands, values_of, strict=True)))
         if sub.kind == "exists":
             return _exists(plan, linked)
 
@@ -265,32 +272,33 @@ def _without_columns(query: exp.Expr) -> exp.Expr:
     return bare
 
 
-def _scalar(plan: Plan, linked: Linked) -> tuple[Plan, Expr]:
-    """The one value of the subquery; NULL where it has no row, an error where it has several."""
+def _values(plan: Plan, linked: Linked) -> tuple[Plan, list[Expr]]:
+    """The columns of the subquery's one row; NULL where it has no row, an error where it has several."""
     inner = linked.plan
-    kind = inner.schema.columns[linked.first].type
-    value = ColumnRef(linked.first, kind)
+    kinds = [c.type for c in inner.schema.columns[linked.first : linked.first + linked.width]]
     keys = [b for _, b in linked.pairs]
     reads = frozenset(c for b in keys for c in _columns(b))
     if is_unique(inner, reads):
-        default = None if linked.empty is None else linked.empty[0]
-        flag = default is not None and not (isinstance(default, Literal) and default.value is None)
+        defaults = linked.empty or ()
+        flag = any(not (isinstance(d, Literal) and d.value is None) for d in defaults)
         if flag:
             own, names = identity(inner.schema)
             inner = Project(inner, (*own, TRUE), (*names, "found"))
         joined, start = beside(plan, inner, linked.pairs)
-        found = ColumnRef(start + linked.first, kind)
-        if not flag or default is None:
-            return joined, found
+        found = [ColumnRef(start + linked.first + i, kind) for i, kind in enumerate(kinds)]
+        if not flag:
+            return joined, list[Expr](found)
         there = Call("is null(any)", (ColumnRef(start + len(own), BOOLEAN),), BOOLEAN)
-        return joined, Case(((there, default),), found, kind)
+        return joined, [Case(((there, d),), f, f.type) for d, f in zip(defaults, found, strict=True)]
     wide, key = keyed(inner, keys)
-    names = (*(f"key{i}" for i in range(len(key))), "rows", "value")
-    counted = Reduce(wide, key, (Aggregate("count", None, BIGINT), Aggregate("min", value, kind)), names)
+    names = (*(f"key{i}" for i in range(len(key))), "rows", *(f"value{i}" for i in range(len(kinds))))
+    least = (Aggregate("min", ColumnRef(linked.first + i, kind), kind) for i, kind in enumerate(kinds))
+    counted = Reduce(wide, key, (Aggregate("count", None, BIGINT), *least), names)
     pairs = [(a, ColumnRef(i, b.type)) for i, (a, b) in enumerate(linked.pairs)]
     joined, start = beside(plan, counted, pairs)
     rows = ColumnRef(start + len(key), BIGINT)
-    return joined, Call(ONE_VALUE, (rows, ColumnRef(start + len(key) + 1, kind)), kind)
+    behind = start + len(key) + 1
+    return joined, [Call(ONE_VALUE, (rows, ColumnRef(behind + i, kind)), kind) for i, kind in enumerate(kinds)]
 
 
 def _columns(expr: Expr) -> set[int]:
@@ -327,6 +335,12 @@ def member_of(binder: Binder, node: exp.Expr, query: exp.Expr, word: str, *, eve
     asked: Sequence[exp.Expr] = node.expressions if isinstance(node, exp.Tuple) else [node]
     operands = [binder.bind(part) for part in asked]
     call = _query(binder, query, "all" if every else "any", operands, word)
+    return _compared(binder, node, call, word)
+
+
+def row_compared(binder: Binder, node: exp.Expr, left: Sequence[exp.Expr], query: exp.Expr, word: str) -> Expr:
+    """`row word (query)`: the comparison with the one row that the query has. Raises ViewError."""
+    call = _query(binder, query, "row", [binder.bind(part) for part in left], word)
     return _compared(binder, node, call, word)
 
 

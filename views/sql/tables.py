@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
-from views.plan import Filter, Import, Join, One, Plan, Project, Scan, identity
+from views.plan import Import, Join, One, Plan, Project, Scan, identity
 from views.rewrite import fenced
 from views.scalar import columns as columns_of
 from views.scalar import conjunction, conjuncts, moved, shifted
@@ -128,11 +128,19 @@ class Tables:
         if side in ("RIGHT", "FULL"):
             self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
         plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
-        scope = self.aliased(node, "", plan.schema.columns, plan)
+        return self.of_each(left, names, join, side, begin, (plan, self.aliased(node, "", plan.schema.columns, plan)))
+
+    def of_each(
+        self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int, found: tuple[Plan, Scope]
+    ) -> tuple[Plan, Scope]:
+        """`left` joined with what its rows find each: a plan that reads them."""
+        node, (plan, scope) = join.this, found
         self.check_aliases(node, names, scope)
         both = names.beside(scope).since(begin)
         on = join.args.get("on")
-        condition = [] if on is None else [Binder(self.source, both, "JOIN conditions").boolean(on, "JOIN/ON")]
+        queries = Subqueries(self.source, self.env, self.bind_query)
+        binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
+        condition = [] if on is None else [binder.boolean(on, "JOIN/ON")]
         row = identity(left.schema)[0]
         try:
             linked = link(left, plan, {place: row[place] for place, _ in parameters(plan)}, whole=True)
@@ -141,9 +149,11 @@ class Tables:
         width = len(row)
         places = {**{i: i for i in range(width)}, **{width + i: width + linked.first + i for i in range(linked.width)}}
         parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in linked.pairs]
-        joined = self.joined(
-            join, side, left, linked.plan, conjunction([*parts, *(moved(c, places) for c in condition)])
-        )
+        met = conjunction([*parts, *(moved(c, places) for c in condition)])
+        if met is not None and holds_subquery(met):
+            joined = self.joined_by(queries, join, side, (left, linked.plan), met)
+        else:
+            joined = self.joined(join, side, left, linked.plan, met)
         return Project(joined, *identity(joined.schema, list(places.values()))), _seen(names, scope, side)
 
     def joined(self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None) -> Plan:
@@ -260,18 +270,22 @@ class Tables:
         self.source.only(join, {"this", "on", "kind", "side"})
         on = join.args.get("on")
         always = isinstance(on, exp.Boolean) and on.this
-        if side in ("RIGHT", "FULL") or (side and not always):
-            hint = "put the function in LATERAL (SELECT …) and its condition inside"
-            self.source.refuse(node, "a function that reads columns before it, in an outer join by a condition", hint)
+        if side in ("RIGHT", "FULL"):
+            self.source.refuse(node, f"{side} JOIN of a function that reads columns before it is not Postgres's")
+        if side and not always:
+            inside = Tables(
+                self.source, self.env.inside(names.within(self.env.outer)), self.bind_query, placed=self.placed
+            )
+            return self.of_each(left, names, join, side, begin, inside.function(node))
         plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
         scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
         self.check_aliases(node, names, scope)
         both = names.beside(scope)
         if on is not None and not always:
-            plan = Filter(
-                plan,
-                Binder(self.source, both.since(begin).within(self.env.outer), "JOIN conditions").boolean(on, "JOIN/ON"),
-            )
+            queries = Subqueries(self.source, self.env, self.bind_query)
+            binder = Binder(self.source, both.since(begin).within(self.env.outer), "JOIN/ON", queries=queries)
+            kept = queries.kept(plan, conjuncts(binder.boolean(on, "JOIN/ON")))
+            plan = Project(kept, *identity(plan.schema))
         return plan, both
 
     def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:

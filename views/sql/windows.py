@@ -166,15 +166,15 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
     keys = [binder.settled(p) for p in partition]
     for part, expr in zip(partition, keys, strict=True):
         comparable(binder.source, part, Column("", expr.type), "PARTITION BY")
-    by: list[Expr] = []
+    asked: list[Expr] = []
     flags: list[tuple[bool, bool]] = []
     for item in ordering:
         binder.source.only(item, {"this", "desc", "nulls_first"})
-        expr = binder.settled(item.this)
-        check_ordered(binder.source, item.this, expr.type)
-        by.append(coerce.sorting(expr))
+        asked.append(binder.settled(item.this))
+        check_ordered(binder.source, item.this, asked[-1].type)
         flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
-    frame, reach = frame_of(binder, node, spec, by, flags)
+    frame, reach = frame_of(binder, node, spec, asked, flags)
+    by = [coerce.sorting(expr) for expr in asked]
     called, where = (
         (node.this.this, node.this.expression.this) if isinstance(node.this, exp.Filter) else (node.this, None)
     )

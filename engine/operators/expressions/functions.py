@@ -9,14 +9,17 @@ from collections.abc import Sequence
 
 from engine.operators.expressions import (
     arithmetic,
+    array_making,
     array_order,
     arrays,
     binary,
     bits,
     calendar,
+    codings,
     comparison,
     doubles,
     formats,
+    framing,
     inputs,
     internal,
     intervals,
@@ -72,6 +75,9 @@ FAMILIES = (
     inputs,
     ordered,
     internal,
+    framing,
+    array_making,
+    codings,
 )
 """The modules whose import fills the catalogue."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.operators.expressions import array_text
-from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.fallback import RowError, map_values
 from engine.operators.expressions.json_text import at_path, canonical, dumps, loads, quoted
 from engine.operators.expressions.jsons import NO_KEY
 from engine.operators.expressions.registry import entry
@@ -22,6 +22,7 @@ from engine.schema import DataType, Kind
 
 STRING = pa.large_string()
 TEXTS = DataType(Kind.OTHER, name="text[]")
+LAX = 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"'
 Step = Callable[[Any, str, int], Any]
 """What becomes of a container at the last step of a path."""
 
@@ -113,6 +114,23 @@ def _insert(text: str, path: str, new: str, after: bool = False) -> str:
     return _at(text, path, "set path", _inserting(loads(new), after=after))
 
 
+def _set_lax(
+    text: str | None, path: str | None, new: str | None, create: bool | None = True, how: str | None = "use_json_null"
+) -> str | None:
+    """jsonb_set, of which `how` says what a NULL does."""
+    if text is None or path is None or create is None:
+        return None
+    if how is not None and new is not None:
+        return _set(text, path, new, create)
+    if how == "raise_exception":
+        raise RowError("JSON value must not be null")
+    if how not in ("use_json_null", "delete_key", "return_target"):
+        raise RowError(LAX)
+    if how == "return_target":
+        return text
+    return _delete(text, path) if how == "delete_key" else _set(text, path, "null", create)
+
+
 def _delete(text: str, path: str) -> str:
     return _at(text, path, "delete path", _deleting)
 
@@ -149,6 +167,9 @@ def _register() -> None:
     for more in ((), (flag,)):
         entry("jsonb_set", (jsonb, TEXTS, jsonb, *more), jsonb, per_value(_set, STRING), fallback=True)
         entry("jsonb_insert", (jsonb, TEXTS, jsonb, *more), jsonb, per_value(_insert, STRING), fallback=True)
+    lax = lambda _params, result: lambda *values: map_values(_set_lax, result.arrow, values, strict=False)  # noqa: E731
+    for some in ((), (flag,), (flag, Kind.TEXT)):
+        entry("jsonb_set_lax", (jsonb, TEXTS, jsonb, *some), jsonb, lax, strict=False, fallback=True)
     for name in ("#-", "jsonb_delete_path"):
         entry(name, (jsonb, TEXTS), jsonb, per_value(_delete, STRING), fallback=True)
     for name, kind in (("json_object", Kind.JSON), ("jsonb_object", jsonb)):

@@ -233,10 +233,18 @@ def _column(params: Params, _result: DataType) -> Kernel:
     return lambda value: fallback.map_values(one, STRING, [images.image_of(value, params[0])], strict=False)
 
 
-def _column_key(params: Params, _result: DataType) -> Kernel:
-    return lambda value: fallback.map_values(
-        lambda image: _key(image, params[0]), STRING, [images.image_of(value, params[0])], strict=False
-    )
+def _column_key(missing: str) -> Maker:
+    """A key made of a value; `missing`: what is wrong with NULL."""
+
+    def make(params: Params, _result: DataType) -> Kernel:
+        def found(image: str | None) -> str:
+            if image is None:
+                raise RowError(missing)
+            return _key(image, params[0])
+
+        return lambda value: fallback.map_values(found, STRING, [images.image_of(value, params[0])], strict=False)
+
+    return make
 
 
 def _of_arrays(function: Callable[..., Any], lane: pa.DataType) -> Maker:
@@ -297,7 +305,8 @@ def _register() -> None:
         for name in (sign, f"jsonb_{word}"):
             entry(name, (JB, of_other), B, make, fallback=True)
     entry("$json", (None,), T, _column, strict=False, fallback=True)
-    entry("$json key", (None,), T, _column_key, strict=False, fallback=True)
+    for name, missing in (("$json key", NO_KEY), ("$jsonb key", "field name must not be null")):
+        entry(name, (None,), T, _column_key(missing), strict=False, fallback=True)
 
 
 def _each_pair(name: str, as_texts: bool) -> Maker:

@@ -78,6 +78,11 @@ def frames(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
         if frame.start is None or frame.end is None:
             extremes = [("min", [8], BIGINT, frame, 1), ("max", [2], TEXT, frame, 1)]
             found[f"{frame} extremes"] = over(values, [0], [Order(4)], *extremes)
+    wide, groups, tail = (
+        Frame(*shape) for shape in (("rows", -1, 1, "", 2), ("groups", -1, 0, "", 1), ("rows", 1, None, "", 1))
+    )
+    asked = [("count", [4, 0, 0], BIGINT, wide, 1), ("min", [8, 0], BIGINT, groups, 1), ("count", [0], BIGINT, tail, 1)]
+    found["asked"] = over(values, [6], [Order(8)], *asked)
     found["neighbours"] = over(values, [0], [Order(8)], ("lag", [2], TEXT, WHOLE, 1), ("lead", [1], MONEY, WHOLE, 2))
     return found
 

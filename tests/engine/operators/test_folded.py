@@ -31,8 +31,9 @@ def folded(name: str, kind: DataType, result: DataType, values: list[Entry], ver
         pa.array([v for v, _, _ in values], kind.arrow),
     )
     clock = Clock(np.array([0, len(versions)]), np.array(versions, np.int64))
-    found: list[object] = fold_at_versions(slot, np.lexsort((stream.times, stream.probe)), stream, clock).to_pylist()
-    return found
+    found, faults = fold_at_versions(slot, np.lexsort((stream.times, stream.probe)), stream, clock)
+    messages = [None] * len(found) if faults is None else faults.to_pylist()
+    return [v if m is None else m for v, m in zip(found.to_pylist(), messages, strict=True)]
 
 
 def test_each_version_sees_what_is_live_then() -> None:
