@@ -49,6 +49,7 @@ class TransactionAssembler:
         self._stops = Stops(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
+        self._first_lsn = -1
         self._again: Snapshot | None = None
         self._log = Ahead(-1, exactly=False)
         self._loose = Loose(self._stops, in_order=in_order)
@@ -99,7 +100,7 @@ class TransactionAssembler:
             self._loose.accept(rows)
         else:
             self._chunks.add(rows)
-            self._chunks.older(-1 if self._snapshot_lsn is None else self._snapshot_lsn)
+            self._chunks.older(self._first_lsn)
 
     def _accept_initial(self, rows: TableChanges) -> None:
         stop = self._stops.collecting(rows.table)
@@ -215,7 +216,6 @@ class TransactionAssembler:
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
         self._pending.let_go(again.sent_ms)
-        self._chunks.older(lsn)
         self._emptied.snapshot = lsn
         slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
@@ -248,6 +248,7 @@ class TransactionAssembler:
         self._read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         self._pending.let_go(self._snapshot.sent_ms)
+        self._first_lsn = lsn
         self._chunks.older(lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
@@ -390,7 +391,7 @@ class TransactionAssembler:
 
     def follow(self, log: Ahead) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
-        self._log = log
+        self._log, self._chunks.logged = log, log.chunks
 
     def remembered(self) -> Mapping[str, Any]:
         """See `Assembler.remembered`."""
@@ -399,6 +400,10 @@ class TransactionAssembler:
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
         return self._emptied.outlived(row)
+
+    def gone(self, rows: Slice) -> bool:
+        """See `Assembler.gone`."""
+        return self._chunks.is_gone(rows)
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
@@ -415,6 +420,7 @@ class TransactionAssembler:
                 self._remember(txid, lsn)
             else:
                 self._snapshot_lsn, self._bound_lsn = max(self._snapshot_lsn, lsn), max(self._bound_lsn, lsn)
+        self._first_lsn = self._snapshot_lsn
 
 
 def _awaited(kind: str, snapshot: Snapshot) -> Waiting:

@@ -18,9 +18,9 @@ from connectors.durable import Reached, unwatched
 from connectors.sink import SourceFrontier
 from engine.schema import Schema
 from sidecar.batches import BatchFile, CheckpointError, Files
+from sidecar.bindings import read_positions
 from sidecar.disk import LOCAL, Disk
 from sidecar.generation import Generation
-from sidecar.reclock import read_positions
 
 FORMAT = 3
 _OLDER = (1, 2)

@@ -4,15 +4,16 @@ Debezium commits a watermark to its signal table, reads a chunk of a table, comm
 the chunk that the stream changes between the two. What is left it sends where it meets the second one in the stream: each row
 as all transactions before that one have left it. Always: it is given after these, and before any transaction that has an
 event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, or
-that a TRUNCATE took away since they were read, are not given at all: what tells that is kept in checkpoints. The assembler
-calls it.
+that a TRUNCATE took away since they were read, are given as `gone` where the log may have them, and else not at all: what tells
+that is kept in checkpoints. The assembler calls it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from connectors.changes import TableChanges, TransactionMark
@@ -26,13 +27,15 @@ KEPT = 1000
 
 
 class Chunks:
-    """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent."""
+    """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent. `logged`:
+    the log, whose order comes again, has such rows: what is gone now may have been given then."""
 
     def __init__(self, stops: Stops, emptied: Emptied) -> None:
         self._stops, self._emptied = stops, emptied
         self._slices: list[Slice] = []
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
+        self.logged = False
 
     def __bool__(self) -> bool:
         return bool(self._slices)
@@ -52,7 +55,7 @@ class Chunks:
             self._latest[name] = end.lsn
 
     def older(self, lsn: int) -> None:
-        """A snapshot as of `lsn` is given: it has what was read before."""
+        """The first snapshot that counts is as of `lsn`: it has what was read before."""
         self._slices = [s for s in self._slices if int(s.changes.lsns[s.start]) > lsn]
 
     def withdraw(self, table: str | None = None) -> list[Slice]:
@@ -90,21 +93,23 @@ class Chunks:
     def _give(self, taken: Iterable[Slice], lsn: int, commit_us: int) -> list[Transaction]:
         """As one epoch; but those of tables that stood still to these."""
         live: list[Slice] = []
+        gone: list[Slice] = []
         for s in taken:
             stop = self._stops.collecting(s.changes.table)
-            if self._is_gone(s):
-                continue
-            if stop is None or stop.backlog is None:
+            if self.is_gone(s):
+                gone += [s] if self.logged else []
+            elif stop is None or stop.backlog is None:
                 live.append(s)
             else:
                 stop.backlog.add_chunk(s)
-        if not live:
-            return []
-        at_us = commit_us if commit_us >= 0 else max(int(s.changes.timestamps[s.start]) for s in live)
-        return [Transaction(CHUNK, -1, lsn, at_us, tuple(live))]
+        at_us = commit_us if commit_us >= 0 else max((int(s.changes.timestamps[s.start]) for s in live), default=-1)
+        given = [Transaction(CHUNK, -1, lsn, at_us, tuple(live))] if live else []
+        return given + ([Transaction(CHUNK, -1, lsn, at_us, tuple(gone), gone=True)] if gone else [])
 
-    def _is_gone(self, s: Slice) -> bool:
-        """Whether its table was emptied since it was read, for which Debezium drops none of its rows."""
+    def is_gone(self, s: Slice) -> bool:
+        """Whether a later snapshot has what was read, or its table was emptied since, for which Debezium drops none of it."""
+        if int(s.changes.lsns[s.start]) <= self._emptied.snapshot:
+            return True
         emptied, _ = self._emptied.last(s.changes.table)
         return emptied >= 0 and emptied > self._opened(int(s.changes.transactions[s.start]))
 
@@ -117,9 +122,11 @@ class Chunks:
         return self._singles[at][1]
 
     def json(self) -> Mapping[str, Any]:
-        """As a manifest keeps it: the watermarks around TRUNCATEs that were given are not read again."""
-        first = self._emptied.first
-        return {"latest": dict(self._latest), "singles": [list(s) for s in self._singles if s[0] >= first]}
+        """As a manifest keeps it: the watermarks around TRUNCATEs that were given are not read again, from the last before them
+        on, which tells that none is missing."""
+        first = bisect_left(self._singles, (self._emptied.first, -1)) - 1
+        kept = islice(self._singles, max(0, first), None)
+        return {"latest": dict(self._latest), "singles": [list(s) for s in kept]}
 
     def restore(self, body: Mapping[str, Any]) -> None:
         """Of a manifest. Raises KeyError."""

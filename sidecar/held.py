@@ -1,13 +1,15 @@
 """What of one source waits for its turn in the reclock log.
 
 Always: transactions stand in commit order, and rows of incremental snapshots apart from them: the log says before which of them
-these go, and what it does not say goes where the assembler gave it. Owned by the reclock.
+these go, and what it does not say goes where the assembler gave it. Where the log is beyond that, they go with the first
+transaction that has an event behind them (their table stood still then), or behind all, unless they are gone since. Owned by
+the reclock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,11 +21,13 @@ from sidecar.transactions import CHUNK, Transaction
 
 @dataclass
 class Held:
-    """`whole`: the transactions. `put`: how many there were, ever; `chunks`: the others, each with how many came before it."""
+    """`whole`: the transactions. `put`: how many there were, ever; `chunks`: the others, each with how many came before it.
+    `gone`: whether rows of these were taken away by what was given since."""
 
     whole: deque[Transaction] = field(default_factory=deque)
     put: int = 0
     chunks: deque[tuple[int, Transaction]] = field(default_factory=deque)
+    gone: Callable[[Slice], bool] = lambda _: False
 
     def add(self, transactions: Iterable[Transaction]) -> None:
         """Behind what is here."""
@@ -34,29 +38,42 @@ class Held:
                 self.whole.append(transaction)
                 self.put += not transaction.more
 
-    def take(self) -> list[Transaction]:
-        """Take all of it out, in its order."""
+    def take(self, lsn: int, commit_us: int) -> list[Transaction]:
+        """Take all of it out, in its order; `lsn` and `commit_us`: of the last that was taken before."""
         out: list[Transaction] = []
-        taken = self.put - sum(not t.more for t in self.whole)
+        taken = passed = self.put - sum(not t.more for t in self.whole)
         while self.whole or self.chunks:
             if self.chunks and self.chunks[0][0] <= taken:
-                out.append(self.chunks.popleft()[1])
+                before, chunk = self.chunks.popleft()
+                if before < passed:  # the log is beyond its place
+                    live = tuple(s for s in chunk.slices if not self.gone(s))
+                    at = max(chunk.lsn, lsn), max(chunk.commit_us, commit_us)
+                    chunk = replace(chunk, lsn=at[0], commit_us=at[1], slices=live)
+                out += [chunk] if chunk.slices and not chunk.gone else []
             else:
                 out.append(self.whole.popleft())
                 taken += not out[-1].more
         return out
 
-    def take_rows(self, limits: Positions) -> tuple[Slice, ...]:
-        """Take the rows of incremental snapshots before `limits` out."""
+    def take_rows(self, starts: Positions, limits: Positions) -> tuple[Slice, ...]:
+        """Take the rows of incremental snapshots from `starts` up to `limits` out."""
         inside: list[Slice] = []
         left: deque[tuple[int, Transaction]] = deque()
         for before, transaction in self.chunks:
             here, beyond = split(transaction.slices, limits)
+            passed, here = split(here, starts)
             inside += here
-            if beyond:
-                left.append((before, replace(transaction, slices=tuple(beyond))))
+            if passed or beyond:
+                left.append((before, replace(transaction, slices=(*passed, *beyond))))
         self.chunks = left
         return tuple(inside)
+
+    def with_rows(self, transaction: Transaction) -> Transaction:
+        """A transaction of the log, and the rows that it has an event behind: no epoch of theirs is before it."""
+        if not self.chunks:
+            return transaction
+        inside = self.take_rows({}, limits_of(transaction.slices))
+        return replace(transaction, slices=(*(s for s in inside if not self.gone(s)), *transaction.slices))
 
 
 def split(slices: Iterable[Slice], limits: Positions) -> tuple[list[Slice], list[Slice]]:
@@ -69,6 +86,15 @@ def split(slices: Iterable[Slice], limits: Positions) -> tuple[list[Slice], list
         inside += [Slice(s.changes, s.start, cut)] if cut > s.start else []
         beyond += [Slice(s.changes, cut, s.stop)] if cut < s.stop else []
     return inside, beyond
+
+
+def starts_of(slices: Iterable[Slice]) -> Positions:
+    """The first offset in each partition."""
+    out: dict[str, dict[int, int]] = {}
+    for s in slices:
+        of_topic, first = out.setdefault(s.changes.topic, {}), int(s.changes.offsets[s.start])
+        of_topic[s.changes.partition] = min(of_topic.get(s.changes.partition, first), first)
+    return out
 
 
 def limits_of(slices: Iterable[Slice]) -> Positions:

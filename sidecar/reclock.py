@@ -3,114 +3,24 @@
 Always: a binding is on disk before `settle` returns, which the runtime calls before a sink or a manifest may carry it;
 one epoch is one transaction; after a restart the same transactions get the same epochs, because what the log says about
 epochs beyond the checkpoint is followed to the letter (also the interleaving of several sources). The log is one line a run
-of epochs: a checksum and JSON.
+of epochs (`sidecar.bindings`).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import orjson
 
 from connectors.durable import Reached, unwatched
 from connectors.source import Positions
-from engine.errors import HeadraceError
+from sidecar.bindings import NOTHING, Binding, ReclockError, Stamp, from_epoch, of_one_kind
 from sidecar.disk import LOCAL, Disk
-from sidecar.held import Held, limits_of, split
+from sidecar.held import Held, limits_of, split, starts_of
 from sidecar.injected import RESYNC, Injected
+from sidecar.pending import Slice
 from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
-
-FORMAT = 2
-_WITHOUT_CHECKSUM = 1
-"""The format whose lines are bare JSON."""
-
-
-class ReclockError(HeadraceError):
-    """The log of bindings cannot be read, written or followed."""
-
-    code = "reclock"
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What one epoch is: a transaction of `source` by `id` and `lsn`, committed at `commit_us` (µs since 1970 UTC)."""
-
-    source: str
-    kind: str
-    id: int
-    lsn: int
-    commit_us: int
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in. `limits`: of rows of an
-    incremental snapshot the next offset in each partition, which tells them from those of later epochs."""
-
-    first: int
-    stamps: tuple[Stamp, ...]
-    positions: Positions
-    limits: Positions = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        """The one source of this run of epochs."""
-        return self.stamps[0].source
-
-    @property
-    def epochs(self) -> range:
-        """What it binds."""
-        return range(self.first, self.first + len(self.stamps))
-
-    def line(self) -> bytes:
-        """The binding as a line of the log."""
-        body = {
-            "v": FORMAT,
-            "first": self.first,
-            "source": self.source,
-            "kind": self.stamps[0].kind,
-            "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
-            "positions": _written(self.positions),
-            **({"limits": _written(self.limits)} if self.limits else {}),
-        }
-        return _sealed(orjson.dumps(body))
-
-    @classmethod
-    def parse(cls, line: bytes) -> Binding:
-        """The binding of a line. Raises ValueError, KeyError or TypeError for a torn or altered one."""
-        sealed = not line.startswith(b"{")
-        body = orjson.loads(_unsealed(line) if sealed else line)
-        if body["v"] != (FORMAT if sealed else _WITHOUT_CHECKSUM):
-            raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
-                               hint="run the version of headrace that wrote it")  # fmt: skip
-        stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
-        return cls(body["first"], stamps, read_positions(body["positions"]), read_positions(body.get("limits", {})))
-
-
-def _sealed(text: bytes) -> bytes:
-    """A line: eight hexadecimal digits of the text's CRC-32, the text."""
-    return b"%08x %b\n" % (zlib.crc32(text), text)
-
-
-def _unsealed(line: bytes) -> bytes:
-    """The text of a whole line. Raises ValueError where it is not as it was written."""
-    if line != _sealed(line[9:-1]):
-        raise ValueError("the checksum is of another line")
-    return line[9:-1]
-
-
-def _written(positions: Positions) -> dict[str, dict[str, int]]:
-    return {topic: {str(p): o for p, o in partitions.items()} for topic, partitions in positions.items()}
-
-
-def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
-    """Positions from JSON, where keys are strings."""
-    return {t: {int(p): o for p, o in ps.items()} for t, ps in body.items()}
 
 
 class ReclockLog:
@@ -241,9 +151,10 @@ class Reclock:
         self._injected = injected
         self.frontier = frontier
         replayed = [b for b in log.bindings if b.first + len(b.stamps) > frontier]
-        self._expected: deque[Binding] = deque(_from(b, frontier) for b in replayed)
+        self._expected: deque[Binding] = deque(from_epoch(b, frontier) for b in replayed)
         self._skip = 0
         self._held: dict[str, Held] = {}
+        self._last: dict[str, Stamp] = {}
         self._last_positions: dict[str, Positions] = {}
         self._next_positions: dict[str, Positions] = {}
 
@@ -253,15 +164,20 @@ class Reclock:
         return self._expected[0] if self._expected else None
 
     def bind(
-        self, source: str, transactions: Sequence[Transaction], positions: Positions, resumed: Positions | None = None
+        self,
+        source: str,
+        transactions: Sequence[Transaction],
+        positions: Positions,
+        resumed: Positions | None = None,
+        gone: Callable[[Slice], bool] = lambda _: False,
     ) -> list[tuple[Binding, list[Transaction]]]:
         """Bind what `source` completed; `positions`: its next offsets once all of them are in; `resumed`: the same, but where
-        stopped tables must be read again: that is what a binding says.
+        stopped tables must be read again: that is what a binding says; `gone`: see `Held`.
 
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
         with their transactions, in epoch order; they are durable once `settle` returns.
         """
-        self._held.setdefault(source, Held()).add(transactions)
+        self._held.setdefault(source, Held(gone=gone)).add(transactions)
         self._last_positions[source] = positions
         self._next_positions[source] = positions if resumed is None else resumed
         out: list[tuple[Binding, list[Transaction]]] = []
@@ -270,16 +186,19 @@ class Reclock:
             if replayed is None:
                 return out
             out.append(replayed)
-            self._expected.popleft()
+            last = self._expected.popleft().stamps[-1]
+            self._last[last.source] = last
         self.frontier = max(self.frontier, self._skip)
         fresh = []
         for name, held in self._held.items():
-            if waiting := deque(held.take()):
+            last = self._last.get(name, NOTHING)
+            if waiting := deque(held.take(last.lsn, last.commit_us)):
                 stamps = tuple(Stamp(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
-                for kind_run in _one_kind(stamps):
+                for kind_run in of_one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
-                    limits = limits_of(run[0].slices) if kind_run[0].kind == CHUNK else {}
-                    binding = Binding(self.frontier, tuple(kind_run), self._next_positions[name], limits)
+                    rows = run[0].slices if kind_run[0].kind == CHUNK else ()
+                    here = self._next_positions[name]
+                    binding = Binding(self.frontier, tuple(kind_run), here, limits_of(rows), starts_of(rows))
                     if self._injected is not None and kind_run[0].kind == RESYNC:
                         for epoch, transaction in enumerate(run, self.frontier):
                             self._injected.keep(epoch, transaction)
@@ -313,7 +232,8 @@ class Reclock:
             run = [Transaction("snapshot", stamp.id, stamp.lsn, stamp.commit_us, ())]
         else:
             _check_same(binding, held)
-            run = [held.popleft() for _ in binding.stamps] if len(held) >= len(binding.stamps) else None
+            whole = len(held) >= len(binding.stamps)
+            run = [of_source.with_rows(held.popleft()) for _ in binding.stamps] if whole else None
         if run is not None:
             self.frontier = binding.first + len(binding.stamps)
         return None if run is None else (binding, run)
@@ -326,7 +246,7 @@ class Reclock:
             if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
                 return None
         if stamp.kind == CHUNK:
-            inside = held.take_rows(limits)
+            inside = held.take_rows(binding.starts, limits)
         else:
             before, beyond = split((s for t in held.whole if t.kind == "cut" for s in t.slices), limits)
             inside, others = tuple(before), [t for t in held.whole if t.kind != "cut"]
@@ -360,7 +280,8 @@ class Reclock:
         first = next((s.lsn for s in ahead if s.kind == "mended"), None)
         last = max((s.lsn for s in ahead if s.kind == "transaction"), default=-1)
         snapshot = next((s.lsn for s in ahead if s.kind == "snapshot"), -1)
-        return Ahead(last if first is None else first, first is not None, before, last, snapshot)
+        chunks = any(s.kind == CHUNK for s in ahead)
+        return Ahead(last if first is None else first, first is not None, before, last, snapshot, chunks)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
@@ -380,20 +301,3 @@ def _check_same(binding: Binding, held: Iterable[Transaction]) -> None:
                 epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",
                 hint="its topics were changed since: start with an empty state folder",
             )  # fmt: skip
-
-
-def _from(binding: Binding, frontier: int) -> Binding:
-    """A binding without its epochs < frontier."""
-    skip = max(0, frontier - binding.first)
-    return replace(binding, first=binding.first + skip, stamps=binding.stamps[skip:])
-
-
-def _one_kind(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
-    """Runs of stamps of one kind; each cut or chunk is a run of its own, as its offsets are what binds it."""
-    out: list[list[Stamp]] = []
-    for stamp in stamps:
-        if out and out[-1][-1].kind == stamp.kind not in ("cut", CHUNK):
-            out[-1].append(stamp)
-        else:
-            out.append([stamp])
-    return out

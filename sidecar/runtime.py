@@ -14,13 +14,13 @@ from typing import Protocol
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from connectors.source import Positions
 from engine.batch.updates import Upserts
+from sidecar.bindings import Binding
 from sidecar.budget import Memory
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
 from sidecar.desk import Desk
 from sidecar.emit import Group
 from sidecar.parts import Parts
 from sidecar.portions import ROWS, Pairs, as_published, in_steps
-from sidecar.reclock import Binding
 from sidecar.transactions import Transaction, Waiting
 from sidecar.upserts import TableErrors, push, upserts
 from sidecar.viewstate import ViewState
@@ -32,8 +32,7 @@ LOG_EPOCHS = 200_000
 """Of each source, how many of those before the checkpoint are left then."""
 WATCH_SECONDS = 0.25
 DRAIN_SECONDS = 30.0  # for the sinks and the last checkpoint, unless `stop` says otherwise
-FUEL = 20_000
-"""Updates that idle merging may handle in one go."""
+FUEL = 20_000  # updates that idle merging may handle in one go
 
 Feed = Callable[[int, Mapping[str, Upserts], TableErrors], None]
 Told = Callable[[int, Mapping[str, ViewChanges]], None]
@@ -149,7 +148,8 @@ class Runtime:
             transactions = intake.complete()
             if transactions:
                 here = self._read[intake.name] = intake.positions()
-                out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here))
+                more = intake.held(here), intake.assembler.gone
+                out += self.parts.reclock.bind(intake.name, transactions, here, *more)
         for binding, _ in out:
             self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
         return out

@@ -29,11 +29,12 @@ class Transaction:
     """One whole source transaction, ready to become an epoch.
 
     `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), mended (what stopped
-    tables missed), resnapshot (what a later snapshot read, in place of what its tables held), or resync (what a table
-    lacked). `id`: txId or version, -1 for snapshots and cuts, -2 for mended, -3 for resync. `lsn`: of its END (version for
-    Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change. `whole`: of
-    resync, the table that is as the source has it from here on. `more`: the transaction goes on in the next epoch
-    (`sidecar.portions`).
+    tables missed), resnapshot (what a later snapshot read, in place of what its tables held), resync (what a table
+    lacked), or chunk (rows of an incremental snapshot). `id`: txId or version, -1 for snapshots, chunks and cuts, -2 for mended,
+    -3 for resync. `lsn`: of its END (version for Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables'
+    errors: table → message → change. `whole`: of resync, the table that is as the source has it from here on. `more`: the
+    transaction goes on in the next epoch (`sidecar.portions`). `gone`: of a chunk, which its table does not have any more, and
+    which counts where the log has it.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Transaction:
     errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: str = ""
     more: bool = False
+    gone: bool = False
 
 
 def as_bound(held: deque[Transaction], bound: Iterable[tuple[int, int]]) -> None:
@@ -107,7 +109,7 @@ class Ahead:
     as the log has it.
 
     `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is). `through`: the last END that the
-    log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none.
+    log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none. `chunks`: whether it has any.
     """
 
     lsn: int
@@ -115,6 +117,7 @@ class Ahead:
     before_snapshot: int | None = None
     through: int = -1
     snapshot: int = -1
+    chunks: bool = False
 
     def last_before_snapshot(self, *, begun: bool) -> int | None:
         """The END after which a later snapshot comes, None where none does: where the log has it, else, once it has `begun`,
@@ -168,6 +171,9 @@ class Assembler(Protocol):
 
     def outlived(self, row: TableChanges) -> bool | None:
         """Whether all that its table had when this event was committed was taken away since; None where nobody can tell."""
+
+    def gone(self, rows: Slice) -> bool:
+        """Whether what has been given since rows of an incremental snapshot were read took them away."""
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None

@@ -131,6 +131,10 @@ class VersionAssembler:
         """Every row that goes is told."""
         return False
 
+    def gone(self, rows: Slice) -> bool:  # noqa: ARG002
+        """There are no such rows."""
+        return False
+
     def resume(
         self,
         bound: Iterable[tuple[int, int]],

@@ -21,6 +21,7 @@ from connectors.source import check_topic_ids
 from engine.schema import Schema
 from sidecar.batches import BatchStore
 from sidecar.beats import Beats
+from sidecar.bindings import ReclockError
 from sidecar.checkpoint import CheckpointStore, Manifest, check_tables, read_manifest, table_facts
 from sidecar.config import Settings, SinkConfig, SourceConfig
 from sidecar.disk import LOCAL, Disk
@@ -49,7 +50,7 @@ from sidecar.metrics import Metrics
 from sidecar.parts import Parts
 from sidecar.plans import Plans
 from sidecar.preflight import check_connectors
-from sidecar.reclock import Reclock, ReclockError, ReclockLog
+from sidecar.reclock import Reclock, ReclockLog
 from sidecar.recovery import reconcile, recover_errors
 from sidecar.runtime import Runtime
 from sidecar.stops import Stop

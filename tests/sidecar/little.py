@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from sidecar.wiring import Running, Understood, build, understand
 
 PREFIX = "shop"
 CUSTOMERS, ORDERS, VISITS = "public.customers", "public.orders", "public.visits"
+SIGNALS = "headrace.signal"
 KEYS: dict[str, list[str] | None] = {CUSTOMERS: ["id"], ORDERS: ["id"], VISITS: None}
 OVER = {CUSTOMERS: {"customers", "by_city"}, ORDERS: {"orders", "by_city"}, VISITS: {"visits"}}
 VIEWS = """\
@@ -180,16 +181,11 @@ class Little:
                 held[old] -= 1
             if op != "d":
                 held[row] += 1
-        self.lsn += 1
-        self.queue(f"{PREFIX}.transaction", {
-            "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": len(changes), "ts_ms": 2,
-            "data_collections": [{"data_collection": t, "event_count": n} for t, n in counts.items()],
-        })  # fmt: skip
-        self.states[self.lsn] = {t: +c for t, c in self.state.items()}
+        self._end(counts)
         return places
 
-    def truncate(self, table: str) -> None:
-        """A transaction that empties a table of one partition."""
+    def truncate(self, table: str, *more: tuple[str, str, Row]) -> None:
+        """A transaction that empties a table of one partition, and creates `more` in others."""
         self.txid, self.lsn = self.txid + 1, self.lsn + 1
         schema, name = table.split(".")
         self.queue(f"{PREFIX}.{table}", {
@@ -198,7 +194,13 @@ class Little:
                        "snapshot": "false"},
         })  # fmt: skip
         self.state[table].clear()
-        self._end_of_one(table)
+        counts = {table: 1}
+        for order, (other, op, row) in enumerate(more, 2):
+            self.lsn += 1
+            self._event(other, op, None, row, order)
+            self.state[other][row] += 1
+            counts[other] = counts.get(other, 0) + 1
+        self._end(counts)
 
     def present(self, table: str, ids: Iterable[int]) -> list[Row]:
         """A table's rows with these keys."""
@@ -207,7 +209,7 @@ class Little:
     def watermark(self) -> None:
         """The one before rows of an incremental snapshot are read, which the stream may change until they are sent."""
         self.txid, self.lsn = self.txid + 1, self.lsn + 1
-        self._end_of_one("headrace.signal")
+        self._end({SIGNALS: 1})
 
     def incremental(self, table: str, ids: Iterable[int], rows: Iterable[Row] | None = None) -> list[Place]:
         """Rows of an incremental snapshot, as they are now unless told, in the middle of the transaction that is its second
@@ -216,15 +218,15 @@ class Little:
         self.txid, self.lsn = self.txid + 1, self.lsn + 1
         rows = self.present(table, ids) if rows is None else rows
         places = [self._event(table, "r", None, row, None, sequence=(before, self.lsn)) for row in rows]
-        self._end_of_one("headrace.signal")
+        self._end({SIGNALS: 1})
         return places
 
-    def _end_of_one(self, table: str) -> None:
-        """A transaction of one event commits."""
+    def _end(self, counts: Mapping[str, int]) -> None:
+        """A transaction of so many events by table commits."""
         self.lsn += 1
         self.queue(f"{PREFIX}.transaction", {
-            "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": 1, "ts_ms": 2,
-            "data_collections": [{"data_collection": table, "event_count": 1}],
+            "status": "END", "id": f"{self.txid}:{self.lsn}", "event_count": sum(counts.values()), "ts_ms": 2,
+            "data_collections": [{"data_collection": t, "event_count": n} for t, n in counts.items()],
         })  # fmt: skip
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
 

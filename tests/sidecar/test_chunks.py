@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connectors.changes import TableChanges
 from engine.batch.updates import TRUNCATE
 from sidecar.assembler import TransactionAssembler
+from sidecar.reclock import Reclock, ReclockLog
 from sidecar.transactions import CHUNK, Transaction
 from tests.sidecar.little import CUSTOMERS, ORDERS, PREFIX, VISITS, Little, State, answers
 from tests.sidecar.streams import changes, decoded, end, notified
@@ -112,8 +115,11 @@ def test_a_truncate_takes_away_what_was_read_before_it(at: int, stands: bool, re
     assert a.waiting() is None
 
 
+@pytest.mark.parametrize("with_more", [False, True])
 @pytest.mark.parametrize("before", ["the TRUNCATE", "the second watermark", "the rows"])
-def test_it_is_remembered_in_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+def test_it_is_remembered_in_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, with_more: bool
+) -> None:
     """A sidecar that starts again between a watermark, a TRUNCATE and the rows that it took away does not give these."""
     begun = {CUSTOMERS: [(1, 1)], ORDERS: [(1, 1), (2, 1)], VISITS: []}
     with Little(tmp_path, monkeypatch).begun(begun) as shop:
@@ -129,7 +135,7 @@ def test_it_is_remembered_in_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
         rows = shop.present(ORDERS, [1, 2])
         shop.show_all()
         go_on("the TRUNCATE")
-        shop.truncate(ORDERS)
+        shop.truncate(ORDERS, *([(VISITS, "c", (7, 7))] if with_more else []))
         shop.show_all()
         go_on("the second watermark")
         shop.incremental(ORDERS, [], rows)
@@ -161,6 +167,71 @@ def test_where_no_transaction_is_told_rows_are_taken_in_as_they_come() -> None:
     assert told(a.complete()) == [("cut", [6, 7])]
     a.accept(decoded(read([(2, 8)], 50, 51, offset=2)))
     assert told(a.complete()) == [("cut", [8])]
+
+
+def bound(log: Path, stages: Iterable[Iterable[Any]]) -> list[tuple[int, str, int, list[int]]]:
+    """What a run that has no checkpoint binds, of what it reads in stages: epoch, kind, LSN, values."""
+    reclock = Reclock(ReclockLog(log))
+    a = TransactionAssembler({TABLE: TABLE})
+    a.follow(reclock.ahead("a"))
+    a.accept(decoded(notified("skipped")))
+    out = []
+    for read_now in stages:
+        a.accept(decoded(*read_now))
+        given = a.complete()
+        here = {f"p.{TABLE}": {0: 100, 1: 100}}
+        for (topic, partition), offset in a.pending_positions().items():
+            here.setdefault(topic, {})[partition] = offset
+        for binding, run in reclock.bind("a", given, here, gone=a.gone):
+            values = [v for _, v in told(run)]
+            out += [
+                (binding.first + i, s.kind, s.lsn, v)
+                for i, (s, v) in enumerate(zip(binding.stamps, values, strict=True))
+            ]
+    reclock.settle()
+    assert reclock.replaying is None
+    return out
+
+
+CLOSED = [end(5, 101, WATERMARK), end(6, 105, WATERMARK, 1)]
+ROWS = read([(2, 6)], 101, 103, offset=0)
+TRUNCATED = [event(0, 7, 110, offset=0, partition=1, kind=TRUNCATE), end(7, 115, {TABLE: 1}, 2)]
+
+
+def test_what_the_log_has_is_given_again_where_it_is_gone_since(tmp_path: Path) -> None:
+    """The run before had given it before the TRUNCATE, and a sink has it: it must be there to be taken away."""
+    once = bound(tmp_path / "log", [[*CLOSED, ROWS], TRUNCATED])
+    assert [(kind, v) for _, kind, _, v in once] == [
+        ("transaction", []),
+        ("transaction", []),
+        (CHUNK, [6]),
+        ("transaction", [0]),
+    ]
+    assert bound(tmp_path / "log", [[*CLOSED, ROWS, *TRUNCATED]]) == once
+
+
+def test_what_came_too_late_is_not_taken_for_what_the_log_has_behind_it(tmp_path: Path) -> None:
+    """The run before had left it out, as it came after the TRUNCATE; this one reads it before."""
+    more = [end(8, 121, WATERMARK, 3), end(9, 125, WATERMARK, 4), read([(3, 8)], 121, 123, offset=1)]
+    once = bound(tmp_path / "log", [[*CLOSED, *TRUNCATED], [ROWS], more])
+    assert [v for _, kind, _, v in once if kind == CHUNK] == [[8]]
+    assert bound(tmp_path / "log", [[*CLOSED, ROWS], [*TRUNCATED, *more]]) == once
+    assert bound(tmp_path / "log", [[*CLOSED, ROWS], TRUNCATED, more]) == once
+
+
+def test_what_the_log_passed_while_its_table_stood_still_goes_before_what_comes_behind_it(tmp_path: Path) -> None:
+    """The log has the transactions without the table's rows; an old row is not given after a newer one of its key."""
+    ends = [Transaction("transaction", n, lsn, 1, ()) for n, lsn in [(5, 101), (6, 105), (7, 115)]]
+    Reclock(ReclockLog(tmp_path / "log")).bind("a", ends, {})
+    behind = [event(9, 7, 110, offset=1), end(7, 115, {TABLE: 1}, 2)]
+    found = bound(tmp_path / "log", [[*CLOSED, read([(1, 6)], 101, 103, offset=0), *behind]])
+    assert [(kind, v) for _, kind, _, v in found] == [("transaction", []), ("transaction", []), ("transaction", [6, 9])]
+
+
+def test_what_comes_after_all_that_the_log_has_is_as_late_as_that(tmp_path: Path) -> None:
+    bound(tmp_path / "log", [[*CLOSED, end(7, 115, {}, 2)]])
+    [*_, last] = bound(tmp_path / "log", [[*CLOSED, ROWS], [end(7, 115, {}, 2)]])
+    assert last == (4, CHUNK, 115, [6])
 
 
 def published(shop: Little) -> State:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.bindings import Binding, ReclockError
 from sidecar.pending import Slice
-from sidecar.reclock import Binding, Reclock, ReclockError, ReclockLog
+from sidecar.reclock import Reclock, ReclockLog
 from sidecar.transactions import Transaction
 from tests.sidecar.streams import changes
 

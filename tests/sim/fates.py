@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from tests.sim.beside import drawn_incremental
 from tests.sim.columns import drawn_columns
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
@@ -40,7 +41,9 @@ class Fate(Protocol):
         """Whether it is a cause of this error, for which the operator is told to begin with an empty state folder."""
 
 
-DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (drawn_slots, drawn_signals, drawn_stands, drawn_columns)
+DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
+    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental,
+)  # fmt: skip
 
 
 def drawn(seed: int) -> list[Fate]:

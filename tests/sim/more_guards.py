@@ -1,5 +1,5 @@
 """The guards that only some lives need, those whom more befalls (see fates): of later snapshots, tables that stand still, columns
-that are lost, and resyncs.
+that are lost, resyncs, and incremental snapshots.
 
 Always: as in guards, which takes them in. Each takes one thing away of the running program.
 """
@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from sidecar import resync
+from sidecar.assembler import TransactionAssembler
+from sidecar.chunks import Chunks
+from sidecar.held import Held
 from sidecar.ingest import Intake
 from sidecar.lost import Lost
 from sidecar.snapshot import Snapshot
@@ -53,6 +56,25 @@ def later_undone(patch: Patch) -> None:
     patch.setattr(resync, "difference", difference)
 
 
+def none_gone(patch: Patch) -> None:
+    patch.setattr(Chunks, "is_gone", lambda self, s: False)
+
+
+def none_before(patch: Patch) -> None:
+    patch.setattr(Chunks, "before", lambda self, events, lsn, commit_us: [])
+
+
+def logged_alone(patch: Patch) -> None:
+    def follow(self: TransactionAssembler, log: Ahead) -> None:
+        self._log = log
+
+    patch.setattr(TransactionAssembler, "follow", follow)
+
+
+def none_with(patch: Patch) -> None:
+    patch.setattr(Held, "with_rows", lambda self, transaction: transaction)
+
+
 MORE: dict[str, Callable[[Patch], None]] = {
     "what the log has comes before a later snapshot": snapshot_at_once,
     "rows that a later snapshot does not see go": rows_stay,
@@ -60,4 +82,8 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "a table that stands still is read again from there": not_held,
     "lost columns are kept in checkpoints": columns_forgotten,
     "what came after it stands in a resync": later_undone,
+    "rows of a chunk that a TRUNCATE took away are left out": none_gone,
+    "rows of a chunk go before what comes behind them": none_before,
+    "rows of a chunk that the log has are given though they are gone": logged_alone,
+    "rows of a chunk that the log has passed go before what comes behind them": none_with,
 }

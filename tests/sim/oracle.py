@@ -18,6 +18,9 @@ from tests.sim.broker import Broker, Record
 from tests.sim.database import Written
 from tests.sim.shop import OVER, Shop, State, answers
 
+Absent = frozenset[tuple[str, int]]
+NONE: Absent = frozenset()
+
 
 class Wrong(Exception):
     """A promise is broken."""
@@ -25,6 +28,7 @@ class Wrong(Exception):
 
 class Judge:
     """Follows what each sink publishes. `forgiven`: sinks that were set back to an earlier state may begin a new incarnation.
+    `unsure`: which rows (table, id) nothing that was published need have told of where the sources stand so: all that may be;
     `causes`: each says whether a view must be marked where the sources stand so, though SQL answers; with None: whether it
     may be anywhere; `standing`: the views of each sink that are."""
 
@@ -34,29 +38,47 @@ class Judge:
         self.meaning: dict[int, tuple[int, ...]] = {}
         self.forgiven: set[str] = set()
         self.frontiers = 0
+        self.unsure: Callable[[tuple[int, ...]], Iterable[Absent]] = lambda _: (NONE,)
         self.causes: list[Callable[[str, tuple[int, ...] | None], bool]] = []
         self.standing: dict[str, set[str]] = {}
-        self._known: dict[tuple[int, ...], dict[str, Counter[Any] | None]] = {}
+        self._known: dict[tuple[tuple[int, ...], Absent], dict[str, Counter[Any] | None]] = {}
+        self._absent: dict[str, set[Absent]] = {}
+        self._shown: dict[int, set[Absent]] = {}
         self._emptied = False
 
-    def expected(self, at: tuple[int, ...]) -> dict[str, Counter[Any] | None]:
-        """The naive answers at a prefix of each source's commits, by their last LSNs."""
-        if at not in self._known:
+    def expected(self, at: tuple[int, ...], absent: Absent = NONE) -> dict[str, Counter[Any] | None]:
+        """The naive answers at a prefix of each source's commits, by their last LSNs, without the rows that are `absent`."""
+        if (at, absent) not in self._known:
             whole: State = {}
             for (name, shop), lsn in zip(self.shops.items(), at, strict=True):
                 if lsn >= 0 and lsn not in shop.states:
                     raise Wrong(f"no commit of {name} stands at LSN {lsn}")
                 whole |= shop.states.get(lsn, {})
-            self._known[at] = answers(whole)
-        return self._known[at]
+            self._known[at, absent] = answers(lacking(whole, absent))
+        return self._known[at, absent]
 
     def state(self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: Iterable[str]) -> None:
         """A reader of `sink` sees this. Raises Wrong."""
         self.frontiers += 1
         self._advances(sink, frontier)
-        first, *others = (self._wrong(sink, frontier, rows, sorted(marked), at) for at in self._meant(frontier))
-        if first and all(others):
-            raise Wrong(first)
+        tried = [
+            (absent, *self._wrong(sink, frontier, rows, sorted(marked), (at, absent)))
+            for at in self._meant(frontier)
+            for absent in self.unsure(at)
+        ]
+        fits = {absent for absent, wrong, _ in tried if not wrong}
+        if not fits:
+            raise Wrong(tried[0][1])
+        self.standing[sink] = next(standing for _, wrong, standing in tried if not wrong)
+        self._comes(sink, frontier, fits)
+
+    def _comes(self, sink: str, frontier: Frontier, fits: set[Absent]) -> None:
+        """What a sink has been told of stays, and an epoch shows the same rows in each sink."""
+        before = self._absent.get(sink, fits)
+        self._absent[sink] = {here for here in fits if any(here <= then for then in before)}
+        self._shown[frontier.epoch] = self._shown.get(frontier.epoch, fits) & fits
+        if not self._absent[sink] or not self._shown[frontier.epoch]:
+            raise Wrong(f"{sink}: rows that no event told of come and go at {frontier}: {before} {fits}")
 
     def _meant(self, frontier: Frontier) -> Iterable[tuple[int, ...]]:
         """What a frontier may stand for: a later snapshot that found no row has no LSN to move it by."""
@@ -65,35 +87,40 @@ class Judge:
         return product(*of_each)
 
     def _wrong(
-        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: list[str], at: tuple[int, ...]
-    ) -> str:
-        """What is wrong with this, where the sources stand so; "" for nothing. Raises Wrong."""
-        wanted = self.expected(at)
+        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: list[str],
+        meant: tuple[tuple[int, ...], Absent],
+    ) -> tuple[str, set[str]]:  # fmt: skip
+        """What is wrong with this where it is `meant`, "" for nothing, and which views stand still. Raises Wrong."""
+        at, wanted = meant[0], self.expected(*meant)
         for view, found in rows.items():
             right = wanted[view]
             if right is None or view in marked:
-                self._check_stands(sink, view, found, at)
+                if wrong := self._never(sink, view, found, at):
+                    return wrong, set()
             elif found != right:
-                return (
-                    f"{sink}: {view} lacks {dict(right - found)} and has {dict(found - right)} too much at {frontier}"
-                )
+                lacks, more = dict(right - found), dict(found - right)
+                return f"{sink}: {view} lacks {lacks} and has {more} too much at {frontier}", set()
         failing = {view for view, right in wanted.items() if right is None}
         must = failing | {view for view in rows if any(stands(view, at) for stands in self.causes)}
         may = failing | {view for view in wanted if any(stands(view, None) for stands in self.causes)}
-        self.standing[sink] = set(marked) - failing
-        return "" if must <= set(marked) <= may else f"{sink}: {marked} are marked and {must} must be at {frontier}"
+        if must <= set(marked) <= may:
+            return "", set(marked) - failing
+        return f"{sink}: {marked} are marked and {must} must be at {frontier}", set()
 
     def _at(self, frontier: Frontier) -> tuple[int, ...]:
         return tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
 
-    def _check_stands(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> None:
-        """A view in error keeps the rows that it had at some prefix before of its sources."""
+    def _never(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> str:
+        """A view in error keeps the rows that it had at some prefix before of its sources: what is wrong with that."""
         before = []
         for shop, last in zip(self.shops.values(), at, strict=True):
             reads = shop.tables.keys() & OVER[view]
             before.append([last, *(lsn for lsn in (-1, *shop.order) if lsn < last and reads)])
-        if not any(self.expected(then)[view] == found for then in product(*before)):
-            raise Wrong(f"{sink}: {view} is in error at {at} and has rows that it never had: {dict(found)}")
+        if any(
+            self.expected(then, without)[view] == found for then in product(*before) for without in self.unsure(then)
+        ):
+            return ""
+        return f"{sink}: {view} is in error at {at} and has rows that it never had: {dict(found)}"
 
     def _advances(self, sink: str, frontier: Frontier) -> None:
         before = self.published.get(sink)
@@ -118,6 +145,7 @@ class Judge:
     def restored(self, sink: str, to: Frontier | None) -> None:
         """A sink was set back to an earlier state: what it shows now may be from before, and a new incarnation may begin."""
         self.published.pop(sink, None)
+        self._absent.pop(sink, None)
         self.forgiven.add(sink)
         self._forget(to)
 
@@ -131,10 +159,18 @@ class Judge:
         held = max(f.epoch if f else 0 for f in (restored, *self.published.values()))
         if self._emptied and self.forgiven:
             self.meaning = {epoch: at for epoch, at in self.meaning.items() if epoch <= held}
+            self._shown = {epoch: absent for epoch, absent in self._shown.items() if epoch <= held}
 
     def database(self, sink: str, written: Written) -> None:
         """A transaction of the database."""
         self.state(sink, written.frontier, {n: +c for n, c in written.rows.items()}, written.errors)
+
+
+def lacking(state: State, absent: Absent) -> State:
+    """The tables without these rows."""
+    if not absent:
+        return state
+    return {t: Counter({r: n for r, n in rows.items() if (t, r[0]) not in absent}) for t, rows in state.items()}
 
 
 class KafkaReader:

@@ -1,0 +1,127 @@
+"""What a line of the reclock log says: a run of epochs, and which transactions of one source they are.
+
+Always: a line holds what it was written with, or is refused, by its checksum. The reclock writes and reads them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from connectors.source import Positions
+from engine.errors import HeadraceError
+from sidecar.transactions import CHUNK
+
+FORMAT = 2
+_WITHOUT_CHECKSUM = 1
+"""The format whose lines are bare JSON."""
+
+
+class ReclockError(HeadraceError):
+    """The log of bindings cannot be read, written or followed."""
+
+    code = "reclock"
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What one epoch is: a transaction of `source` by `id` and `lsn`, committed at `commit_us` (µs since 1970 UTC)."""
+
+    source: str
+    kind: str
+    id: int
+    lsn: int
+    commit_us: int
+
+
+NOTHING = Stamp("", "", -1, -1, -1)
+"""Of a source of which nothing is bound."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in. `starts`, `limits`:
+    of rows of an incremental snapshot the first and the next offset in each partition, which tell them from those of others.
+    """
+
+    first: int
+    stamps: tuple[Stamp, ...]
+    positions: Positions
+    limits: Positions = field(default_factory=dict)
+    starts: Positions = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The one source of this run of epochs."""
+        return self.stamps[0].source
+
+    @property
+    def epochs(self) -> range:
+        """What it binds."""
+        return range(self.first, self.first + len(self.stamps))
+
+    def line(self) -> bytes:
+        """The binding as a line of the log."""
+        body = {
+            "v": FORMAT,
+            "first": self.first,
+            "source": self.source,
+            "kind": self.stamps[0].kind,
+            "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
+            "positions": _written(self.positions),
+            **({"limits": _written(self.limits), "starts": _written(self.starts)} if self.limits else {}),
+        }
+        return _sealed(orjson.dumps(body))
+
+    @classmethod
+    def parse(cls, line: bytes) -> Binding:
+        """The binding of a line. Raises ValueError, KeyError or TypeError for a torn or altered one."""
+        sealed = not line.startswith(b"{")
+        body = orjson.loads(_unsealed(line) if sealed else line)
+        if body["v"] != (FORMAT if sealed else _WITHOUT_CHECKSUM):
+            raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
+                               hint="run the version of headrace that wrote it")  # fmt: skip
+        stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
+        more = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
+        return cls(body["first"], stamps, *more)
+
+
+def _sealed(text: bytes) -> bytes:
+    """A line: eight hexadecimal digits of the text's CRC-32, the text."""
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _unsealed(line: bytes) -> bytes:
+    """The text of a whole line. Raises ValueError where it is not as it was written."""
+    if line != _sealed(line[9:-1]):
+        raise ValueError("the checksum is of another line")
+    return line[9:-1]
+
+
+def _written(positions: Positions) -> dict[str, dict[str, int]]:
+    return {topic: {str(p): o for p, o in partitions.items()} for topic, partitions in positions.items()}
+
+
+def read_positions(body: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """Positions from JSON, where keys are strings."""
+    return {t: {int(p): o for p, o in ps.items()} for t, ps in body.items()}
+
+
+def from_epoch(binding: Binding, frontier: int) -> Binding:
+    """A binding without its epochs < frontier."""
+    skip = max(0, frontier - binding.first)
+    return replace(binding, first=binding.first + skip, stamps=binding.stamps[skip:])
+
+
+def of_one_kind(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
+    """Runs of stamps of one kind; each cut or chunk is a run of its own, as its offsets are what binds it."""
+    out: list[list[Stamp]] = []
+    for stamp in stamps:
+        if out and out[-1][-1].kind == stamp.kind not in ("cut", CHUNK):
+            out[-1].append(stamp)
+        else:
+            out.append([stamp])
+    return out
