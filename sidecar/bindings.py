@@ -1,18 +1,24 @@
 """What a line of the reclock log says: a run of epochs, and which transactions of one source they are.
 
-Always: a line holds what it was written with, or is refused, by its checksum. The reclock writes and reads them.
+Always: a line holds what it was written with, or is refused, by its checksum. Of epochs that a checkpoint holds no more is kept
+in memory than which there are, and which transactions. The reclock writes and reads them.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
 from connectors.source import Positions
 from engine.errors import HeadraceError
+from sidecar.disk import Buffer
+from sidecar.injected import RESYNC
 from sidecar.transactions import CHUNK
 
 FORMAT = 2
@@ -79,14 +85,80 @@ class Binding:
     @classmethod
     def parse(cls, line: bytes) -> Binding:
         """The binding of a line. Raises ValueError, KeyError or TypeError for a torn or altered one."""
-        sealed = not line.startswith(b"{")
-        body = orjson.loads(_unsealed(line) if sealed else line)
-        if body["v"] != (FORMAT if sealed else _WITHOUT_CHECKSUM):
-            raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
-                               hint="run the version of headrace that wrote it")  # fmt: skip
+        return cls.of(body_of(line))
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Binding:
+        """The binding of a line's body. Raises ValueError, KeyError or TypeError for one that is none."""
         stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
         more = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
         return cls(body["first"], stamps, *more)
+
+
+class Past:
+    """What a log says of epochs that a checkpoint holds, in columns: a line as an object takes a hundred times the room.
+    `runs`: the epochs that it binds.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[range] = []
+        self._transactions: dict[str, tuple[array[int], array[int]]] = {}
+
+    def add(self, body: Mapping[str, Any]) -> None:
+        """The next line's. Raises ValueError, KeyError or TypeError for one that is none."""
+        first, stamps = body["first"], body["ids"]
+        if self.runs and self.runs[-1].stop == first:
+            self.runs[-1] = range(self.runs[-1].start, first + len(stamps))
+        else:
+            self.runs.append(range(first, first + len(stamps)))
+        if body["kind"] not in OF_NO_TRANSACTION:
+            ids, lsns = self._transactions.setdefault(body["source"], (array("q"), array("q")))
+            for id_, lsn, _ in stamps:
+                ids.append(id_)
+                lsns.append(lsn)
+
+    def transactions(self, source: str) -> Iterable[tuple[int, int]]:
+        """(id, lsn) of a source's transactions, oldest first."""
+        return zip(*self._transactions.get(source, ((), ())), strict=True)
+
+
+OF_NO_TRANSACTION = frozenset({"mended", CHUNK, RESYNC})
+"""Kinds of epochs that are no transaction of the source."""
+
+
+def body_of(line: bytes) -> dict[str, Any]:
+    """What a line holds. Raises ValueError, KeyError or TypeError for a torn or altered one."""
+    sealed = not line.startswith(b"{")
+    body: dict[str, Any] = orjson.loads(_unsealed(line) if sealed else line)
+    if body["v"] != (FORMAT if sealed else _WITHOUT_CHECKSUM):
+        raise ReclockError("the reclock log has another format", found=body["v"], known=FORMAT,
+                           hint="run the version of headrace that wrote it")  # fmt: skip
+    return body
+
+
+def lines(data: Buffer) -> Iterator[bytes]:
+    """Those of a log, each with its end; the last one may have none."""
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at) + 1 or len(data)
+        yield data[at:end]
+        at = end
+
+
+def kept(data: Buffer, before: int, keep: int) -> Iterator[tuple[slice, Mapping[str, Any]]]:
+    """Of a log's lines, the last one first, those with an epoch from `before` on, and of those before it each source's newest
+    `keep` epochs: where each lies, and what it holds.
+    """
+    newer = Counter[str]()
+    end = len(data)
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        body = body_of(data[start:end])
+        source, stop = body["source"], body["first"] + len(body["ids"])
+        if stop > before or newer[source] < keep:
+            yield slice(start, end), body
+        newer[source] += max(0, min(stop, before) - body["first"])
+        end = start
 
 
 def _sealed(text: bytes) -> bytes:

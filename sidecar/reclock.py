@@ -11,12 +11,25 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import ExitStack
 from pathlib import Path
 
 from connectors.durable import Reached, unwatched
 from connectors.source import Positions
-from sidecar.bindings import NOTHING, Binding, ReclockError, Stamp, from_epoch, of_one_kind
-from sidecar.disk import LOCAL, Disk
+from sidecar.bindings import (
+    NOTHING,
+    OF_NO_TRANSACTION,
+    Binding,
+    Past,
+    ReclockError,
+    Stamp,
+    body_of,
+    from_epoch,
+    kept,
+    lines,
+    of_one_kind,
+)
+from sidecar.disk import LOCAL, Buffer, Disk
 from sidecar.held import Held, limits_of, split, starts_of
 from sidecar.injected import RESYNC, Injected
 from sidecar.pending import Slice
@@ -26,41 +39,64 @@ from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
 class ReclockLog:
     """The file of bindings: appended and synced; a torn last line is cut off when opened.
 
-    `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits.
+    `executor`: where it is synced, so that the engine's step need not wait for the disk; without it `append` waits. `before`: a
+    checkpoint holds all epochs before this one, which are `past`; `bindings` are the others.
     """
 
     def __init__(
-        self, path: Path, executor: Executor | None = None, reached: Reached = unwatched, disk: Disk = LOCAL
-    ) -> None:
+        self, path: Path, executor: Executor | None = None, reached: Reached = unwatched, disk: Disk = LOCAL,
+        before: int = 0,
+    ) -> None:  # fmt: skip
         self._path, self._disk = path, disk
         self._reached = reached
         self._executor = executor
         self._syncing: Future[None] | None = None
+        self._epochs = Counter[str]()
+        self.past = Past()
         self.bindings: list[Binding] = []
         try:
-            data = disk.read(path) if disk.exists(path) else b""
-            self._file = disk.open(path)
-            disk.sync_folder(path.parent)
+            with ExitStack() as undo:
+                self._file = disk.open(path)
+                undo.callback(self._file.close)
+                disk.sync_folder(path.parent)
+                good = self._read(disk.map(path), before) if self._file.size else 0
+                undo.pop_all()
         except OSError as error:
             raise ReclockError(f"cannot open the reclock log: {error.strerror}", file=path,
                                hint="make the state folder readable and writable") from error  # fmt: skip
+        if good != self._file.size:
+            self._file.cut(good)
+
+    def _read(self, data: Buffer, before: int) -> int:
+        """Take in what a log holds; how many bytes of it are whole. Raises ReclockError where more than its end is not."""
         good = end = 0
-        for line in data.splitlines(keepends=True):
+        for line in lines(data):
             try:
-                binding = Binding.parse(line)
-                if binding.first < end:
+                body = body_of(line)
+                if body["first"] < end:
                     raise ValueError("these epochs were bound before")
-                self.bindings.append(binding)
-                end = binding.first + len(binding.stamps)
+                end = body["first"] + len(body["ids"])
+                if end <= before:
+                    self.past.add(body)
+                else:
+                    self.bindings.append(Binding.of(body))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 if good + len(line) == len(data):
                     break
-                self._file.close()
-                raise ReclockError("the reclock log is damaged", file=path, byte=good,
+                raise ReclockError("the reclock log is damaged", file=self._path, byte=good,
                                    hint="restore the state folder, or start with an empty one") from error  # fmt: skip
+            self._epochs[body["source"]] += len(body["ids"])
             good += len(line)
-        if good != len(data):
-            self._file.cut(good)
+        return good
+
+    @property
+    def bound(self) -> Sequence[range]:
+        """The epochs that it bound when it was opened."""
+        return [*self.past.runs, *(b.epochs for b in self.bindings)]
+
+    def started(self) -> None:
+        """Let go of what was read."""
+        self.past, self.bindings = Past(), []
 
     def append(self, bindings: Sequence[Binding]) -> None:
         """Write, and begin to sync. Raises ReclockError when the disk refuses."""
@@ -73,6 +109,8 @@ class ReclockLog:
             raise self._refused(error) from error
         if written != len(data):
             raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
+        for binding in bindings:
+            self._epochs[binding.source] += len(binding.stamps)
         self._reached("reclock written")
         if self._executor is None:
             self._sync()
@@ -102,10 +140,13 @@ class ReclockLog:
 
     def forget(self, before: int, keep: int) -> None:
         """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs of these, by which its
-        repetitions are known however much has been bound since. The file is written anew and renamed.
+        repetitions are known however much has been bound since. The file is written anew and renamed, where at least half of
+        its epochs go: to write the others costs no more than to bind these did.
 
         Raises ReclockError when the disk refuses; the log then still stands.
         """
+        if 2 * sum(max(0, n - keep) for n in self._epochs.values()) < max(1, self._epochs.total()):
+            return
         self.settle()
         try:
             self._rewrite(before, keep)
@@ -113,19 +154,21 @@ class ReclockLog:
             raise self._refused(error) from error
 
     def _rewrite(self, before: int, keep: int) -> None:
-        lines, kept, newer = self._disk.read(self._path).splitlines(keepends=True), [], Counter[str]()
-        for binding in map(Binding.parse, reversed(lines)):
-            if binding.epochs.stop > before or newer[binding.source] < keep:
-                kept.append(binding)
-            newer[binding.source] += max(0, min(binding.epochs.stop, before) - binding.first)
+        data, spans, left = self._disk.map(self._path), list[slice](), Counter[str]()
+        for span, body in kept(data, before, keep):
+            left[body["source"]] += len(body["ids"])
+            if spans and spans[-1].start == span.stop:
+                spans[-1] = slice(span.start, spans[-1].stop)
+            else:
+                spans.append(span)
         fresh = self._path.with_suffix(".new")
-        self._disk.write(fresh, (b.line() for b in reversed(kept)))
+        self._disk.write(fresh, (memoryview(data)[span] for span in reversed(spans)))
         self._reached("reclock trimmed")
         self._disk.replace(fresh, self._path)
         self._disk.sync_folder(self._path.parent)
         self._reached("reclock replaced")
         self._file.close()
-        self._file = self._disk.open(self._path)
+        self._file, self._epochs = self._disk.open(self._path), left
 
     @property
     def size(self) -> int:
@@ -265,8 +308,9 @@ class Reclock:
 
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
         """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
+        yield from self._log.past.transactions(source)
         for binding in self._log.bindings:
-            if binding.source == source and binding.stamps[0].kind not in ("mended", CHUNK, RESYNC):
+            if binding.source == source and binding.stamps[0].kind not in OF_NO_TRANSACTION:
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
                         yield stamp.id, stamp.lsn
@@ -285,7 +329,7 @@ class Reclock:
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""
-        self._log.bindings = []
+        self._log.started()
 
 
 def _check_same(binding: Binding, held: Iterable[Transaction]) -> None:

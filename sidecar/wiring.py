@@ -272,7 +272,7 @@ def _build(understood: Understood, closers: ExitStack, machine: Machine) -> Runn
     for pool in (executor, syncing):
         closers.callback(pool.shutdown)
     try:
-        log = ReclockLog(generation.log, syncing, reached, disk)
+        log = ReclockLog(generation.log, syncing, reached, disk, epoch + 1)
     except ReclockError:
         check_newest(generation)
         raise
@@ -281,7 +281,7 @@ def _build(understood: Understood, closers: ExitStack, machine: Machine) -> Runn
     intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers)
     for intake in intakes:
         intake.spill = make_spill(settings, generation.folder)
-    bound = [b.epochs for b in log.bindings]
+    bound = log.bound
     reclock.started()
 
     parts = Parts(

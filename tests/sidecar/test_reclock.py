@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import threading
 import zlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sidecar.bindings import Binding, ReclockError
+from sidecar.disk import LocalDisk
 from sidecar.pending import Slice
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.transactions import Transaction
@@ -157,6 +161,50 @@ def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: 
     again = Reclock(ReclockLog(tmp_path / "log"), 14)
     assert list(again.bound_transactions("quiet", 14)) == [(101, 101), (102, 102)]
     assert list(again.bound_transactions("busy", 14)) == [(8, 8), (9, 9)]
+
+
+def test_a_log_is_written_anew_only_where_half_of_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by an hour of soak: where nothing could go, all of it was read and written at each checkpoint."""
+    written = 0
+
+    def count(self: LocalDisk, path: Path, parts: Iterable[Any]) -> None:
+        nonlocal written
+        data = b"".join(map(bytes, parts))
+        written += len(data)
+        path.write_bytes(data)
+
+    monkeypatch.setattr(LocalDisk, "write", count)
+    log = ReclockLog(tmp_path / "log")
+    reclock = Reclock(log)
+    appended = 0
+    for i in range(1000):
+        before = log.size
+        reclock.bind("a", [transaction(i, i)], at(i))
+        appended += log.size - before
+        log.forget(i + 1, 50)
+        assert log.size < 110 * 200
+    assert 0 < written < appended
+    known = list(Reclock(ReclockLog(tmp_path / "log", before=1001), 1001).bound_transactions("a", 1001))
+    assert known[-50:] == [(i, i) for i in range(950, 1000)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_checkpoint_holds_is_known_as_well_in_columns(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    reclock = Reclock(ReclockLog(tmp_path / "log"))
+    for i in range(40):
+        kind = chance.choice(["transaction", "snapshot", "cut", "mended"])
+        some = [transaction(100 * i + k, 10 * i + k, kind) for k in range(chance.randint(1, 3))]
+        reclock.bind(chance.choice("ab"), some, at(i))
+    whole = ReclockLog(tmp_path / "log")
+    last = reclock.frontier
+    for before in (1, chance.randint(2, last), last):
+        log = ReclockLog(tmp_path / "log", before=before)
+        assert all(b.epochs.stop > before for b in log.bindings)
+        assert [e for r in log.bound for e in r] == [e for b in whole.bindings for e in b.epochs]
+        for source in "ab":
+            at_start = Reclock(log, before).bound_transactions(source, before)
+            assert list(at_start) == list(Reclock(whole, before).bound_transactions(source, before))
 
 
 def test_what_was_bound_after_the_checkpoint_takes_no_place_in_a_trimmed_log(tmp_path: Path) -> None:
