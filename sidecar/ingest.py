@@ -20,6 +20,7 @@ from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.beats import Beats
 from sidecar.lost import Lost, unlike, without
+from sidecar.lulls import Lulls
 from sidecar.pending import Place
 from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
@@ -27,6 +28,8 @@ from sidecar.stops import Stop
 from sidecar.transactions import Assembler, Transaction
 from sidecar.unread import Unread
 
+HELD_SECONDS = 0.001
+"""How long a poll waits while transactions that are here wait for nothing but an answer."""
 REMEDY = "then start again, or name the record under `skip:` of the source to go on without it"
 
 
@@ -56,7 +59,7 @@ class Intake:
     no longer have. `beats`: the source's heartbeats. `letters`: where records of the tables `lettered` go that cannot be
     decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
-    transactions of our own, to be given next, before any other.
+    transactions of our own, to be given next, before any other. `lulls`: those of the assembler.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Intake:
     letters: Letters | None = None
     lettered: frozenset[str] = frozenset()
     put: Counter[str] = field(default_factory=Counter)
+    lulls: Lulls | None = None
     wall: Callable[[], float] = time.time
     spill: Spill | None = None
     portion_rows: int = ROWS
@@ -90,7 +94,7 @@ class Intake:
         for what is not of one table's topic.
         """
         try:
-            polled = self.source.poll(timeout)
+            polled = self.source.poll(min(timeout, HELD_SECONDS) if self.lulls else timeout)
         except SourceError as error:
             self._meet_break(error)
             return True
@@ -181,6 +185,8 @@ class Intake:
             stop.reached |= here.get(bad.topic, {}).get(bad.partition, 0) > bad.offset
         if self.spill is not None and self.spill.full and not self.assembler.pending_positions():
             self.spill.nothing_waits()
+        if self.lulls is not None:
+            self.lulls.attend()
         given, self.injected = self.injected, []
         out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
         self._quiet = frozenset()
