@@ -15,6 +15,7 @@ import numpy as np
 
 from connectors.changes import LATER, Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
 from connectors.letters import Letter, Letters
+from connectors.sink import SourceFrontier
 from connectors.source import Positions, Source, SourceError
 from engine.errors import HeadraceError
 from engine.schema import Schema
@@ -290,3 +291,10 @@ class Intake:
             topic: {p: min(offset, held.get((topic, p), offset)) for p, offset in partitions.items()}
             for topic, partitions in self.source.positions().items()
         }
+
+
+def as_read(sources: Mapping[str, SourceFrontier], intakes: Sequence[Intake]) -> dict[str, SourceFrontier]:
+    """`sources` once the log was followed to its end and all that was given is in: its positions may be behind that, as
+    tables stood still that stand no more."""
+    here = {i.name: i.held(i.positions()) for i in intakes}
+    return {name: replace(at, positions=here.get(name, at.positions)) for name, at in sources.items()}
