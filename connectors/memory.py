@@ -191,6 +191,11 @@ class MemorySource:
         """See `Source.at_end`."""
         return all(at >= self.log.partitions[tp].stable for tp, at in self._next.items())
 
+    def look(self, topic: str) -> Callable[[], bool]:
+        """See `Source.look`."""
+        ends = {place: self.log.partitions[place].end for place in self._next if place[0] == topic}
+        return lambda: all(self._next.get(place, 0) >= end for place, end in ends.items())
+
     def topic_ids(self) -> Mapping[str, str]:
         """See `Source.topic_ids`: none."""
         return {}

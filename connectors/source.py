@@ -4,7 +4,7 @@ to the source until `commit`, which only informs (lag tools read it); a source i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from connectors.changes import Messages
@@ -40,6 +40,11 @@ class Source(Protocol):
 
     def at_end(self) -> bool:
         """Whether all that may be read was handed out, as last seen: behind the first open transaction nothing may be."""
+
+    def look(self, topic: str) -> Callable[[], bool]:
+        """See how far a topic goes now, without waiting; what is given says, asked again and again between polls, whether all
+        that was there and may ever be read was handed out, that of transactions which were open then too. Of a topic that is
+        not read it says so at once; where the broker does not answer it goes on asking."""
 
     def topic_ids(self) -> Mapping[str, str]:
         """The id of every topic read, given to it when it was made; none where the source knows none.

@@ -21,6 +21,7 @@ from sidecar.chunks import Chunks
 from sidecar.emptied import Emptied
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
+from sidecar.lulls import Lulls
 from sidecar.pending import Pending, Place, Slice, Unfinished, by_transaction, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
@@ -35,12 +36,12 @@ class TransactionAssembler:
     `tables`: subscribed, by name as END spells it, each to the table it belongs to (leaves of a partitioned table map to
     their root). `in_order`: the messages come in the order of emission (a recording), so that a snapshot ends where the
     stream begins and a run of one txId without metadata is one transaction; otherwise Debezium's notifications say when
-    the snapshot is complete, and a poll's unmarked rows are one cut.
+    the snapshot is complete, and a poll's unmarked rows are one cut. `lulls`: which ENDs wait for those; None: none does.
     """
 
-    def __init__(self, tables: Mapping[str, str], *, in_order: bool = False) -> None:
+    def __init__(self, tables: Mapping[str, str], *, in_order: bool = False, lulls: Lulls | None = None) -> None:
         self._tables = dict(tables)
-        self._in_order = in_order
+        self._in_order, self._lulls = in_order, lulls
         self._leaves = Leaves(tables)
         self._ends: deque[TransactionMark] = deque()
         self._pending = Unfinished(self._ends)
@@ -64,6 +65,8 @@ class TransactionAssembler:
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
+                if self._lulls is not None:
+                    self._lulls.met(mark)
                 self._saw_end = True
                 if mark.status == "END":
                     self._ends.append(mark)
@@ -167,6 +170,8 @@ class TransactionAssembler:
         log."""
         while self._ends:
             end = self._ends[0]
+            if self._lulls is not None and self._lulls.holds(end):
+                break
             if end.lsn <= self._bound_lsn:
                 self._bound.check_repetition(end, self._snapshot_lsn or -1, self._bound_lsn, hint=_ANEW)
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
@@ -347,6 +352,8 @@ class TransactionAssembler:
             return _awaited(RESNAPSHOT, self._again)
         if self._ends:
             end = self._ends[0]
+            if self._lulls is not None and self._lulls.holds(end):
+                return Waiting("notifications", -1, {}, end.timestamp_us)
             if self._stops.exactly and end.lsn > self._stops.after:
                 return Waiting("mended", -2, {s.table: s.missing for s in self.stops}, end.timestamp_us)
             missing = self._missing(end, self._pending.get(end.transaction))

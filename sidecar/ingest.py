@@ -15,11 +15,13 @@ import numpy as np
 
 from connectors.changes import LATER, Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
 from connectors.letters import Letter, Letters
+from connectors.sink import SourceFrontier
 from connectors.source import Positions, Source, SourceError
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.beats import Beats
 from sidecar.lost import Lost, unlike, without
+from sidecar.lulls import Lulls
 from sidecar.pending import Place
 from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
@@ -27,6 +29,8 @@ from sidecar.stops import Stop
 from sidecar.transactions import Assembler, Transaction
 from sidecar.unread import Unread
 
+HELD_SECONDS = 0.001
+"""How long a poll waits while transactions that are here wait for nothing but an answer."""
 REMEDY = "then start again, or name the record under `skip:` of the source to go on without it"
 
 
@@ -56,7 +60,7 @@ class Intake:
     no longer have. `beats`: the source's heartbeats. `letters`: where records of the tables `lettered` go that cannot be
     decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
-    transactions of our own, to be given next, before any other.
+    transactions of our own, to be given next, before any other. `lulls`: those of the assembler.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Intake:
     letters: Letters | None = None
     lettered: frozenset[str] = frozenset()
     put: Counter[str] = field(default_factory=Counter)
+    lulls: Lulls | None = None
     wall: Callable[[], float] = time.time
     spill: Spill | None = None
     portion_rows: int = ROWS
@@ -90,7 +95,7 @@ class Intake:
         for what is not of one table's topic.
         """
         try:
-            polled = self.source.poll(timeout)
+            polled = self.source.poll(min(timeout, HELD_SECONDS) if self.lulls else timeout)
         except SourceError as error:
             self._meet_break(error)
             return True
@@ -181,6 +186,8 @@ class Intake:
             stop.reached |= here.get(bad.topic, {}).get(bad.partition, 0) > bad.offset
         if self.spill is not None and self.spill.full and not self.assembler.pending_positions():
             self.spill.nothing_waits()
+        if self.lulls is not None:
+            self.lulls.attend()
         given, self.injected = self.injected, []
         out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
         self._quiet = frozenset()
@@ -284,3 +291,10 @@ class Intake:
             topic: {p: min(offset, held.get((topic, p), offset)) for p, offset in partitions.items()}
             for topic, partitions in self.source.positions().items()
         }
+
+
+def as_read(sources: Mapping[str, SourceFrontier], intakes: Sequence[Intake]) -> dict[str, SourceFrontier]:
+    """`sources` once the log was followed to its end and all that was given is in: its positions may be behind that, as
+    tables stood still that stand no more."""
+    here = {i.name: i.held(i.positions()) for i in intakes}
+    return {name: replace(at, positions=here.get(name, at.positions)) for name, at in sources.items()}

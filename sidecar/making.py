@@ -30,6 +30,7 @@ from sidecar.assembler import TransactionAssembler
 from sidecar.budget import Memory
 from sidecar.config import PostgresSinkConfig, Settings, SinkConfig, SourceConfig, kafka_settings
 from sidecar.flow import Flow
+from sidecar.lulls import Lulls
 from sidecar.metrics import resident_bytes
 from sidecar.preflight import encodings_of
 from sidecar.spill import DEFAULT_BYTES, SHARE, Spill
@@ -75,18 +76,30 @@ def make_format(source: SourceConfig, path: Path) -> Format:
         source.topic_prefix,
         specs,
         encodings=encodings_of(source),
-        notification_topic=source.notifications or f"{source.topic_prefix}.notifications",
+        notification_topic=notifications(source),
         beats=HEARTBEAT_TABLE,
         carried=specs is None,
         loses=True,
     )
 
 
-def make_assembler(source: SourceConfig, tables: Mapping[str, Schema], *, in_order: bool = False) -> Assembler:
+def notifications(source: SourceConfig) -> str:
+    """The topic in which a connector tells of its snapshots."""
+    return source.notifications or f"{source.topic_prefix}.notifications"
+
+
+def make_lulls(source: SourceConfig, transport: Source) -> Lulls | None:
+    """Which ENDs of a source wait for its notifications; None where there are no ENDs."""
+    return None if source.type == "spark" else Lulls(lambda: transport.look(notifications(source)))
+
+
+def make_assembler(
+    source: SourceConfig, tables: Mapping[str, Schema], *, in_order: bool = False, lulls: Lulls | None = None
+) -> Assembler:
     """What makes whole transactions of a source's changes."""
     if source.type == "spark":
         return VersionAssembler({n: s.key or () for n, s in tables.items()})
-    return TransactionAssembler(subscribed(source, tables), in_order=in_order)
+    return TransactionAssembler(subscribed(source, tables), in_order=in_order, lulls=lulls)
 
 
 def subscribed(source: SourceConfig, tables: Mapping[str, Schema]) -> dict[str, str]:

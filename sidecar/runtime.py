@@ -19,6 +19,7 @@ from sidecar.budget import Memory
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
 from sidecar.desk import Desk
 from sidecar.emit import Group
+from sidecar.ingest import as_read
 from sidecar.parts import Parts
 from sidecar.portions import ROWS, Pairs, as_published, in_steps
 from sidecar.transactions import Transaction, Waiting
@@ -55,22 +56,19 @@ class Runtime:
         self.parts = parts
         self.sources: dict[str, SourceFrontier] = dict(sources)
         self._read: dict[str, Positions] = {name: at.positions for name, at in sources.items()}
-        self.epoch = epoch
+        self.epoch, self.transactions = epoch, 0
         self.started = parts.wall()
-        self.transactions = 0
         self._drain_by: float | None = None
         self.whole: dict[str, set[str]] = {}
         self.hold: dict[str, Positions] = {}
         self.errands: list[Errand] = []
         self._pending_capture: Capture | None = None
         self._writing: Future[Manifest] | None = None
-        self._checkpointed = epoch
-        self._last_checkpoint = parts.clock()
+        self._checkpointed, self._last_checkpoint = epoch, parts.clock()
         self._walks = Walks()
-        self._caught_up = False
-        self._polled_at = 0.0
+        self._caught_up, self._following = False, parts.reclock.replaying is not None
         self._watch: Callable[[], None] = lambda: None
-        self._watched = float("-inf")
+        self._polled_at, self._watched = 0.0, float("-inf")
         self.desk = Desk()
         self.feeds: list[Feed] = []  # who is given what a step takes in: dataflows that follow this one
         self.told: list[Told] = []  # who is told what a step changed in the views
@@ -170,6 +168,8 @@ class Runtime:
         for binding, _ in bound:
             last = binding.stamps[-1]
             self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
+        if self._following and self.parts.reclock.replaying is None:
+            self._following, self.sources = False, as_read(self.sources, self.parts.intakes)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
         self.parts.reclock.settle()
         for errand in self.errands:

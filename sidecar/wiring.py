@@ -38,6 +38,7 @@ from sidecar.making import (
     make_assembler,
     make_format,
     make_letters,
+    make_lulls,
     make_memory,
     make_sink,
     make_source,
@@ -338,11 +339,12 @@ def _open_intakes(
         )
         mine = {n: s for n, s in tables.items() if n in declared}
         format_ = make_format(source, settings.path)
-        assembler = make_assembler(source, mine)
         transport = make_source(settings, source, format_)
         closers.callback(transport.close)
+        lulls = make_lulls(source, transport)
+        assembler = make_assembler(source, mine, lulls=lulls)
         intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
-        intake.tables_at = tables_at(source)
+        intake.tables_at, intake.lulls = tables_at(source), lulls
         intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)
         intake.lettered = lettered(source, mine)
         intake.letters = make_letters(settings) if intake.lettered else None

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from connectors.changes import Messages
 from connectors.kafka import discovery
 from connectors.kafka.client import Reasons, admin, client, merged
+from connectors.kafka.ends import Ends
 from connectors.source import Positions, SourceError
 
 _OWNED = {
@@ -300,6 +301,19 @@ class KafkaSource:
             for topic, partitions in here.items()
             for partition, offset in partitions.items()
         )
+
+    def look(self, topic: str) -> Callable[[], bool]:
+        """See `Source.look`."""
+        if self._admin is None:
+            raise self._error("the source is not open")
+        ends = Ends(self._admin, [place for place in self._next if place[0] == topic])
+
+        def passed() -> bool:
+            there = ends.told()
+            here = {} if there is None else self.positions().get(topic, {})
+            return there is not None and all(here.get(p, 0) >= end for (_, p), end in there.items())
+
+        return passed
 
     def topic_ids(self) -> Mapping[str, str]:
         """See `Source.topic_ids`; none from a broker that gives none."""

@@ -6,7 +6,7 @@ A harness stands for the broker: it makes topics and appends to them, leaves gap
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -83,6 +83,14 @@ def settle_at_end(source: Source, timeout: float = 30.0) -> bool:
     while not source.at_end() and time.monotonic() < end:
         assert not source.poll(0.1)
     return source.at_end()
+
+
+def comes_true(source: Source, passed: Callable[[], bool], timeout: float = 30.0) -> bool:
+    """Poll, and get nothing, until a look is passed or the time is over; whether it is."""
+    end = time.monotonic() + timeout
+    while not passed() and time.monotonic() < end:
+        assert not source.poll(0.1)
+    return passed()
 
 
 class SourceContract:
@@ -174,6 +182,34 @@ class SourceContract:
         assert settle(again, end) == end
         assert settle_at_end(again), "there is nothing but an aborted transaction behind the last message"
         again.close()
+
+    def test_a_look_is_passed_once_all_that_was_there_is_handed_out(self, harness: SourceHarness) -> None:
+        topic, other = f"{harness.prefix}orders", f"{harness.prefix}others"
+        harness.create(topic, 2)
+        harness.create(other)
+        harness.append(topic, b"0", b"1")
+        harness.append(topic, b"x", partition=1)
+        source = harness.make()
+        source.open({})
+        passed = source.look(topic)
+        assert not passed(), "nothing was handed out yet"
+        gather(source, 3)
+        assert comes_true(source, passed)
+        assert comes_true(source, source.look(topic)), "nothing is there that was not handed out"
+        harness.append(other, b"of another topic")
+        harness.begin(topic, b"2")
+        passed = source.look(topic)
+        assert gather(source, 1) == {(other, 0): [b"of another topic"]}
+        assert not passed(), "what is in an open transaction is there too"
+        harness.commit(topic)
+        assert gather(source, 1) == {(topic, 0): [b"2"]}
+        assert comes_true(source, passed)
+        harness.gap(topic)
+        assert comes_true(source, source.look(topic)), "there is nothing but an aborted transaction and its marker"
+        assert comes_true(source, source.look(f"{harness.prefix}nobody_made_it")), (
+            "of a topic that is not read nothing is"
+        )
+        source.close()
 
     def test_the_end_of_a_topic_that_retention_emptied_is_its_beginning(self, harness: SourceHarness) -> None:
         topic = f"{harness.prefix}orders"

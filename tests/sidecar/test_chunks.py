@@ -322,3 +322,28 @@ def test_a_table_that_stood_still_takes_them_in_their_turn(
         shop.turn(4)
         assert shop.stopped() == []
         assert {view: shop.rows(view) for view in answers(shop.state)} == answers(shop.state)
+
+
+def test_what_the_log_passed_is_not_read_again_from_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has its transactions with positions that were held back, as the table stood still then."""
+    with Little(tmp_path, monkeypatch, every_turn=False).begun({CUSTOMERS: [(1, 1), (3, 3)]}) as shop:
+        shop.end(drained=True)
+        shop.start()
+        bad = shop.transact((CUSTOMERS, "u", (1, 9)))
+        shop.places |= set(bad)
+        shop.watermark()
+        shop.incremental(CUSTOMERS, [3])
+        shop.transact((CUSTOMERS, "u", (3, 7)))
+        shop.show_all()
+        shop.turn(3)
+        assert shop.stopped() == [CUSTOMERS]
+        shop.end()
+        shop.skip = bad
+        for drained in (True, False):
+            shop.start()
+            shop.turn(3)
+            assert shop.stopped() == []
+            assert shop.rows("customers") == {(1, 1): 1, (3, 7): 1}
+            shop.end(drained=drained)

@@ -90,6 +90,9 @@ class _Answer:
     def __init__(self, value: Any = None, error: KafkaException | None = None) -> None:
         self._value, self._error = value, error
 
+    def done(self) -> bool:
+        return True
+
     def result(self) -> Any:
         if self._error is not None:
             raise self._error

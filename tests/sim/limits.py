@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import emit, runtime, wiring
+from sidecar import emit, lulls, runtime, wiring
 from sidecar.backlog import ENTRY_BYTES
 from sidecar.ingest import Intake
 from sidecar.portions import ROWS
 from sidecar.spill import DEFAULT_BYTES, Spill
+
+LULL_MS = 10
+"""A snapshot takes that long by a shop's clock."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Limits:
         patch.setattr(runtime, "LOG_EPOCHS", self.log_epochs)
         patch.setattr(emit, "MAX_BACKLOG_BYTES", self.backlog_bytes)
         patch.setattr(runtime, "ROWS", self.portion_rows)
+        patch.setattr(lulls, "LULL_MS", LULL_MS)
         patch.setattr(wiring, "Intake", partial(Intake, portion_rows=self.portion_rows))
         with tempfile.TemporaryDirectory() as folder:
             patch.setattr(wiring, "make_spill", lambda *_: Spill(Path(folder), self.spill_bytes))

@@ -23,11 +23,13 @@ AGAIN = "a second snapshot began"
 
 @dataclass
 class Stands:
-    """`rate`: how often the operator skips, a step. `skipped`: the END up to which that was done, of each source."""
+    """`rate`: how often the operator skips, a step. `skipped`: the END up to which that was done, of each source; `named`: how
+    many sidecars had started then, none of which knows it."""
 
     draw: random.Random
     rate: float
     skipped: dict[str, int]
+    named: int = 0
 
     def begin(self, world: World) -> None:
         """See `Fate`."""
@@ -62,6 +64,7 @@ class Stands:
         world.trace.append("bad records are skipped")
         world.tell(skip=frozenset(world.undecodable()))
         self.skipped = {name: shop.lsn for name, shop in world.shops.items()}
+        self.named = world.started_count
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
         """A later snapshot comes while a table stands still."""
@@ -74,6 +77,9 @@ class Stands:
         """See `Fate`."""
         if world.told.get("skip") != frozenset(world.undecodable()):
             self._skip(world)
+        for process in world.ready():
+            if process.number <= self.named:
+                world.end(process)
 
 
 def drawn_stands(draw: random.Random) -> Stands | None:
