@@ -17,6 +17,7 @@ from views.rules.factor_conditions import factor_conditions
 from views.rules.flatten_unions import flatten_unions
 from views.rules.inner_joins import inner_joins
 from views.rules.merge_projects import merge_projects
+from views.rules.needless import needless
 from views.rules.order_joins import order_joins
 from views.rules.prune_columns import prune_columns
 from views.rules.push_filters import push_filters
@@ -30,8 +31,10 @@ RULES: tuple[Rule, ...] = (
     push_filters,
     inner_joins,
     merge_projects,
+    needless,
     order_joins,
     push_filters,
+    needless,
     bare_tables,
     prune_columns,
     merge_projects,

@@ -174,6 +174,13 @@ SUPPORTED: tuple[Supported, ...] = (
         ("HAVING without GROUP BY", "having_overall", "select count(*) as n from orders having count(*) > 5"),
         ("GROUP BY without aggregates", "groups", "select region, vip from customers group by region, vip"),
         ("SELECT DISTINCT", "distinct_", "select distinct status, customer_id from orders"),
+        ("DISTINCT of rows that differ by a key, which costs nothing", "distinct_needless",
+         "select distinct o.id, c.region, s.n from orders o join customers c on c.id = o.customer_id left join (select distinct"
+         " order_id, count(*) as n from payments group by order_id) s on s.order_id = o.id"),
+        ("Joins that add nothing: a table with itself by its key, a LEFT JOIN of which nothing is read", "joins_needless",
+         "select a.id, b.name, count(*) as n from customers a join customers b on a.id = b.id and b.vip is not false left join"
+         " orders o on o.id = a.id left join (select distinct order_id from payments) p on p.order_id = a.credit where a.id > 1"
+         " group by a.id, b.name"),
         ("DISTINCT of numerics of several scales", "distinct_scales",
          "select distinct amount from payments"),
         ("WITH (not recursive)", "ctes",

@@ -14,7 +14,7 @@ from tests.views.shop import catalog
 from views.compile import CompiledView, compile_views
 from views.explain import arrangements, explain
 from views.optimize import RULES, optimize
-from views.plan import DeltaJoin, Filter, Join, LeftJoin, Plan, Project, Scan, walk
+from views.plan import DeltaJoin, Distinct, Filter, Join, LeftJoin, Plan, Project, Scan, walk
 from views.spec import ViewSpec
 from views.sql.environment import Environment
 from views.sql.parse import parse
@@ -50,7 +50,7 @@ def test_every_rule_keeps_columns_and_ends(case: object) -> None:
     for rule in RULES:
         plan = rule(plan)
         assert [c.type for c in plan.schema.columns] == types, rule.__name__
-    done = optimize(bound(case.sql))  # type: ignore[attr-defined]
+    done = optimize(optimize(bound(case.sql)))  # type: ignore[attr-defined]
     assert optimize(done).digest == done.digest
 
 
@@ -128,6 +128,34 @@ def test_unread_columns_are_not_arranged() -> None:
     assert len(join.right.schema.columns) == 6
 
 
+KINDS = {
+    "select distinct id, name from customers": (0, 0),
+    "select distinct customer_id, count(*) as n from orders group by customer_id": (0, 0),
+    "select distinct o.id, c.name from orders o join customers c on c.id = o.customer_id": (0, 1),
+    "select distinct c.name from orders o join customers c on c.id = o.customer_id": (1, 1),
+    "select distinct status from (select distinct status, total from orders) s": (1, 0),
+    "select distinct t from (select distinct total::text as t from (select distinct total from orders) s) u": (2, 0),
+    "select o.id, o.total from orders o left join customers c on c.id = o.customer_id": (0, 0),
+    "select o.id from orders o left join (select distinct order_id from payments) p on p.order_id = o.id": (0, 0),
+    "select count(*) from orders o left join customers c on c.id = o.customer_id and c.vip": (0, 0),
+    "select o.id from orders o left join payments p on p.order_id = o.id": (0, 1),
+    "select o.id from orders o left join customers c on c.id = o.customer_id and 1 / c.credit > 0": (0, 1),
+    "select o.id, c.name from orders o left join customers c on c.id = o.customer_id": (0, 1),
+    "select c.id, o.id as o from orders o full join customers c on c.id = o.customer_id": (0, 1),
+    "select a.id, b.name from customers a join customers b on a.id = b.id where b.vip": (0, 0),
+    "select a.id, b.name from customers a join customers b on a.id = b.id where 1 / b.credit > 0": (0, 0),
+    "select a.id, b.name from customers a join customers b on a.id = b.credit": (0, 1),
+}
+"""How many DISTINCTs and joins of a query are kept."""
+
+
+@pytest.mark.parametrize("sql", KINDS)
+def test_needless_distincts_and_joins_go(sql: str) -> None:
+    nodes = list(walk(compiled(sql).plan))
+    found = [sum(isinstance(n, kinds) for n in nodes) for kinds in ((Distinct,), (Join, LeftJoin))]
+    assert tuple(found) == KINDS[sql]
+
+
 def test_what_may_fail_stays_above_what_keeps_it_from_a_row() -> None:
     text = lines(
         "select o.id from orders o join customers c on c.id = o.customer_id"
@@ -181,8 +209,9 @@ def test_a_correlated_equality_becomes_a_key_and_costs_no_domain() -> None:
 
 
 def test_what_may_fail_in_a_subquery_is_asked_for_rows_around_it_alone() -> None:
-    text = lines("select id, (select sum(1 / p.id) from payments p where p.order_id = o.id) as n from orders o")
-    assert "Distinct" in text
+    asked = "select id, (select sum(1 / p.id) from payments p where p.order_id = o.{}) as n from orders o"
+    assert "Distinct" in lines(asked.format("customer_id"))
+    assert "Distinct" not in lines(asked.format("id")), "an order's key tells its row from all others"
 
 
 def test_joins_of_every_pair_are_warned_of() -> None:

@@ -1,7 +1,8 @@
 """Rule: only columns that something above reads are kept, so that arrangements hold no more than they must.
 
 A table joined by its primary key, filtered or not, keeps all of its columns: there the table's own arrangement is read,
-which every view shares. What is not read is not computed, and so does not fail.
+which every view shares. What is not read is not computed, and so does not fail. A left join of which nothing is read, and which
+adds no rows, goes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from engine.operators.expressions.ir import Aggregate, Literal
 from engine.schema import BOOLEAN
 from views.joins import own_key
+from views.keys import is_unique
 from views.plan import (
     DeltaJoin,
     Distinct,
@@ -30,9 +32,11 @@ from views.plan import (
     Top,
     Union,
     Windowed,
+    expressions,
     identity,
+    walk,
 )
-from views.scalar import columns, moved
+from views.scalar import columns, fallible, moved
 
 Places = Mapping[int, int]
 
@@ -114,6 +118,8 @@ class _Pruner:
 
     def join(self, plan: Join | LeftJoin | Semijoin, wanted: frozenset[int]) -> tuple[Plan, Places]:
         width = len(plan.left.schema.columns)
+        if isinstance(plan, LeftJoin) and all(i < width for i in wanted) and self.adds_nothing(plan):
+            return self.pruned(plan.left, wanted)
         residual = None if isinstance(plan, Semijoin) else plan.residual
         reads = wanted | (columns(residual) if residual is not None else frozenset())
         left, left_places = self.side(plan.left, plan.left_key, frozenset(i for i in reads if i < width))
@@ -126,6 +132,16 @@ class _Pruner:
         if not isinstance(pruned, Semijoin) and residual is not None:
             pruned = replace(pruned, residual=moved(residual, places))
         return pruned, places
+
+    def adds_nothing(self, plan: LeftJoin) -> bool:
+        """Whether each row of the left side is there once, and nothing fails on the way."""
+        if plan.full or not is_unique(plan.right, plan.right_key):
+            return False
+        if plan.residual is not None and fallible(plan.residual):
+            return False
+        read, _ = self.side(plan.right, plan.right_key, frozenset())
+        calm = all(isinstance(p, Scan | Import | Filter | Project | Join | Distinct) for p in walk(read))
+        return calm and not any(fallible(e) for p in walk(read) for e in expressions(p))
 
     def side(self, plan: Plan, key: tuple[int, ...], reads: frozenset[int]) -> tuple[Plan, Places]:
         table = plan.input if isinstance(plan, Filter) else plan
