@@ -22,6 +22,7 @@ from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
+from views.sql.collected import UNDETERMINED
 from views.sql.datatypes import digits_of, type_named
 from views.sql.documents import JSON, JSONB, document
 from views.sql.gathered import gathered, is_gathered
@@ -116,6 +117,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if not args and name in _EMPTY:
         return _EMPTY[name]
     given = [binder.bind(a) for a in args]
+    if name == "array_fill" and given:
+        _check_element(binder, args[0], given[0])
     try:
         return coerce.called(name, given)
     except NoSuchFunction:
@@ -152,6 +155,14 @@ def _of_enum(binder: Binder, node: exp.Expr, name: str, arg: Expr) -> Expr:
     if name == "enum_range":
         return Literal(spell(list(labels)), array_of(arg.type))
     return Literal(labels[0 if name == "enum_first" else -1], arg.type)
+
+
+def _check_element(binder: Binder, node: exp.Expr, value: Expr) -> None:
+    """Refuses what no array is made of."""
+    if value.type == UNKNOWN:
+        binder.source.refuse(node, UNDETERMINED, "cast it")
+    if value.type.element is not None:
+        binder.source.refuse(node, f"could not find array type for data type {value.type}")
 
 
 def _between_labels(binder: Binder, node: exp.Expr, args: list[Expr]) -> Expr:
