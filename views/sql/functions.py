@@ -28,7 +28,7 @@ from views.sql.documents import JSON, JSONB, document
 from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import is_interval, to_interval
 from views.sql.named import positional
-from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
+from views.sql.refusals import LATER_AGGREGATES, NOT_HERE, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
 from views.sql.variadic import is_variadic, variadic
 
@@ -55,7 +55,7 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
     values = binder.choosing("CASE", [branch.args["true"] for branch in ifs])
     otherwise = Literal(None, UNKNOWN) if default is None else binder.choosing("CASE", [default])[0]
     # Of types that turn into one another ELSE's goes first.
-    bound, target = coerce.unified([otherwise, *values])
+    bound, target = coerce.unified([otherwise, *values], "CASE")
     return Case(tuple(zip(conditions, bound[1:], strict=True)), bound[0], target)
 
 
@@ -100,10 +100,10 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if name == "grouping":
         return grouping(binder, node)
     if name == "coalesce":
-        bound, target = coerce.unified(binder.choosing("COALESCE", args))
+        bound, target = coerce.unified(binder.choosing("COALESCE", args), "COALESCE")
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
-        return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
+        return coerce.called(name, coerce.unified([binder.bind(a) for a in args], name.upper())[0])
     if name in _OF_ENUMS and len(args) == 1:
         return _of_enum(binder, node, name, binder.bind(args[0]))
     if name == "enum_range" and len(args) == 2:
@@ -122,6 +122,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     try:
         return coerce.called(name, given)
     except NoSuchFunction:
+        if not named(name) and NOT_HERE.fullmatch(name):
+            binder.source.refuse(node, f"function {name} is not supported", "call it when reading the view")
         if len(given) != 1 or name not in _CASTS:
             raise
         return coerce.cast(given[0], DataType.parse(name))
