@@ -65,6 +65,8 @@ RELATIONAL: tuple[Supported, ...] = (
         ("LIMIT by the query around", "lateral_limits",
          "select c.id, t.id as o from customers c left join lateral (select o.id from orders o order by o.total, o.id limit c.id"
          " offset (select count(*) from payments p where p.order_id = c.id)) t on true"),
+        ("LIMIT without ORDER BY of one row at most", "limit_of_one",
+         "select count(*) as n, (select max(c.credit) from customers c limit 1) as m from orders limit 10"),
         ("ORDER BY alone, for a view has no order", "ordered", "select id, status from orders order by status, 1 desc"),
         ("DISTINCT ON", "firsts",
          "select distinct on (status) status, id, total from orders order by status, total desc, id"),

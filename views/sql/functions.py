@@ -99,6 +99,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         binder.source.refuse(node, f"window function {name} requires an OVER clause")
     if name == "grouping":
         return grouping(binder, node)
+    if name in _CHOICES and not args:
+        binder.source.refuse(node, 'syntax error at or near ")"', f"{name} takes a value at least")
     if name == "coalesce":
         bound, target = coerce.unified(binder.choosing("COALESCE", args), "COALESCE")
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
@@ -143,6 +145,7 @@ _EMPTY = {
 """What functions of any number of arguments are of none."""
 
 
+_CHOICES = ("coalesce", "greatest", "least")
 _ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
 """Functions that make JSON of a row."""
 

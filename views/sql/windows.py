@@ -214,8 +214,22 @@ def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple
         if base is None:
             binder.source.refuse(node, f'window "{name_of(alias)}" does not exist')
         theirs = _definition(binder, windows, base)
+        own = bool(partition), bool(ordering), spec is not None
+        _check_copied(binder, node, name_of(alias), own, tuple(map(bool, theirs)))
         return partition or theirs[0], ordering or theirs[1], spec or theirs[2]
     return partition, ordering, spec
+
+
+def _check_copied(binder: Binder, node: exp.Expr, name: str, own: tuple[bool, ...], theirs: tuple[bool, ...]) -> None:
+    """Refuses a window that says again what the named one that it begins with says; (partition, order, frame) of both."""
+    if own[0]:
+        binder.source.refuse(node, f'cannot override PARTITION BY clause of window "{name}"')
+    if own[1] and theirs[1]:
+        binder.source.refuse(node, f'cannot override ORDER BY clause of window "{name}"')
+    if theirs[2] and (any(own) or isinstance(node.this, exp.Identifier)):
+        binder.source.refuse(
+            node, f'cannot copy window "{name}" because it has a frame clause', "write its clauses out"
+        )
 
 
 def _aggregate(
