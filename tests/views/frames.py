@@ -19,6 +19,11 @@ FRAMES: tuple[Supported, ...] = (
          "select c.id, count(*) over (order by c.born range between '100 days' preceding and '2 years' following) as a,"
          " p.weight, count(p.id) over (order by p.weight range between 1 preceding and 0.5 following) as b from customers c"
          " join products p on p.id = c.id"),
+        ("RANGE frames over numerics, with offsets of other scales", "range_scales",
+         "select id, count(*) over (order by id * 0.01 range between 0.01 preceding and 0.015 following) as a, sum(id) over"
+         " (order by total range between current row and 0.0051 following) as b, sum(id) over (order by total desc range"
+         " between 'infinity' preceding and 0.015 preceding) as c, count(*) over (order by total range between 2 preceding and"
+         " (select 0.0051) following) as d from orders"),
         ("RANGE frames over times of day", "range_clocks",
          "select id, count(*) over (order by placed::time range between '1 hour' preceding and '12 hours' following) as a,"
          " sum(id) over (partition by status order by placed::time desc nulls first range between '1 hour' following and"

@@ -233,6 +233,12 @@ RELATIONAL: tuple[Supported, ...] = (
          " count(*), sum(qty) from order_lines l where l.order_id = o.id) as b, row(id, total) <> (select id, credit from"
          " customers c where c.id = o.customer_id) as c, ('1', null, discount) >= (select 1, 2, 3) as d from orders o where not"
          " ((id, status) = (select 3, 'void' from visits order by page, at, customer_id limit 1))"),
+        ("Rows compared with ANY and ALL of a query by an order", "rows_any_all",
+         "select id, (discount, parts) < any (select qty, line_no from order_lines) as a, (discount, parts) >= all (select qty,"
+         " line_no from order_lines l where l.order_id = o.id) as b, (discount, parts) = all (select qty, line_no from"
+         " order_lines l where l.order_id = o.id) as c, (id, total) <> any (select 1, null::numeric union all select 2, 3) as d,"
+         " (id, '3') <= some (select id, discount from orders where id > 2) as e from orders o where (id, id)"
+         " > all (select 0, 5)"),
         ("Rows compared with subqueries in HAVING and outer joins", "rows_asked_of_groups",
          "select g.status, (g.n, g.least) > (select count(*), min(id) from payments) as a, c.id as c from (select status,"
          " count(*) as n, min(id) as least from orders group by status having (min(id), max(id)) < (select 4, 10)) g left join"
