@@ -108,6 +108,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(child)
 
 
+def stands_for(expr: Expr) -> bool:
+    """Whether it is a call in whose place something else will stand: a subquery's answer, an aggregate, a window function."""
+    return isinstance(expr, Call) and expr.function.startswith("$") and "(" not in expr.function
+
+
 def outermost(expr: Expr, function: str) -> list[Call]:
     """The calls of a function that stand in no other call of it."""
     if isinstance(expr, Call) and expr.function == function:

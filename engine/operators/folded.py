@@ -163,6 +163,9 @@ def _joined(values: list[Any], detail: Mapping[str, Any]) -> str | None:
     if detail.get("orders") is None:
         return separator.join(values)
     rows = _rows(values, detail)
+    if detail["width"] > 1:
+        # Each text comes behind the separator of its own row.
+        return "".join((row[1] or "") * (i > 0) + row[0] for i, row in enumerate(rows))
     return separator.join(row[0] for row in rows) if rows else None
 
 

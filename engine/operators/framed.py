@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.batch.exported import Exported
 from engine.batch.updates import Bools, Int64s
-from engine.operators.aggregates import add_lanes, is_summable, result_of, slots_of
+from engine.operators.aggregates import add_lanes, is_summable, message_where, result_of, slots_of
 from engine.operators.expressions.ir import Aggregate
 from engine.operators.frames import Frame, Places, Run, runs_of
 from engine.operators.ranks import ranks_of
@@ -31,7 +32,7 @@ ENDS = frozenset({"first_value", "last_value", "nth_value"})
 @dataclass(frozen=True)
 class WindowFunction:
     """`name` over columns `args` of the input; `number`: the offset of lag and lead (which may be their third column
-    instead), n of nth_value, buckets of ntile.
+    instead), n of nth_value (or its second column), buckets of ntile (or its column).
     """
 
     name: str
@@ -54,9 +55,11 @@ def value_of(
     function: WindowFunction, rows: pa.RecordBatch, schema: Schema, places: Places
 ) -> tuple[pa.Array, pa.Array | None]:
     """The function's values over rows sorted by group and order, and the messages of those that fail."""
-    if function.name in RANKS:
+    if function.name in RANKS and not function.args:
         return _rank(function, places), None
     columns = [rows.column(a) for a in function.args]
+    if function.name in RANKS:
+        return _ntile(columns[0], places)
     if function.name in NEIGHBOURS:
         return _neighbour(function, columns, places), None
     frame = function.frame
@@ -65,7 +68,7 @@ def value_of(
     runs = runs_of(frame, places, columns[own:], types[own:])
     columns, types = columns[:own], types[:own]
     if function.name in ENDS:
-        return _end(function, columns[0], runs), None
+        return _end(function, columns, runs)
     if function.name in ("min", "max"):
         if len(runs) == 1 and (frame.start is None or frame.end is None):
             return _extreme(function, columns[0], types[0], places, runs[0]), None
@@ -92,20 +95,31 @@ def _neighbour(function: WindowFunction, columns: list[pa.Array], places: Places
     return pc.if_else(columns[2].is_valid(), found, pa.scalar(None, found.type)) if len(columns) > 2 else found
 
 
-def _end(function: WindowFunction, column: pa.Array, runs: Sequence[Run]) -> pa.Array:
+def _end(
+    function: WindowFunction, columns: Sequence[pa.Array], runs: Sequence[Run]
+) -> tuple[pa.Array, pa.Array | None]:
     """first_value, last_value and nth_value: a place counted through the runs of the frame."""
+    column, *counted = columns
     sizes = [end - start for start, end in runs]
     total = np.sum(sizes, axis=0)
-    wanted = total - 1 if function.name == "last_value" else np.full(len(total), function.number - 1)
+    asked, valid = _counts(counted[0]) if counted else (np.full(len(total), function.number), np.True_)
+    wanted = total - 1 if function.name == "last_value" else asked - 1
     if function.name == "first_value":
         wanted = np.zeros(len(total), np.int64)
-    inside = (wanted >= 0) & (wanted < total)
+    inside = (wanted >= 0) & (wanted < total) & valid
+    fault = message_where(valid & (asked <= 0), "argument of nth_value must be greater than zero") if counted else None
     at = np.zeros(len(total), np.int64)
     for (start, _), size in zip(runs, sizes, strict=True):
         here = (wanted >= 0) & (wanted < size)
         at = np.where(here, start + wanted, at)
         wanted = np.where(here, -1, wanted - size)
-    return _taken(column, at, inside)
+    return _taken(column, at, inside), fault
+
+
+def _counts(column: pa.Array) -> tuple[Int64s, Bools]:
+    """The numbers of a column, and where there are any."""
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), valid
 
 
 def _rank(function: WindowFunction, places: Places) -> pa.Array:
@@ -122,12 +136,28 @@ def _rank(function: WindowFunction, places: Places) -> pa.Array:
         return pa.array(np.where(size > 1, rank / np.maximum(size - 1, 1), 0.0))
     if function.name == "cume_dist":
         return pa.array((places.behind - places.low) / size)
-    # The first buckets have one row more where the rows do not divide.
-    small, larger = size // function.number, size % function.number
-    row = at - places.low
+    return pa.array(_buckets(at - places.low, size, np.full(len(at), function.number)))
+
+
+def _buckets(row: Int64s, size: Int64s, number: Int64s) -> npt.NDArray[np.int32]:
+    """The bucket of each place: the first ones have one row more where the rows do not divide."""
+    small, larger = size // number, size % number
     border = larger * (small + 1)
     bucket = np.where(row < border, row // (small + 1), larger + (row - border) // np.maximum(small, 1))
-    return pa.array((bucket + 1).astype(np.int32))
+    return (bucket + 1).astype(np.int32)
+
+
+def _ntile(column: pa.Array, places: Places) -> tuple[pa.Array, pa.Array | None]:
+    """ntile of what a column says: the first row of its group that has a number says it for all rows from there on."""
+    asked, valid = _counts(column)
+    at = np.arange(len(asked))
+    starts, group = np.unique(places.low, return_inverse=True)
+    first = np.minimum.reduceat(np.where(valid, at, len(at)), starts)[group]
+    known = first <= at
+    number = asked[np.minimum(first, len(at) - 1)]
+    fault = message_where(known & (number <= 0), "argument of ntile must be greater than zero")
+    found = _buckets(np.where(known, at - first, 0), places.high - places.low, np.maximum(number, 1))
+    return pa.array(found, mask=~known), fault
 
 
 def _taken(column: pa.Array, at: Int64s, inside: Bools) -> pa.Array:

@@ -10,33 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.oracle.families import BOOLEAN, DATE, FAILING, LITERALS, NUMBER, STAMP, TEXT, family_of
 from tests.views.shop import TABLES
 
 Column = tuple[str, str]
 """(how it is written, its type's family)."""
-
-NUMBER, TEXT, BOOLEAN, DATE, STAMP, FLOAT = "number", "text", "boolean", "date", "stamp", "float"
-FAMILIES = {
-    "smallint": NUMBER, "integer": NUMBER, "bigint": NUMBER, "text": TEXT, "varchar": TEXT, "boolean": BOOLEAN,
-    "date": DATE, "timestamp": STAMP, "double": FLOAT,
-}  # fmt: skip
-LITERALS = {
-    NUMBER: ("0", "1", "2", "3", "5", "-1", "12.5", "50", "2.50"),
-    TEXT: ("'north'", "'open'", "'/'", "'Ab'", "''", "'s1'", "'b'"),
-    BOOLEAN: ("true", "false"),
-    DATE: ("date '2024-03-01'", "date '2000-02-29'"),
-    STAMP: ("timestamp '2024-03-01 00:00:00'", "timestamp '2023-12-31 12:30:00.5'"),
-    FLOAT: ("1.5::double precision", "0::double precision"),
-}
-
-FAILING = {
-    NUMBER: ("12 / {}", "sqrt({})", "ln({})", "(1000 * {})::smallint", "{} % (length({}::text) - 2)"),
-    TEXT: ("{}::integer", "{}::date", "(select o.id from orders o where o.status = {})", "chr(length({}) - 1)"),
-    BOOLEAN: ("1 / (case when {} then 1 else 0 end)", "({}::text || '')::numeric"),
-    DATE: ("make_date(extract(day from {})::integer, 2, 29)", "({} + 2147483647)"),
-    STAMP: ("({}::text)::date + 2147483647", "1 / extract(second from {})"),
-}
-"""Values that fail for some values of a column."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +116,15 @@ class Drawn:
     def cut(self, width: int) -> str:
         """ORDER BY everything, and a cut."""
         order = ", ".join(f"{k + 1}{self.chance.choice(('', ' desc', ' nulls first'))}" for k in range(width))
-        kind = self.chance.choice(("limit 3", "limit 2 offset 1", "offset 2", "fetch first 2 rows with ties"))
+        kind = self.chance.choice(("limit 3", "limit 2 offset 1", "offset 2", "fetch first 2 rows with ties", "asked"))
+        if kind == "asked":
+            kind = f"limit {self.count()}{self.chance.choice(('', f' offset {self.count()}'))}"
+            self.used.add("LIMIT by a subquery")
         return self.say(kind.split()[0].upper(), f" order by {order} {kind}")
+
+    def count(self) -> str:
+        """How many rows a table has."""
+        return f"(select count(*) from {self.chance.choice(list(TABLES))})"
 
     def grouped(
         self, sources: str, scope: Scope, where: str, depth: int
@@ -180,6 +165,13 @@ class Drawn:
                 kind = self.chance.choice(("cross join lateral ({}) {}", "left join lateral ({}) {} on true"))
                 text = self.say("LATERAL", f"{text} {kind.format(inner, name)}")
                 columns = [*columns, *((f"{name}.{c}", f) for c, f in found)]
+                continue
+            if self.often(0.04) and (known := [c for c, f in seen if f == NUMBER]):
+                name = self.name()
+                made = f"generate_series(1, least({self.chance.choice(known)}, 6)) {name}(n)"
+                columns = [*columns, (f"{name}.n", NUMBER)]
+                on = self.condition(Scope(tuple(columns)), 0)
+                text = self.say("LEFT JOIN of a function", f"{text} left join lateral {made} on {on}")
                 continue
             more, found = self.source(depth, tables, ())
             kind = self.chance.choice(
@@ -243,8 +235,13 @@ class Drawn:
     def subquery_condition(self, scope: Scope, depth: int) -> str:
         """EXISTS, IN, ANY, ALL."""
         outer = (*scope.columns, *scope.outer)
-        kind = self.chance.choice(("exists", "not exists", "in", "not in", "any", "all"))
+        kind = self.chance.choice(("exists", "not exists", "in", "not in", "any", "all", "row"))
         self.used.add(kind.upper())
+        if kind == "row":
+            sources, inside = self.sources(depth - 1, outer if self.often(0.5) else (), ())
+            values = ", ".join(f"max({self.expression(f, replace(inside, outer=()), 1)})" for f in (NUMBER, TEXT))
+            left = ", ".join(self.expression(f, scope, 1) for f in (NUMBER, TEXT))
+            return f"({left}) {self.chance.choice(('=', '<>', '<', '>='))} (select {values} from {sources})"
         if kind.endswith("exists"):
             return f"{kind} ({self.select(depth - 1, outer)[0]})"
         family = self.chance.choice((NUMBER, TEXT))
@@ -276,6 +273,8 @@ class Drawn:
                 (f"max({self.expression(DATE, scope, 1)})", DATE),
                 (f"var_pop({number})", NUMBER), (f"percentile_disc(0.5) within group (order by {number})", NUMBER),
                 (f"jsonb_agg({text} order by {text})::text", TEXT),
+                (f"jsonb_agg_strict({text} order by {text})::text", TEXT),
+                (f"array_to_string(array_agg(array[{text}, 'x'] order by {text}), '|', '?')", TEXT),
             ]  # fmt: skip
         made, family = self.chance.choice(choices)
         self.used.add(made.partition("(")[0])
@@ -292,9 +291,14 @@ class Drawn:
         part = (
             f"partition by {self.expression(self.chance.choice((TEXT, NUMBER)), plain, 0)} " if self.often(0.6) else ""
         )
-        order = f"order by {self.expression(NUMBER, plain, 0)}"
-        frame = self.chance.choice(("", "", " range between 1 preceding and 1 following",
+        times = self.chance.choice((None, None, None, DATE, STAMP, "time", "interval"))
+        order = f"order by {self.expression(NUMBER, plain, 0) if times is None else self.time(times, plain)}"
+        step = "1" if times is None else "interval '30 days 12:00'"
+        frame = self.chance.choice(("", "", f" range between {step} preceding and {step} following",
                                     " groups between 1 preceding and current row",
+                                    f" groups between {self.count()} preceding and current row",
+                                    f" range between (select {step}) * {self.count()} preceding and unbounded following"
+                                    if times is not None else f" range {self.count()} preceding",
                                     " range between unbounded preceding and current row exclude group"))  # fmt: skip
         name = self.chance.choice(
             ("rank()", "dense_rank()", "count(*)", f"sum({number})", f"max({number})", "cume_dist()")
@@ -303,6 +307,13 @@ class Drawn:
             frame = ""
         self.used.add(f"window {name.partition('(')[0]}{' with frame' if frame else ''}")
         return f"{name} over ({part}{order}{frame})", NUMBER
+
+    def time(self, family: str, scope: Scope) -> str:
+        """A date or time, of day or since another."""
+        if family in (DATE, STAMP):
+            return self.expression(family, scope, 0)
+        stamp = self.expression(STAMP, scope, 0)
+        return f"({stamp})::time" if family == "time" else f"({stamp} - timestamp '2024-01-01')"
 
     def expression(self, family: str, scope: Scope, depth: int) -> str:
         """A value of a family."""
@@ -333,6 +344,7 @@ class Drawn:
             lambda: f"to_char({self.expression(DATE, s, d)}, 'YYYY-MM')",
             lambda: f"regexp_replace({t()}, '[aeiou]', '_', 'g')",
             lambda: f"split_part({t()}, 'b', 1)", lambda: f"lpad({t()}, 4, '*')",
+            lambda: f"array_to_string(array_sort(array_fill(({t()})::text, array[2]) || ({t()})::text), ',', '?')",
             lambda: f"md5({t()})", lambda: f"initcap({t()})", lambda: f"reverse({t()})",
         )  # fmt: skip
 
@@ -367,9 +379,3 @@ class Drawn:
     def one_of(self, *ways: Callable[[], str]) -> str:
         """One of several ways, drawn when it is chosen."""
         return self.chance.choice(ways)()
-
-
-def family_of(spelled: str) -> str | None:
-    """The family of a column's type; None for those that expressions leave alone."""
-    word = spelled.split("(")[0].split()[0]
-    return NUMBER if word == "numeric" else FAMILIES.get(word)

@@ -91,3 +91,13 @@ def lax() -> Iterator[str]:
         "jsonb_set_lax('{}', '{a}', to_jsonb(r.x))",
         "jsonb_set_lax('1', '{a}', null)",
     )
+    for value in ("r.na", "r.nb", "array[r.x, r.c]", "array[[r.k, 1], [2, r.i]]", "array[to_json(r.x), '{\"a\": 1}']"):
+        yield from (f"array_to_json({value}, true)", f"array_to_json({value}, r.k > 0)")
+    for value in ('\'[null, 1, {"a": null, "b": [null, [null, "x"]]}]\'', "'null'", "to_json(array[r.x, null])"):
+        for kind in ("json", "jsonb"):
+            cast = f"({value})::{kind}"
+            yield from (
+                f"{kind}_strip_nulls({cast})",
+                f"{kind}_strip_nulls({cast}, true)",
+                f"{kind}_strip_nulls({cast}, r.k > 0)",
+            )

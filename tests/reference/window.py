@@ -61,8 +61,12 @@ def value(function: WindowFunction, rows: Sequence[Row], peers: Sequence[int], a
     if name == "cume_dist":
         return repr((equals[-1] + 1) / size)
     if name == "ntile":
-        sizes = [size // function.number + (i < size % function.number) for i in range(function.number)]
-        return next(i + 1 for i in range(function.number) if at < sum(sizes[: i + 1]))
+        first = next((i for i, row in enumerate(rows) if not function.args or row[function.args[0]] is not None), size)
+        if at < first:
+            return None
+        number = rows[first][function.args[0]] if function.args else function.number
+        sizes = [size // number + (i < size % number) for i in range(number)]
+        return next(i + 1 for i in range(number) if at - first < sum(sizes[: i + 1]))
     own = function.args[: len(function.args) - function.frame.reach]
     column = own[0] if own else 0
     if name in ("lag", "lead"):
@@ -71,7 +75,8 @@ def value(function: WindowFunction, rows: Sequence[Row], peers: Sequence[int], a
     frame = counted(function, rows[at])
     seen = [rows[i] for i in range(size) if within(frame, i, at, peers)]
     if name == "nth_value":
-        return seen[function.number - 1][column] if len(seen) >= function.number else None
+        number = rows[at][own[1]] if len(own) > 1 else function.number
+        return seen[number - 1][column] if number is not None and len(seen) >= number else None
     if name in ("first_value", "last_value"):
         return seen[-1 if name == "last_value" else 0][column] if seen else None
     if name == "count":

@@ -17,6 +17,12 @@ COLLECTING: tuple[Supported, ...] = (
         ("string_agg in any order", "agg_texts",
          "select region, string_agg(name, ',' order by born, id) as a, string_agg(distinct name, ',' order by name desc)"
          " as b, string_agg(name, ',' order by vip desc, id) as c from customers group by region"),
+        ("string_agg by what each row says", "agg_separators",
+         "select status, string_agg(status || id, id::text order by id desc) as a, string_agg(placed::text, case when id > 3 then"
+         " ',' when id > 1 then ' ' end order by parts, id) filter (where discount > 1) as b, string_agg(id::text::bytea,"
+         " discount::text::bytea order by id) as c from orders group by status"),
+        ("string_agg by what each row says, over a window", "agg_separators_over",
+         "select id, string_agg(id::text, status) over (order by id rows 2 preceding) as a from orders"),
         ("json_agg, jsonb_agg", "agg_json",
          "select status, json_agg(id order by id) as a, json_agg(total order by total, id) as b, jsonb_agg(placed order by"
          " placed, id) as c, jsonb_agg(status order by id) as d, json_agg(array[id, discount] order by id) as e,"

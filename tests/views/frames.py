@@ -19,6 +19,11 @@ FRAMES: tuple[Supported, ...] = (
          "select c.id, count(*) over (order by c.born range between '100 days' preceding and '2 years' following) as a,"
          " p.weight, count(p.id) over (order by p.weight range between 1 preceding and 0.5 following) as b from customers c"
          " join products p on p.id = c.id"),
+        ("RANGE frames over numerics, with offsets of other scales", "range_scales",
+         "select id, count(*) over (order by id * 0.01 range between 0.01 preceding and 0.015 following) as a, sum(id) over"
+         " (order by total range between current row and 0.0051 following) as b, sum(id) over (order by total desc range"
+         " between 'infinity' preceding and 0.015 preceding) as c, count(*) over (order by total range between 2 preceding and"
+         " (select 0.0051) following) as d from orders"),
         ("RANGE frames over times of day", "range_clocks",
          "select id, count(*) over (order by placed::time range between '1 hour' preceding and '12 hours' following) as a,"
          " sum(id) over (partition by status order by placed::time desc nulls first range between '1 hour' following and"
@@ -44,6 +49,12 @@ FRAMES: tuple[Supported, ...] = (
          "select c.id, t.o, t.a, t.b from customers c cross join lateral (select o.id as o, count(*) over (order by o.id rows"
          " c.id preceding) as a, sum(o.id) over (order by o.discount range between c.id preceding and c.id + 1 following) as b"
          " from orders o) t"),
+        ("ntile and nth_value of what a column or a subquery says", "asked_places",
+         "select id, ntile(discount) over (order by id) as a, ntile(id::int) over (partition by status order by id) as b,"
+         " nth_value(id, discount) over (order by id rows 2 preceding) as c, nth_value(status, (select max(line_no) from"
+         " order_lines)) over (order by id rows between unbounded preceding and unbounded following exclude current row) as d,"
+         " ntile((select max(line_no) from order_lines)) over (order by id desc) as e from orders where discount > 0 or discount"
+         " is null"),
         ("EXCLUDE", "excluded",
          "select id, sum(discount) over (order by id rows between 2 preceding and 2 following exclude current row) as a,"
          " count(*) over (order by status groups between 1 preceding and 1 following exclude group) as b, sum(parts) over"
@@ -82,6 +93,9 @@ FRAMES: tuple[Supported, ...] = (
 )  # fmt: skip
 
 SIZES: tuple[Supported, ...] = (
+    Supported("ntile and nth_value of numbers that are not positive", "wrong_places",
+              "select id, ntile(discount) over (partition by status order by id) as a, nth_value(id, discount) over (order by id)"
+              " as b from orders", fails=True),
     Supported("Offsets of frames that may be NULL", "null_offsets",
               "select id, count(*) over (order by id rows between (select min(credit)::bigint from customers) preceding and"
               " current row) as a from orders", fails=True),

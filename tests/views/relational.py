@@ -65,6 +65,8 @@ RELATIONAL: tuple[Supported, ...] = (
         ("LIMIT by the query around", "lateral_limits",
          "select c.id, t.id as o from customers c left join lateral (select o.id from orders o order by o.total, o.id limit c.id"
          " offset (select count(*) from payments p where p.order_id = c.id)) t on true"),
+        ("LIMIT without ORDER BY of one row at most", "limit_of_one",
+         "select count(*) as n, (select max(c.credit) from customers c limit 1) as m from orders limit 10"),
         ("ORDER BY alone, for a view has no order", "ordered", "select id, status from orders order by status, 1 desc"),
         ("DISTINCT ON", "firsts",
          "select distinct on (status) status, id, total from orders order by status, total desc, id"),
@@ -231,6 +233,12 @@ RELATIONAL: tuple[Supported, ...] = (
          " count(*), sum(qty) from order_lines l where l.order_id = o.id) as b, row(id, total) <> (select id, credit from"
          " customers c where c.id = o.customer_id) as c, ('1', null, discount) >= (select 1, 2, 3) as d from orders o where not"
          " ((id, status) = (select 3, 'void' from visits order by page, at, customer_id limit 1))"),
+        ("Rows compared with ANY and ALL of a query by an order", "rows_any_all",
+         "select id, (discount, parts) < any (select qty, line_no from order_lines) as a, (discount, parts) >= all (select qty,"
+         " line_no from order_lines l where l.order_id = o.id) as b, (discount, parts) = all (select qty, line_no from"
+         " order_lines l where l.order_id = o.id) as c, (id, total) <> any (select 1, null::numeric union all select 2, 3) as d,"
+         " (id, '3') <= some (select id, discount from orders where id > 2) as e from orders o where (id, id)"
+         " > all (select 0, 5)"),
         ("Rows compared with subqueries in HAVING and outer joins", "rows_asked_of_groups",
          "select g.status, (g.n, g.least) > (select count(*), min(id) from payments) as a, c.id as c from (select status,"
          " count(*) as n, min(id) as least from orders group by status having (min(id), max(id)) < (select 4, 10)) g left join"

@@ -61,7 +61,7 @@ def aggregate(
     """An aggregate's call, with its FILTER and WITHIN GROUP; `over`: where it is put if it is over a window, whose rows
     may hold aggregates themselves; `in_order`: which come in the window's order. Raises ViewError.
     """
-    name = str(node.this).lower()
+    name = written = str(node.this).lower()
     name = {"every": "bool_and", "any_value": "min"}.get(name, name)
     if binder.inside_aggregate or binder.scope.outer is None:
         check_allowed(binder, node, name)
@@ -84,7 +84,7 @@ def aggregate(
     wanted = 2 if name in PAIRED or name in REGRESSIONS else 1
     if (_is_star(args) and (distinct or name != "count")) or (len(bound) != wanted and not _is_star(args)):
         hint = "write count(*)" if name == "count" else ""
-        binder.source.refuse(node, f"{name} takes {'one argument' if wanted == 1 else 'two arguments'}", hint)
+        binder.source.refuse(node, f"{written} takes {'one argument' if wanted == 1 else 'two arguments'}", hint)
     parts = [*bound, *([] if condition is None else [condition])]
     outer = around(binder, node, name, parts, lambda other: aggregate(other, node, where), alone=over is None)
     if outer is not None:

@@ -27,7 +27,7 @@ NESTED = "$arrays(any,...)"
 def _array(binder: Binder, node: exp.Expr) -> Expr:
     if not node.expressions:
         binder.source.refuse(node, "cannot determine type of empty array", "cast it: ARRAY[]::integer[]")
-    bound, target = coerce.unified(_parts(binder, node))
+    bound, target = coerce.unified(_parts(binder, node), "ARRAY")
     return _made(bound, target)
 
 
@@ -38,7 +38,7 @@ def _parts(binder: Binder, node: exp.Expr, element: DataType | None = None) -> l
         parts = [binder.bind(n) for n in node.expressions]
         return parts if element is None else [coerce.cast(p, element) for p in parts]
     if element is None:
-        element = coerce.unified([e for n in inner for e in _leaves(binder, n)])[1]
+        element = coerce.unified([e for n in inner for e in _leaves(binder, n)], "ARRAY")[1]
     made = (_parts(binder, n, element) for n in inner)
     return [_made(parts, element if parts[0].type.element is None else parts[0].type) for parts in made]
 
@@ -81,7 +81,10 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
             step = binder.bind(part)
             base = coerce.called("$json at", [base, coerce.cast(step, TEXT) if step.type.kind in _INTS else step])
         return base
-    if base.type.element is None or len(node.expressions) != 1 or len(places) > MOST_DIMENSIONS:
+    if base.type.element is None:
+        reason = f"cannot subscript type {base.type} because it does not support subscripting"
+        binder.source.refuse(node, reason)
+    if len(node.expressions) != 1 or len(places) > MOST_DIMENSIONS:
         return unsupported(binder, node)
     if not any(isinstance(place, exp.Slice) for place in places):
         return coerce.called("$subscript", [base, *(_number(binder, place) for place in places)])

@@ -7,6 +7,7 @@ by name, at its place; so is every type problem. Handlers register with `binds`;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, NoReturn, Protocol
@@ -242,5 +243,5 @@ _KINDS: dict[type[exp.Expr], str] = {
 
 
 def _words(name: str) -> str:
-    """The name of a node's class in words: `HexString` is hex string."""
-    return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+    """The name of a node's class in words: `HexString` is hex string, `XMLElement` xml element."""
+    return re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name).lower()

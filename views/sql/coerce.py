@@ -100,12 +100,15 @@ def called(name: str, args: Sequence[Expr]) -> Call:
     return Call(resolution.function, bound, resolution.result)
 
 
-def unified(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], DataType]:
-    """`args` brought to their common type (CASE, COALESCE, IN, UNION)."""
+def unified(args: Sequence[Expr], what: str = "") -> tuple[tuple[Expr, ...], DataType]:
+    """`args` brought to their common type, as `what` (CASE, COALESCE, UNION …) has them. Raises TypeProblem."""
     types = [known(a) for a in args]
     if any(t is not None and t.kind is Kind.NUMERIC for t in types):
         types = [_written(a) if t is None else t for a, t in zip(args, types, strict=True)]
-    target = common_type(types)
+    try:
+        target = common_type(types)
+    except HeadraceError as error:
+        raise TypeProblem(f"{what} {error.what}".strip(), hint=error.hint or "cast one of them") from None
     return tuple(coerced(a, target) for a in args), target
 
 

@@ -15,7 +15,7 @@ from engine.operators.expressions.evaluate import evaluate
 from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.folded import folding
 from engine.schema import BIGINT, BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
-from views.scalar import ONE_ROW, columns, reaches_out
+from views.scalar import ONE_ROW, columns, reaches_out, stands_for, walk
 from views.sql import coerce
 from views.sql.binder import PLACEHOLDER, Binder
 from views.sql.ordering import check_ordered
@@ -41,6 +41,11 @@ def placed(binder: Binder, found: Aggregate) -> Expr:
     return Call(PLACEHOLDER, (Literal(binder.aggregates.index(found), INTEGER),), found.type)
 
 
+def is_constant(expr: Expr) -> bool:
+    """Whether the expression is made of constants alone."""
+    return not (columns(expr) or reaches_out(expr) or any(stands_for(part) for part in walk(expr)))
+
+
 def constant(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> object:
     """The value of an expression without columns. Raises ViewError."""
     return evaluated(binder, node, expr, what, kind).as_py()
@@ -48,7 +53,7 @@ def constant(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataTy
 
 def evaluated(binder: Binder, node: exp.Expr, expr: Expr, what: str, kind: DataType) -> pa.Scalar:
     """As `constant`, of any type: Python cannot say every time. Raises ViewError."""
-    if columns(expr) or reaches_out(expr):
+    if not is_constant(expr):
         binder.source.refuse(node, f"{what} must be a constant")
     try:
         found = evaluate(coerce.coerced(expr, kind), ONE_ROW)
@@ -101,10 +106,11 @@ def collected(
         keys = [ColumnRef(place, BIGINT) for place in binder.scope.places()]
         orders = [(BIGINT.kind.value, False, False) for _ in keys]
     alone = len(keys) == 1 and keys[0] in (args[0], bound[0]) and not orders[0][1]
-    if name == "string_agg" and (not keys or alone):
+    if name == "string_agg" and len(values) == 1 and (not keys or alone):
         return placed(binder, Aggregate(folding(name, **options, distinct=distinct), values[0], result, filter=where))
-    if distinct and len(args) > 1 and name != "string_agg":
-        binder.source.refuse(node, f"{name}(DISTINCT …) is not supported")
+    if distinct and len(values) > 1:
+        hint = "" if name != "string_agg" else "give it a constant to join by"
+        binder.source.refuse(node, f"{name}(DISTINCT …) of two values is not supported", hint)
     if distinct or not (by or in_order):
         # What makes values distinct, and what orders those that are given no order.
         if not distinct and not _has_order(args[0].type):
@@ -139,8 +145,10 @@ def _values(
     if name == "string_agg":
         if first.type.kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR):
             binder.source.refuse(node, f"function string_agg({first.type}, unknown) does not exist", "cast it to text")
-        separator = constant(binder, node.expressions[-1], args[1], "the separator of string_agg", TEXT)
-        return [coerce.coerced(first, TEXT)], TEXT, {"separator": separator}
+        if is_constant(args[1]):
+            separator = constant(binder, node.expressions[-1], args[1], "the separator of string_agg", TEXT)
+            return [coerce.coerced(first, TEXT)], TEXT, {"separator": separator}
+        return [coerce.coerced(e, TEXT) for e in (first, args[1])], TEXT, {"separator": None}
     if name == "array_agg":
         if first.type.element is not None:
             return (

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from engine.errors import HeadraceError
 from engine.operators.expressions.coercion import STRINGS
 from engine.operators.expressions.ir import Call, Expr, Literal
 from engine.schema import BIT, BOOLEAN, Kind
@@ -147,7 +148,14 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
         equal = [rows.equal(binder, node.this, row) for row in node.expressions]
         found = Call("or", tuple(equal), BOOLEAN) if len(equal) > 1 else equal[0]
         return coerce.called("not", [found]) if word == "not in" else found
-    args, _ = coerce.unified([binder.bind(n) for n in (node.this, *node.expressions)])
+    left, *others = (binder.bind(n) for n in (node.this, *node.expressions))
+    try:
+        args, _ = coerce.unified([left, *others])
+    except HeadraceError:
+        # Values of no common type are compared one by one, each as its type is.
+        each = tuple(coerce.called("=", [left, other]) for other in others)
+        found = Call("or", each, BOOLEAN) if len(each) > 1 else each[0]
+        return coerce.called("not", [found]) if word == "not in" else found
     return coerce.called(word, args)
 
 

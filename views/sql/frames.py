@@ -28,6 +28,7 @@ from views.sql.subqueries import holds_subquery
 
 WHOLE = Frame("rows", None, None)
 _RANGE = Frame("range", None, 0)
+_WHOLE = DataType(Kind.NUMERIC, scale=0)
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
 _TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 
@@ -127,8 +128,19 @@ def _reach(
         offset = _offset(binder, node, bound, by, step)
         found.append(_moved(order, offset, before != descending, (len(ends) == 0) != descending))
         ends.append(-1 if before else 1)
-    result = found[0].type
-    return ends[0], ends[1], [coerce.sorting(coerce.coerced(e, result)) for e in (order, *found)]
+    return ends[0], ends[1], [coerce.sorting(e) for e in _alike([order, *found])]
+
+
+def _alike(exprs: list[Expr]) -> list[Expr]:
+    """The order and its bounds in the type of the bounds; numerics of several scales in one that holds them all."""
+    kinds = {e.type for e in exprs[1:]}
+    if exprs[0].type.kind is not Kind.NUMERIC or kinds == {exprs[0].type}:
+        return [coerce.coerced(e, exprs[1].type) for e in exprs]
+    if not all(e.type.fixed_scale for e in exprs):
+        return [coerce.coerced(e, NUMERIC) for e in exprs]
+    scale = max(e.type.scale or 0 for e in exprs)
+    zero = Literal(f"{0:.{scale}f}", DataType(Kind.NUMERIC, scale=scale))
+    return [e if (e.type.scale or 0) == scale else coerce.called("+", [e, zero]) for e in exprs]
 
 
 def _moved(order: Expr, offset: Expr, back: bool, least: bool) -> Expr:
@@ -159,7 +171,8 @@ def _stepped(binder: Binder, node: exp.Expr, by: Expr) -> tuple[Expr, DataType]:
     if kind in _TIMES or by.type == INTERVAL:
         return by, INTERVAL
     if kind is Kind.TIME or by.type == TIMETZ:
-        return coerce.coerced(coerce.called("$clock", [by]), NUMERIC), INTERVAL
+        clock = coerce.called("$clock", [by])
+        return coerce.coerced(clock, numeric_image(clock.type)), INTERVAL
     reason = f"RANGE with offset PRECEDING/FOLLOWING is not supported for column type {by.type}"
     return binder.source.refuse(node, reason, "use ROWS or GROUPS")
 
@@ -175,8 +188,9 @@ def _offset(binder: Binder, node: exp.Expr, offset: Expr, by: Expr, step: DataTy
     if found is None:
         binder.source.refuse(node, "a frame's offset must not be null")
     if is_clock:
-        made = Literal(clock_span(str(found)), NUMERIC)
-        found = made.value
+        found = clock_span(str(found))
+        moves = found.removeprefix("-").isdigit()
+        made = coerce.coerced(coerce.number(found), _WHOLE) if moves else Literal(found, NUMERIC)
     if not is_size(found, made.type):
         binder.source.refuse(node, SIZE)
     return made

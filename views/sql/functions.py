@@ -22,12 +22,13 @@ from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds
 from views.sql.coerce import UNKNOWN
+from views.sql.collected import UNDETERMINED
 from views.sql.datatypes import digits_of, type_named
 from views.sql.documents import JSON, JSONB, document
 from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import is_interval, to_interval
 from views.sql.named import positional
-from views.sql.refusals import LATER_AGGREGATES, VOLATILE, VOLATILE_HINT, WINDOWS
+from views.sql.refusals import LATER_AGGREGATES, NOT_HERE, VOLATILE, VOLATILE_HINT, WINDOWS
 from views.sql.sets import is_set
 from views.sql.variadic import is_variadic, variadic
 
@@ -54,7 +55,7 @@ def _case(binder: Binder, node: exp.Expr) -> Expr:
     values = binder.choosing("CASE", [branch.args["true"] for branch in ifs])
     otherwise = Literal(None, UNKNOWN) if default is None else binder.choosing("CASE", [default])[0]
     # Of types that turn into one another ELSE's goes first.
-    bound, target = coerce.unified([otherwise, *values])
+    bound, target = coerce.unified([otherwise, *values], "CASE")
     return Case(tuple(zip(conditions, bound[1:], strict=True)), bound[0], target)
 
 
@@ -98,11 +99,13 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         binder.source.refuse(node, f"window function {name} requires an OVER clause")
     if name == "grouping":
         return grouping(binder, node)
+    if name in _CHOICES and not args:
+        binder.source.refuse(node, 'syntax error at or near ")"', f"{name} takes a value at least")
     if name == "coalesce":
-        bound, target = coerce.unified(binder.choosing("COALESCE", args))
+        bound, target = coerce.unified(binder.choosing("COALESCE", args), "COALESCE")
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
-        return coerce.called(name, coerce.unified([binder.bind(a) for a in args])[0])
+        return coerce.called(name, coerce.unified([binder.bind(a) for a in args], name.upper())[0])
     if name in _OF_ENUMS and len(args) == 1:
         return _of_enum(binder, node, name, binder.bind(args[0]))
     if name == "enum_range" and len(args) == 2:
@@ -116,9 +119,13 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
     if not args and name in _EMPTY:
         return _EMPTY[name]
     given = [binder.bind(a) for a in args]
+    if name == "array_fill" and given:
+        _check_element(binder, args[0], given[0])
     try:
         return coerce.called(name, given)
     except NoSuchFunction:
+        if not named(name) and NOT_HERE.fullmatch(name):
+            binder.source.refuse(node, f"function {name} is not supported", "call it when reading the view")
         if len(given) != 1 or name not in _CASTS:
             raise
         return coerce.cast(given[0], DataType.parse(name))
@@ -138,6 +145,7 @@ _EMPTY = {
 """What functions of any number of arguments are of none."""
 
 
+_CHOICES = ("coalesce", "greatest", "least")
 _ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
 """Functions that make JSON of a row."""
 
@@ -152,6 +160,14 @@ def _of_enum(binder: Binder, node: exp.Expr, name: str, arg: Expr) -> Expr:
     if name == "enum_range":
         return Literal(spell(list(labels)), array_of(arg.type))
     return Literal(labels[0 if name == "enum_first" else -1], arg.type)
+
+
+def _check_element(binder: Binder, node: exp.Expr, value: Expr) -> None:
+    """Refuses what no array is made of."""
+    if value.type == UNKNOWN:
+        binder.source.refuse(node, UNDETERMINED, "cast it")
+    if value.type.element is not None:
+        binder.source.refuse(node, f"could not find array type for data type {value.type}")
 
 
 def _between_labels(binder: Binder, node: exp.Expr, args: list[Expr]) -> Expr:

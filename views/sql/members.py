@@ -76,8 +76,6 @@ def quantified(
         refuse("a comparison with an aggregate of a correlated subquery")
     refs = [ColumnRef(linked.first + i, inner[linked.first + i].type) for i in range(len(operands))]
     member = (word, every) in (("=", False), ("<>", True))
-    if len(operands) > 1 and not member:
-        refuse("rows can only be compared with IN, = ANY and <> ALL")
     nullable = [may_be_null(o, plan.schema.columns) for o in operands]
     sure = not any(nullable) and not any(inner[r.index].nullable for r in refs)
     if member and sure:

@@ -23,7 +23,7 @@ _SPELLED: dict[str, tuple[str, ...]] = {
     "jsonb_set": ("jsonb_in path replacement create_if_missing=true",),
     "jsonb_set_lax": ("jsonb_in path replacement create_if_missing=true null_value_treatment=use_json_null",),
     "jsonb_insert": ("jsonb_in path replacement insert_after=false",),
-    **dict.fromkeys(("json_strip_nulls", "jsonb_strip_nulls"), ("target",)),
+    **dict.fromkeys(("json_strip_nulls", "jsonb_strip_nulls"), ("target strip_in_arrays=false",)),
     **{f"json{b}_{what}": (_FROM,) for b in ("", "b") for what in ("array_elements", "array_elements_text", "each", "each_text")},
     **{f"jsonb_path_{what}": (_MATCHED,) for what in ("exists", "match", "query", "query_array", "query_first")},
     **{f"regexp_{what}": (_PATTERN, f"{_PATTERN} flags") for what in (

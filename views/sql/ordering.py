@@ -18,7 +18,8 @@ from engine.operators.expressions.ir import Call, Coalesce, ColumnRef, Expr, Lit
 from engine.operators.framed import WindowFunction
 from engine.operators.top import MOST_ROWS, Order
 from engine.schema import BIGINT, BOOLEAN, DataType
-from views.plan import Filter, One, Plan, Project, Top, Windowed, identity
+from views.keys import is_unique
+from views.plan import Filter, Plan, Project, Top, Windowed, identity
 from views.scalar import ONE_ROW, columns, reaches_out
 from views.sql import coerce
 from views.sql.binder import Binder, Queries
@@ -136,7 +137,7 @@ def topped(source: Source, query: exp.Expr, plan: Plan, orders: list[Order], lim
     """The rows that the query's limit keeps. Raises ViewError for a limit that could keep any rows."""
     if limit.keeps_all:
         return plan
-    if not orders and limit.rows != 0 and not isinstance(plan, One):
+    if not orders and limit.rows != 0 and not is_unique(plan, ()):
         clause = "limit" if limit.rows is not None else "offset"
         words = {"limit": r"\b(limit|fetch)\b", "offset": r"\boffset\b"}[clause]
         source.refuse_words(query, words, ANY_ROWS, "add ORDER BY")

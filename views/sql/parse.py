@@ -23,6 +23,7 @@ from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql.constants import BadConstant, plain_numbers, plain_strings
+from views.sql.refusals import matching_hint
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -247,8 +248,9 @@ class Source:
 
     def error(self, reason: str, hint: str = "", *, offset: int | None = None) -> ViewError:
         """A refusal at a character of the SQL."""
-        line, column = self.spec.place(offset) if offset is not None else (self.spec.line, None)
-        return ViewError(reason, hint=hint, view=self.spec.name, file=self.spec.file, line=line, column=column)
+        spec, told = self.spec, hint or matching_hint(reason)
+        line, column = spec.place(offset) if offset is not None else (spec.line, None)
+        return ViewError(reason, hint=told, view=spec.name, file=spec.file, line=line, column=column)
 
     def refuse(self, node: exp.Expr | None, reason: str, hint: str = "") -> NoReturn:
         """Raises the ViewError at `node`."""
@@ -262,12 +264,8 @@ class Source:
     def refuse_words(self, node: exp.Expr, words: str, reason: str, hint: str = "") -> NoReturn:
         """Raises the ViewError at the first match of `words` in the text at or after `node`, else at `node`."""
         start = start_of(node) or 0
-        found = next(
-            (m.start() for m in re.finditer(words, _blanked(self.text), re.IGNORECASE) if m.start() >= start), None
-        )
-        if found is None:
-            match = re.search(words, _blanked(self.text), re.IGNORECASE)
-            found = match.start() if match else start
+        places = [m.start() for m in re.finditer(words, _blanked(self.text), re.IGNORECASE)]
+        found = next((at for at in places if at >= start), places[0] if places else start)
         raise self.error(reason, hint, offset=found)
 
     def refuse_clause(self, node: exp.Expr, clause: str) -> NoReturn:

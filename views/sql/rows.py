@@ -122,7 +122,7 @@ def _pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
         binder.source.refuse(query, "subquery must return only one column", hint)
     left, right = cells(binder, one) or [], cells(binder, other)
     if right is None or len(left) != len(right) or not left:
-        binder.source.refuse(one, "rows can only be compared with rows of as many columns")
+        binder.source.refuse(one, "unequal number of entries in row expressions", "write as many on each side")
     return [[binder.bind(a), binder.bind(b)] for a, b in zip(left, right, strict=True)]
 
 

@@ -41,8 +41,8 @@ def aligned(source: Source, word: str, nodes: Sequence[exp.Expr], sides: Sequenc
     width = len(sides[0].schema.columns)
     for node, side in zip(nodes, sides, strict=True):
         if len(side.schema.columns) != width:
-            reason = f"each side of a {word} must have as many columns: {width} and {len(side.schema.columns)}"
-            source.refuse(node, reason)
+            reason = f"each {word} query must have the same number of columns"
+            source.refuse(node, reason, f"this one has {len(side.schema.columns)}, the first {width}")
     names = sides[0].schema.names
     bound: list[list[Expr]] = [[] for _ in sides]
     for position in range(width):
@@ -51,10 +51,10 @@ def aligned(source: Source, word: str, nodes: Sequence[exp.Expr], sides: Sequenc
             if not settle and all(e.type == UNKNOWN for e in exprs):
                 exprs = [coerce.settled(e) for e in exprs]
             else:
-                exprs = list(coerce.unified(exprs)[0])
+                exprs = list(coerce.unified(exprs, word)[0])
         except HeadraceError as error:
             node = output_node(nodes[-1], position)
-            source.refuse(node, f"{word} column {position + 1}: {error.what}", error.hint or "cast one side")
+            source.refuse(node, error.what, f"cast column {position + 1} of one side")
         for found, expr in zip(bound, exprs, strict=True):
             found.append(expr)
     return [_over(side, tuple(exprs), names) for side, exprs in zip(sides, bound, strict=True)]

@@ -18,7 +18,7 @@ from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Ex
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
 from views.keys import is_unique
 from views.plan import Distinct, Filter, Plan, Project, Reduce, Semijoin, Top, identity, keyed
-from views.scalar import children, columns, conjunction, may_be_null, moved, rebuild, rewrite, shifted
+from views.scalar import children, columns, conjunction, may_be_null, moved, rebuild, rewrite, shifted, stands_for
 from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
@@ -29,7 +29,7 @@ from views.sql.members import beside, marked, quantified, sides
 from views.sql.outer import TRUE
 from views.sql.parse import Source
 from views.sql.refusals import SUBQUERY
-from views.sql.rowwise import decided
+from views.sql.rowwise import by_pairs, decided
 from views.sql.scope import Bound
 
 PLACE = "$subquery"
@@ -81,10 +81,9 @@ class Subqueries:
         width = len(plan.schema.columns)
         if kind == "scalar" and width != 1:
             self.source.refuse(node, "subquery must return only one column")
-        if kind in ("any", "all") and len(operands) != width:
-            self.source.refuse(node, f"the subquery gives {width} columns for {len(operands)} on the left")
-        if kind == "row" and len(operands) != width:
-            self.source.refuse(node, f"subquery has too {'many' if width > len(operands) else 'few'} columns")
+        if kind in ("row", "any", "all") and len(operands) != width:
+            reason = f"subquery has too {'many' if width > len(operands) else 'few'} columns"
+            self.source.refuse(node, reason, f"it gives {width} for {len(operands)} on the left")
         inside = [place for place, _ in parameters(plan)]
         sub = Subquery(kind, plan, word, tuple(inside), len(operands), node)
         if sub not in self.found:
@@ -335,6 +334,11 @@ def member_of(binder: Binder, node: exp.Expr, query: exp.Expr, word: str, *, eve
     asked: Sequence[exp.Expr] = node.expressions if isinstance(node, exp.Tuple) else [node]
     operands = [binder.bind(part) for part in asked]
     call = _query(binder, query, "all" if every else "any", operands, word)
+    if len(operands) > 1 and (word, every) not in (("=", False), ("<>", True)):
+        if any(stands_for(part) for operand in operands for part in parts_of(operand)):
+            hint = "compute the row in a subquery in FROM"
+            binder.source.refuse(node, "a row of aggregates or subqueries compared with ANY or ALL by an order", hint)
+        return binder.bind(by_pairs(asked, query, word, every=every))
     return _compared(binder, node, call, word)
 
 

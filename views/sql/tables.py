@@ -74,6 +74,9 @@ class Tables:
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
         if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
             self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
+        if method == "NATURAL" and (join.args.get("on") or join.args.get("using")):
+            word = "on" if join.args.get("on") else "using"
+            self.source.refuse(join, f'syntax error at or near "{word}"', "a NATURAL JOIN says by itself what is equal")
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
         if is_function(join.this):
@@ -178,7 +181,7 @@ class Tables:
         places: dict[str, int] = {}
         for name, pair in shared.items():
             refs = [own[p] for p in pair]
-            both, common = coerce.unified(refs)
+            both, common = coerce.unified(refs, "JOIN/USING")
             fitting = [p for p, e in zip(pair, refs, strict=True) if e.type.kind is common.kind]
             wanted = {"LEFT": pair[:1], "RIGHT": pair[1:], "FULL": ()}.get(side, pair)
             found = [p for p in wanted if p in fitting]

@@ -43,7 +43,7 @@ def values(source: Source, env: Environment, node: exp.Expr, bind_query: BindQue
         exprs: tuple[Expr, ...] = column
         if settle or any(e.type != UNKNOWN for e in exprs):
             try:
-                exprs = coerce.unified(exprs)[0]
+                exprs = coerce.unified(exprs, "VALUES")[0]
             except HeadraceError as error:
                 source.refuse(node, error.what, error.hint)
         columns.append(exprs)

@@ -13,6 +13,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from engine.errors import HeadraceError
+from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.framed import ENDS, NEIGHBOURS, RANKS, WindowFunction, keeps_frame
 from engine.operators.frames import Frame
@@ -191,7 +193,10 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
     if name in AGGREGATES:
         return _aggregate(binder, node, called, where, frame, standing, ordered=bool(by))
     if name not in _FUNCTIONS or where is not None:
-        binder.source.refuse(node, f"{name or 'this'} OVER is not supported")
+        if name and where is None and not named(name):
+            coerce.called(name, [binder.bind(arg) for arg in called.expressions])
+        reason = f"OVER specified, but {name or 'this'} is not a window function nor an aggregate function"
+        binder.source.refuse(node, reason, "leave OVER out")
     return standing(*_function(binder, called, name, frame))
 
 
@@ -209,8 +214,22 @@ def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple
         if base is None:
             binder.source.refuse(node, f'window "{name_of(alias)}" does not exist')
         theirs = _definition(binder, windows, base)
+        own = bool(partition), bool(ordering), spec is not None
+        _check_copied(binder, node, name_of(alias), own, tuple(map(bool, theirs)))
         return partition or theirs[0], ordering or theirs[1], spec or theirs[2]
     return partition, ordering, spec
+
+
+def _check_copied(binder: Binder, node: exp.Expr, name: str, own: tuple[bool, ...], theirs: tuple[bool, ...]) -> None:
+    """Refuses a window that says again what the named one that it begins with says; (partition, order, frame) of both."""
+    if own[0]:
+        binder.source.refuse(node, f'cannot override PARTITION BY clause of window "{name}"')
+    if own[1] and theirs[1]:
+        binder.source.refuse(node, f'cannot override ORDER BY clause of window "{name}"')
+    if theirs[2] and (any(own) or isinstance(node.this, exp.Identifier)):
+        binder.source.refuse(
+            node, f'cannot copy window "{name}" because it has a frame clause', "write its clauses out"
+        )
 
 
 def _aggregate(
@@ -266,15 +285,16 @@ def _function(binder: Binder, called: exp.Expr, name: str, frame: Frame) -> tupl
         binder.source.refuse(called, f"{name} takes other arguments")
     if name in RANKS:
         kind = {"percent_rank": DOUBLE, "cume_dist": DOUBLE, "ntile": INTEGER}.get(name, BIGINT)
-        number = _number(binder, given[0], "ntile", least=1) if given else 1
-        return Over(name, None, kind, 0, 0, (), WHOLE, number), []
+        asked = [_asked(binder, given[0], name)] if given and not _is_count(given[0]) else []
+        number = _number(binder, given[0], name, least=1) if given and not asked else 1
+        return Over(name, None, kind, 0, 0, (), WHOLE, number), asked
     args = [binder.settled(given[0])]
     number = 1
     if len(given) > 2:
         args = list(coerce.unified([args[0], binder.bind(given[2])])[0])
-    if len(given) > 1 and name in NEIGHBOURS and not _is_count(given[1]):
-        steps = binder.typed(given[1], lambda: coerce.assigned_implicitly(binder.bind(given[1]), INTEGER))
-        args += [*([Literal(None, args[0].type)] if len(args) < 2 else []), steps]
+    if len(given) > 1 and not _is_count(given[1]):
+        missing = [Literal(None, args[0].type)] if name in NEIGHBOURS and len(args) < 2 else []
+        args += [*missing, _asked(binder, given[1], name, args[0])]
     elif len(given) > 1:
         number = _number(binder, given[1], name, least=1 if name == "nth_value" else 0)
     frame = frame if name in ENDS else WHOLE
@@ -283,8 +303,18 @@ def _function(binder: Binder, called: exp.Expr, name: str, frame: Frame) -> tupl
 
 def _number(binder: Binder, node: exp.Expr, what: str, *, least: int) -> int:
     if not _is_count(node) or int(str(node.this)) < least:
-        binder.source.refuse(node, f"the number of {what} must be a constant of {least} or more")
+        binder.source.refuse(node, f"argument of {what} must be greater than zero")
     return int(str(node.this))
+
+
+def _asked(binder: Binder, node: exp.Expr, name: str, *before: Expr) -> Expr:
+    """A number that each row says: of rows away, of the row, of buckets."""
+    given = binder.bind(node)
+    try:
+        return coerce.assigned_implicitly(given, INTEGER)
+    except HeadraceError:
+        kinds = ", ".join(str(e.type) for e in (*before, given))
+        return binder.source.refuse(node, f"function {name}({kinds}) does not exist")
 
 
 def _is_count(node: exp.Expr) -> bool:

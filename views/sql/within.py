@@ -174,7 +174,7 @@ def _place(
     try:
         for arg, order in zip(args, orders, strict=True):
             binder.source.only(order, {"this", "desc", "nulls_first"})
-            (value, column), kind = coerce.unified([binder.bind(arg), binder.bind(order.this)])
+            (column, value), kind = coerce.unified([binder.bind(order.this), binder.bind(arg)], "WITHIN GROUP")
             check_ordered(binder.source, order, kind)
             missing = not evaluated(binder, arg, value, f"the value of {name}", kind).is_valid
             down, first = bool(order.args.get("desc")), bool(order.args.get("nulls_first"))

@@ -53,6 +53,16 @@ def _encoding(binary: bool) -> Maker:
     return make
 
 
+def _pretty_encoding(params: Params, _result: DataType) -> Kernel:
+    """array_to_json, with each element on a line where the second argument says so."""
+
+    def found(image: str, pretty: bool) -> str:
+        made = encoded(image, params[0])
+        return _lined(made) if pretty else made
+
+    return lambda value, pretty: fallback.map_values(found, STRING, [images.image_of(value, params[0]), pretty])
+
+
 def _built(form: Callable[[list[str | None], Params], str], *, binary: bool) -> Maker:
     """json_build_object and json_build_array: a function of the arguments' images."""
 
@@ -195,20 +205,32 @@ def _has(text: str, keys: list[str | None]) -> list[bool]:
     return [k in texts for k in keys if k is not None]
 
 
-def _stripped(value: Any) -> Any:
+def _stripped(value: Any, arrays: bool = False) -> Any:
     if isinstance(value, dict):
-        return {k: _stripped(v) for k, v in value.items() if v is not None}
-    return [_stripped(v) for v in value] if isinstance(value, list) else value
+        return {k: _stripped(v, arrays) for k, v in value.items() if v is not None}
+    if not isinstance(value, list):
+        return value
+    return [_stripped(v, arrays) for v in value if v is not None or not arrays]
 
 
-def _stripped_text(text: str) -> str:
-    """A json's text without the members that are null, and without spaces; what is left keeps its spelling."""
+def _lined(value: str) -> str:
+    """A JSON array with each element on a line."""
+    return "[" + ",\n ".join(items(value)) + "]"
+
+
+def _stripped_text(text: str, arrays: bool = False) -> str:
+    """A json's text without the members that are null, and without spaces; what is left keeps its spelling.
+
+    `arrays`: elements that are null go too.
+    """
     kind = kind_of(text)
     if kind == "object":
         kept = ((k, v) for k, v in members(text) if kind_of(v) != "null")
-        return "{" + ",".join(f"{quoted(k)}:{_stripped_text(v)}" for k, v in kept) + "}"
+        return "{" + ",".join(f"{quoted(k)}:{_stripped_text(v, arrays)}" for k, v in kept) + "}"
     if kind == "array":
-        return "[" + ",".join(map(_stripped_text, items(text))) + "]"
+        return (
+            "[" + ",".join(_stripped_text(v, arrays) for v in items(text) if not arrays or kind_of(v) != "null") + "]"
+        )
     return quoted(str(as_text(text))) if kind == "string" else text.strip(" \t\n\r")
 
 
@@ -284,8 +306,11 @@ def _register() -> None:
         keys = each(lambda v, n=full: [k for k, _ in _pairs(n, v)])
         entry(full, (kind,), T, keys, fallback=True, columns=((full, None),))
     entry("array_to_json", (Pseudo.ARRAY,), J, _encoding(False), fallback=True)
-    entry("json_strip_nulls", (J,), J, per_value(_stripped_text, STRING), fallback=True)
-    entry("jsonb_strip_nulls", (JB,), JB, per_value(lambda v: dumps(_stripped(loads(v))), STRING), fallback=True)
+    entry("array_to_json", (Pseudo.ARRAY, B), J, _pretty_encoding, fallback=True)
+    for flag in ((), (B,)):
+        entry("json_strip_nulls", (J, *flag), J, per_value(_stripped_text, STRING), fallback=True)
+        stripped = per_value(lambda v, arrays=False: dumps(_stripped(loads(v), arrays)), STRING)
+        entry("jsonb_strip_nulls", (JB, *flag), JB, stripped, fallback=True)
     entry("jsonb_pretty", (JB,), T, per_value(lambda v: _pretty(loads(v)), STRING), fallback=True)
     entry("-", (JB, T), JB, per_value(_deleted, STRING), fallback=True)
     entry("-", (JB, N), JB, per_value(_deleted, STRING), fallback=True)

@@ -83,6 +83,8 @@ def frames(t: Mapping[str, Pair]) -> Mapping[str, Pair]:
     )
     asked = [("count", [4, 0, 0], BIGINT, wide, 1), ("min", [8, 0], BIGINT, groups, 1), ("count", [0], BIGINT, tail, 1)]
     found["asked"] = over(values, [6], [Order(8)], *asked)
+    places = [("ntile", [0], INTEGER, WHOLE, 1), ("nth_value", [8, 0], BIGINT, RUNNING, 1)]
+    found["asked places"] = over(values, [6], [Order(8)], *places)
     found["neighbours"] = over(values, [0], [Order(8)], ("lag", [2], TEXT, WHOLE, 1), ("lead", [1], MONEY, WHOLE, 2))
     return found
 
