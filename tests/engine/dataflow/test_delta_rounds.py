@@ -12,11 +12,13 @@ from engine.dataflow import Collection, Dataflow, Iteration, delta_join
 from engine.dataflow.graph import reachable
 from engine.dataflow.iterate import IterateNode
 from engine.dataflow.stateful import ArrangeNode
+from engine.operators.join import OVERFLOW
 from engine.schema import BIGINT, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World, keyed_ops
-from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
+from tests.engine.dataflow.standard import any_cut, asked_about_the_past, long_steps, made_late, passes, restart
 from tests.engine.dataflow.test_flow import push, taken
 from tests.engine.dataflow.test_iterate import EDGES, NODES, A, B, C, chosen, far, history, least
+from tests.engine.dataflow.test_overflow import ONE, change, errors_of, most, values_of
 from tests.reference import rules
 from tests.reference.dataflow import Content, Twin
 
@@ -209,6 +211,7 @@ def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
 
 
 test_every_epoch_is_what_the_rules_make_of_it = passes(any_cut, SHAPES, world, examples=12)
+test_many_epochs_in_a_step = passes(long_steps, SHAPES, world)
 test_a_restart_changes_nothing = passes(restart, SHAPES, world)
 test_a_loop_made_late_is_hydrated = passes(made_late, SHAPES, world, examples=12)
 test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=3)
@@ -253,3 +256,21 @@ def test_a_row_arrives_in_the_latest_round_of_what_it_met() -> None:
         [(1, row, -1) for row in ends] + [(2, row, 1) for row in ends] + [(3, row, -1) for row in mixed | {(2, 2)}]
     )
     assert Counter(taken(output)[0]) == Counter(changed)
+
+
+def test_copies_that_do_not_fit_are_an_error_at_the_epoch_of_the_pair() -> None:
+    flow = Dataflow()
+    table, other = flow.table("t", ONE), flow.table("u", ONE)
+    loop = flow.iterate("copies")
+    many, some, seen = loop.enter(most(table)), loop.enter(other), loop.variable(ONE)
+    rule = some.distinct()
+    pairs = delta_join([many, seen, some], [[(0, 0), (1, 0), (2, 0)]], [(0, 0)])
+    _, left = loop.close({seen: rule}, [rule, pairs])
+    output = left.output("copies")
+    change(flow, 0, 7)
+    change(flow, 1, 7, times=1, table="u")
+    flow.step(2)
+    assert values_of(output) == [(7, 2**62)]
+    change(flow, 3, 7, times=4, table="u")
+    flow.step(4)
+    assert {(epoch, message) for epoch, message, _ in errors_of(output)} == {(3, OVERFLOW)}
