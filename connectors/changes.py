@@ -147,7 +147,8 @@ class SnapshotMark:
 class VersionMark:
     """Spark's END(version, attempt, count) of one table's partition; `partitions`: how many the topic has.
 
-    `tables`: every table of the version, so that a version over several tables is one epoch.
+    `tables`: every table of the version, so that a version over several tables is one epoch. `after`: the last version of each
+    table that the publisher has completed before, {} where it does not say.
     """
 
     table: str
@@ -160,6 +161,7 @@ class VersionMark:
     topic: str
     partition: int
     offset: int
+    after: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ class TransactionAssembler:
         if max(self._bound_lsn, self._passed_lsn) < (self._log.last_before_snapshot(begun=True) or -1):
             return False
         lsn, at = again.stamp()
-        self._read_ms = again.sent_ms if lsn < 0 else -1
+        self._read_ms = self._chunks.read_ms = again.sent_ms if lsn < 0 else -1
         if bad := next(iter(self._stops.ailing), None):
             raise ContinuityError("a second snapshot began", table=bad, hint=_ANEW)
         if 0 <= lsn <= self._bound_lsn:
@@ -250,7 +250,7 @@ class TransactionAssembler:
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
-        self._read_ms = self._snapshot.sent_ms if lsn < 0 else -1
+        self._read_ms = self._chunks.read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         self._pending.let_go(self._snapshot.sent_ms)
         self._first_lsn = lsn

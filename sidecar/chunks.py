@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from connectors.changes import TableChanges, TransactionMark
+from connectors.changes import LATER, TableChanges, TransactionMark
 from sidecar.emptied import Emptied
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stops
@@ -28,14 +28,15 @@ KEPT = 1000
 
 class Chunks:
     """What waits for its place. Of each run of rows its `transactions` say after which END, by its LSN, it was sent. `logged`:
-    the log, whose order comes again, has such rows: what is gone now may have been given then."""
+    the log, whose order comes again, has such rows: what is gone now may have been given then. `read_ms`: when the last snapshot
+    that counts began, as Kafka has it, if it found no row, which would tell its LSN; else -1."""
 
     def __init__(self, stops: Stops, emptied: Emptied) -> None:
         self._stops, self._emptied = stops, emptied
         self._slices: list[Slice] = []
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
-        self.logged = False
+        self.logged, self.read_ms = False, -1
 
     def __bool__(self) -> bool:
         return bool(self._slices)
@@ -108,7 +109,8 @@ class Chunks:
 
     def is_gone(self, s: Slice) -> bool:
         """Whether a later snapshot has what was read, or its table was emptied since, for which Debezium drops none of it."""
-        if int(s.changes.lsns[s.start]) <= self._emptied.snapshot:
+        sent_ms = LATER if s.changes.sent_ms is None else int(s.changes.sent_ms[s.start])
+        if int(s.changes.lsns[s.start]) <= self._emptied.snapshot or sent_ms < self.read_ms:
             return True
         emptied, _ = self._emptied.last(s.changes.table)
         return emptied >= 0 and emptied > self._opened(int(s.changes.transactions[s.start]))
@@ -126,9 +128,9 @@ class Chunks:
         on, which tells that none is missing."""
         first = bisect_left(self._singles, (self._emptied.first, -1)) - 1
         kept = islice(self._singles, max(0, first), None)
-        return {"latest": dict(self._latest), "singles": [list(s) for s in kept]}
+        return {"latest": dict(self._latest), "singles": [list(s) for s in kept], "read_ms": self.read_ms}
 
     def restore(self, body: Mapping[str, Any]) -> None:
         """Of a manifest. Raises KeyError."""
-        self._latest = dict(body["latest"])
+        self._latest, self.read_ms = dict(body["latest"]), body.get("read_ms", -1)
         self._singles.extend((lsn, opened) for lsn, opened in body["singles"])

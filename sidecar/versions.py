@@ -1,7 +1,7 @@
 """Whole versions of Spark publishers, out of any interleaving: the counterpart of the Debezium assembler.
 
-Always: a version is given once, whole, in ascending order; a task that Spark repeated, and an attempt that failed, change
-nothing. The reclock is the only caller.
+Always: a version is given once, whole, in ascending order, and after all that its END names as completed before it, whatever
+topic comes first; a task that Spark repeated, and an attempt that failed, change nothing. The reclock is the only caller.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ class VersionAssembler:
         marks = self._marks[version, attempt]
         first = next(iter(marks.values()))
         missing: dict[str, int] = {}
+        for table, version_before in first.after.items():
+            if table in self._keys and version_before > self._given:
+                missing[table] = 1  # its topic is read later than those of this version
         for table in first.tables:
             partitions = [m for (t, _), m in marks.items() if t == table]
             if not partitions or len(partitions) < partitions[0].partitions:

@@ -74,5 +74,5 @@ def version_mark(payload: Mapping[str, Any], place: Place) -> VersionMark:
     return VersionMark(
         str(payload["table"]), int(payload["version"]), int(payload["attempt"]), int(payload["count"]),
         int(payload["partitions"]), tuple(str(t) for t in payload["tables"]), int(payload["ts_us"]),
-        place.topic, place.partition, place.offset,
+        place.topic, place.partition, place.offset, {str(t): int(v) for t, v in (payload.get("after") or {}).items()},
     )  # fmt: skip

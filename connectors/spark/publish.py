@@ -137,7 +137,7 @@ def publish_version(
         changed = _compare(spark, plans, frozen, held, manifest, seen)
         if held:
             held.begin(number, attempt, names)
-        stamp = _Stamp(target.source_name or target.topic_prefix, number, attempt, clock() // 1000)
+        stamp = _Stamp(target.source_name or target.topic_prefix, number, attempt, clock() // 1000, manifest.versions)
         counts = {p.dataset.table: _write(c, p, stamp, through) for p, c in zip(plans, changed, strict=True)}
         _end(through, plans, counts, stamp)
         if held:
@@ -269,12 +269,14 @@ def _compare(
 
 @dataclass(frozen=True)
 class _Stamp:
-    """What every record of an attempt carries. `at_us`: µs since 1970 UTC, one for the whole attempt."""
+    """What every record of an attempt carries. `at_us`: µs since 1970 UTC, one for the whole attempt. `after`: the last version
+    of each table, as the state folder has it, which its ENDs name: a reader may meet theirs later."""
 
     source: str
     version: int
     attempt: int
     at_us: int
+    after: Mapping[str, int]
 
     def around(self, table: str) -> tuple[str, str, str]:
         """The envelope's text before `after`, between it and `op`, and after `op`."""
@@ -345,7 +347,7 @@ def _end(wire: Wire, plans: Sequence[_Plan], counts: Mapping[str, TableCounts], 
             value = {
                 "headrace": "end", "version": stamp.version, "attempt": stamp.attempt,
                 "count": counts[table].partitions[partition], "partition": partition, "partitions": plan.partitions,
-                "table": table, "tables": tables, "ts_us": stamp.at_us,
+                "table": table, "tables": tables, "after": dict(stamp.after), "ts_us": stamp.at_us,
             }  # fmt: skip
             producer.produce(plan.topic, partition, key, json.dumps(value, separators=(",", ":")).encode())
     producer.flush()

@@ -34,6 +34,11 @@ class Manifest:
     snapshots: Mapping[str, str] = field(default_factory=dict)
     pending: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Table → its last completed version, as the names of the folders tell."""
+        return {table: int(name.rsplit("-", 2)[1]) for table, name in self.snapshots.items()}
+
 
 class State:
     """The state folder of one topic prefix. One writer: use it inside `locked`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -59,10 +59,10 @@ def notified(
 
 def version_end(
     table: str, version: int, count: int, *, attempt: int = 1, partition: int = 0, partitions: int = 1,
-    tables: tuple[str, ...] | None = None, offset: int = 0,
+    tables: tuple[str, ...] | None = None, offset: int = 0, after: Mapping[str, int] | None = None,
 ) -> VersionMark:  # fmt: skip
     return VersionMark(
-        table, version, attempt, count, partitions, tables or (table,), 5, f"p.{table}", partition, offset
+        table, version, attempt, count, partitions, tables or (table,), 5, f"p.{table}", partition, offset, after or {}
     )
 
 

@@ -398,6 +398,22 @@ def test_a_version_waits_for_every_partition_of_every_table() -> None:
     assert ids(v.complete()) == [1]
 
 
+def test_a_version_waits_for_those_before_it_whose_topics_are_read_later() -> None:
+    """It was passed over, silently, where its topic came after that of a later version of another table."""
+    v = VersionAssembler({"s.a": (0,), "s.b": (0,)})
+    v.accept(decoded(changes("s.a", [(1, 2)], txid=2, attempt=1), version_end("s.a", 2, 1, after={"s.b": 1, "s.c": 1})))
+    assert v.complete() == []
+    waiting = v.waiting()
+    assert waiting is not None
+    assert (waiting.name, dict(waiting.missing)) == ("version 2", {"s.b": 1})
+    v.accept(decoded(changes("s.b", [(1, 1)], txid=1, attempt=1), version_end("s.b", 1, 1)))
+    assert ids(v.complete()) == [1, 2]
+    again = VersionAssembler({"s.a": (0,), "s.b": (0,)})
+    again.resume([(1, 1)])
+    again.accept(decoded(changes("s.a", [(1, 2)], txid=2, attempt=1), version_end("s.a", 2, 1, after={"s.b": 1})))
+    assert ids(again.complete()) == [2]
+
+
 def test_repeated_tasks_and_failed_attempts_change_nothing() -> None:
     v = VersionAssembler({"s.a": (0,)})
     v.accept(decoded(changes("s.a", [(1, 1)], txid=1, attempt=1)))

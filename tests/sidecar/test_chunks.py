@@ -11,12 +11,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.changes import TableChanges
+from connectors.changes import TableChanges, lanes
 from engine.batch.updates import TRUNCATE
 from sidecar.assembler import TransactionAssembler
 from sidecar.reclock import Reclock, ReclockLog
@@ -31,6 +32,11 @@ KEYED = (CUSTOMERS, ORDERS)
 def read(rows: list[tuple[int, int]], after: int, at: int, *, offset: int, partition: int = 0) -> TableChanges:
     """Rows of an incremental snapshot, sent after the END at `after` at a change at `at`."""
     return changes(TABLE, rows, txid=after, lsn=at, offset=offset, partition=partition, incremental=True)
+
+
+def sent(rows: TableChanges, at: int) -> TableChanges:
+    """As of then in Kafka."""
+    return replace(rows, sent_ms=lanes(len(rows), at))
 
 
 def event(v: int, txid: int, lsn: int, *, offset: int, partition: int = 0, kind: int = 0) -> TableChanges:
@@ -157,6 +163,21 @@ def test_rows_older_than_a_snapshot_are_in_it(late: bool) -> None:
     assert told(a.complete()) == [("snapshot", [7])]
     a.accept(decoded(*([old] if late else []), end(9, 60, WATERMARK)))
     assert told(a.complete()) == [("transaction", [])]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_rows_sent_before_a_snapshot_that_found_none_are_older(restart: bool) -> None:
+    """It has no LSN; Kafka's clock tells."""
+    a = TransactionAssembler({TABLE: TABLE})
+    a.accept(
+        decoded(notified("started", at=10), notified("table", TABLE, 0, 1, 11), notified("completed", offset=2, at=12))
+    )
+    assert a.complete() == []
+    if restart:
+        a = restarted(a)
+    older, newer = sent(read([(2, 6)], 40, 41, offset=0), 9), sent(read([(2, 7)], 50, 51, offset=1), 13)
+    a.accept(decoded(end(9, 60, WATERMARK, sent=15), older, newer))
+    assert told(a.complete()) == [("transaction", []), (CHUNK, [7])]
 
 
 def test_where_no_transaction_is_told_rows_are_taken_in_as_they_come() -> None:

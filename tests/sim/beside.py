@@ -207,7 +207,7 @@ class Incremental:
     over: bool = False
 
     def begin(self, world: World) -> None:
-        """See `Fate`."""
+        """See `Fate`; a publisher is behind these shops, and has none."""
         for shop in world.shops.values():
             # what a resync reads is told by none of this
             tables = [t for t, key in shop.tables.items() if key is not None and t not in shop.weighed]
@@ -216,7 +216,7 @@ class Incremental:
         world.judge.unsure = self._unsure
 
     def _unsure(self, at: tuple[int, ...]) -> Iterable[Absent]:
-        of_each = (b.absent(lsn) for b, lsn in zip(self.of, at, strict=True))
+        of_each = (b.absent(lsn) for b, lsn in zip(self.of, at, strict=False))
         return [NONE.union(*chosen) for chosen in product(*of_each)]
 
     def at_door(self, world: World, process: Process) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from engine.schema import Schema
 from sidecar.config import Settings, load
 from sidecar.wiring import Understood, understand
-from tests.sim.shop import CUSTOMERS, TABLES, VIEWS, WEIGHTS
+from tests.sim.shop import CUSTOMERS, LAKE, PRICED, TABLES, VIEWS, WEIGHTS
 
 STATE = Path("/sim/state")
 
@@ -32,7 +32,9 @@ class _Compiled(Understood):
     """Compiles once: it is pure."""
 
     def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
-        return _compiled(len(self.settings.config.sources), any(s.name == "weights" for s in self.specs))
+        debezium = sum(source.type == "debezium" for source in self.settings.config.sources)
+        views = {spec.name for spec in self.specs}
+        return _compiled(debezium, "weights" in views, "prices" in views)
 
 
 def _place(text: str) -> dict[str, str | int]:
@@ -41,16 +43,21 @@ def _place(text: str) -> dict[str, str | int]:
 
 
 @cache
-def _compiled(sources: int, weighed: bool) -> Any:
-    return Understood.compile(understood(sources, weighed=weighed))
+def _compiled(sources: int, weighed: bool, lake: bool) -> Any:
+    return Understood.compile(understood(sources, weighed=weighed, lake=lake))
 
 
 @cache
 def understood(
-    sources: int, *, undecodable: str = "dead_letter", skip: frozenset[str] = frozenset(), weighed: bool = False
+    sources: int,
+    *,
+    undecodable: str = "dead_letter",
+    skip: frozenset[str] = frozenset(),
+    weighed: bool = False,
+    lake: bool = False,
 ) -> Understood:
     """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
-    customers have a third column, and a view names it."""
+    customers have a third column, and a view names it; `lake`: a Spark publisher is there too."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
     more = [{"name": "w", "data_type": "bigint"}] if weighed else []
     shops = list(TABLES.items())[:sources]
@@ -62,7 +69,10 @@ def understood(
              "tables": [{"name": t, "columns": columns + (more if t == CUSTOMERS else [])} | ({"key": k} if k else {})
                         for t, k in tables.items()]}
             for name, tables in shops
-        ],
+        ] + [
+            {"name": "lake", "type": "spark", "topic_prefix": "lake",
+             "tables": [{"name": t, "columns": columns, "key": k} for t, k in LAKE.items()]},
+        ][: int(lake)],
         "sinks": [
             {"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x", "interval_ms": 0},
             {"name": "k", "type": "kafka", "topic_prefix": "out."},
@@ -70,6 +80,7 @@ def understood(
         "checkpoint": {"interval_seconds": 3},
     }  # fmt: skip
     views = (VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]) + (WEIGHTS if weighed else "")
+    views += PRICED if lake else ""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "views").mkdir()
         (Path(folder) / "views" / "v.yaml").write_text(views)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tests.sim.beside import drawn_incremental
 from tests.sim.columns import drawn_columns
+from tests.sim.lake import drawn_publisher
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
 from tests.sim.stands import drawn_stands
@@ -41,8 +42,9 @@ class Fate(Protocol):
         """Whether it is a cause of this error, for which the operator is told to begin with an empty state folder."""
 
 
+# a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
-    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental,
+    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental, drawn_publisher,
 )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """The guards that only some lives need, those whom more befalls (see fates): of later snapshots, tables that stand still, columns
-that are lost, resyncs, and incremental snapshots.
+that are lost, resyncs, incremental snapshots, and Spark publishers.
 
 Always: as in guards, which takes them in. Each takes one thing away of the running program.
 """
@@ -7,14 +7,14 @@ Always: as in guards, which takes them in. Each takes one thing away of the runn
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from connectors.formats import spark
 from sidecar import resync
-from sidecar.assembler import TransactionAssembler
 from sidecar.chunks import Chunks
-from sidecar.held import Held
 from sidecar.ingest import Intake
 from sidecar.lost import Lost
 from sidecar.snapshot import Snapshot
@@ -64,15 +64,9 @@ def none_before(patch: Patch) -> None:
     patch.setattr(Chunks, "before", lambda self, events, lsn, commit_us: [])
 
 
-def logged_alone(patch: Patch) -> None:
-    def follow(self: TransactionAssembler, log: Ahead) -> None:
-        self._log = log
-
-    patch.setattr(TransactionAssembler, "follow", follow)
-
-
-def none_with(patch: Patch) -> None:
-    patch.setattr(Held, "with_rows", lambda self, transaction: transaction)
+def versions_alone(patch: Patch) -> None:
+    real = spark.version_mark
+    patch.setattr(spark, "version_mark", lambda *of: replace(real(*of), after={}))
 
 
 MORE: dict[str, Callable[[Patch], None]] = {
@@ -84,6 +78,5 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "what came after it stands in a resync": later_undone,
     "rows of a chunk that a TRUNCATE took away are left out": none_gone,
     "rows of a chunk go before what comes behind them": none_before,
-    "rows of a chunk that the log has are given though they are gone": logged_alone,
-    "rows of a chunk that the log has passed go before what comes behind them": none_with,
+    "a version waits for those that its END names": versions_alone,
 }

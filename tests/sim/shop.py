@@ -21,7 +21,10 @@ TABLES: dict[str, dict[str, list[str] | None]] = {
     "a": {CUSTOMERS: ["id"], ORDERS: ["id"], VISITS: None},
     "b": {STOCK: ["id"]},
 }
-PARTITIONS = {CUSTOMERS: 2, VISITS: 2}
+PRICES, RATES = "public.prices", "public.rates"
+LAKE: dict[str, list[str] | None] = {PRICES: ["id"], RATES: ["id"]}
+"""What a Spark publisher has, in lives with one."""
+PARTITIONS = {CUSTOMERS: 2, VISITS: 2, PRICES: 2}
 VIEWS = """\
 version: 1
 views:
@@ -39,7 +42,7 @@ views:
 """
 OVER = {
     "customers": {CUSTOMERS}, "orders": {ORDERS}, "visits": {VISITS}, "by_city": {CUSTOMERS, ORDERS}, "shares": {ORDERS},
-    "stocked": {ORDERS, STOCK}, "weights": {CUSTOMERS},
+    "stocked": {ORDERS, STOCK}, "weights": {CUSTOMERS}, "prices": {PRICES}, "rated": {PRICES, RATES}, "priced": {ORDERS, PRICES},
 }  # fmt: skip
 """The tables that each view reads."""
 
@@ -47,6 +50,13 @@ WEIGHTS = """\
   - {name: weights, key: [id], sinks: [s, k], sql: "select id, w from public.customers"}
 """
 """A view over a third column of the customers, which follows from the others (`weight`) and which some lives have."""
+
+PRICED = """\
+  - {name: prices, key: [id], sinks: [s, k], sql: "select id, v from public.prices"}
+  - {name: rated, sinks: [s, k], sql: "select p.v, r.v as w from public.prices p join public.rates r on r.id = p.id"}
+  - {name: priced, sinks: [s, k], sql: "select p.v, o.v as w from public.orders o join public.prices p on p.id = o.v"}
+"""
+"""Views over a Spark publisher's tables, alone and with a shop's."""
 
 Row = tuple[int, int]
 BROKEN = 1 << 70
@@ -331,6 +341,7 @@ def answers(state: State) -> dict[str, Counter[Any] | None]:
     """What SQL answers over a state of the tables, by view; None where it answers with an error."""
     customers, orders = dict(+state.get(CUSTOMERS, Counter())), +state.get(ORDERS, Counter())
     stock = +state.get(STOCK, Counter())
+    prices, rates = (dict((+state.get(t, Counter())).keys()) for t in (PRICES, RATES))
     cities: Counter[Any] = Counter()
     stocked: Counter[Any] = Counter()
     for (_, of), times in orders.items():
@@ -344,5 +355,7 @@ def answers(state: State) -> dict[str, Counter[Any] | None]:
         "customers": Counter(customers), "orders": orders, "visits": +state.get(VISITS, Counter()),
         "shares": None if any(i * v == 6 for i, v in orders) else Counter((i, int(12 / (i * v - 6))) for i, v in orders),
         "weights": Counter((row[0], weight(row)) for row in customers),
-        "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked,
+        "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked, "prices": Counter(prices.items()),
+        "rated": Counter((v, rates[id_]) for id_, v in prices.items() if id_ in rates),
+        "priced": Counter((prices[of], of) for _, of in orders if of in prices),
     }  # fmt: skip

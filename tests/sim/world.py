@@ -66,7 +66,7 @@ class World:
     def tell(self, **more: Any) -> None:
         """From the next start on this is configured too."""
         self.told |= more
-        self.understood = understood(len(self.shops), **self.told)
+        self.understood = understood(sum(name in TABLES for name in self.shops), **self.told)
 
     # what processes meet
 

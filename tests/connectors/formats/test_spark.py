@@ -34,7 +34,11 @@ def end(**more: Any) -> dict[str, Any]:
 def test_a_version_and_its_end(count: int) -> None:
     form = SparkFormat("supplier", "supplier", {SPEC.name: SPEC})
     row = {"sku": "a", "price": "1.50", "at": 5, "z": "2024-01-01T00:00:00.000001Z"}
-    values = [record("c", None, row)] * count + [record("d", {"sku": "b"}, None), end(), end(partition=1)]
+    values = [record("c", None, row)] * count + [
+        record("d", {"sku": "b"}, None),
+        end(after={"public.other": 6}),
+        end(partition=1),
+    ]
     keys = [{"sku": "a"}] * count + [{"sku": "b"}, {"headrace.end": 7}, {"headrace.end": 7}]
     decoded = form.decode(messages(values, keys, "supplier.public.prices"))
     (changes,) = decoded.changes
@@ -46,7 +50,9 @@ def test_a_version_and_its_end(count: int) -> None:
     assert changes.rows.column(1)[0].as_py() == Decimal("1.50")
     at = 101 + count
     assert decoded.marks == [
-        VersionMark("public.prices", 7, 2, 3, 4, ("public.prices",), 5, "supplier.public.prices", 3, at)
+        VersionMark(
+            "public.prices", 7, 2, 3, 4, ("public.prices",), 5, "supplier.public.prices", 3, at, {"public.other": 6}
+        )
     ]
     assert [u.offset for u in decoded.undecodable] == [at + 1]
 

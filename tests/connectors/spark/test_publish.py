@@ -280,6 +280,17 @@ def test_several_tables_are_one_version(spark: SparkSession, tmp_path: Path) -> 
     assert len({e["value"]["ts_us"] for e in ends}) == 1
 
 
+def test_an_end_names_what_was_completed_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Versions of other tables, in topics that a reader may meet later, are before it."""
+    wire, state = FolderWire(tmp_path / "wire"), tmp_path / "state"
+    a, b = (Dataset(f"public.{t}", prices(spark, {1: t}), ["id"]) for t in "ab")
+    for datasets in ([b], [a], [a, b]):
+        publish_version(spark, datasets, TARGET, state=state, wire=wire)
+    ends = split(wire, "sup.public.a")[1]
+    found = {(e["value"]["version"], tuple(e["value"]["after"].items())) for e in ends}
+    assert found == {(2, (("public.b", 1),)), (3, (("public.b", 1), ("public.a", 2)))}
+
+
 def test_a_failed_write_leaves_no_end(spark: SparkSession, tmp_path: Path) -> None:
     wire = FolderWire(tmp_path / "wire", fail_data=True)
     with pytest.raises(Exception, match="told to fail"):
