@@ -261,9 +261,9 @@ REFUSED: tuple[Refused, ...] = (
     Refused("Rows of aggregates compared with ANY or ALL by an order",
             "select status from orders group by status having (count(*), max(id)) > all (select id, id from payments)",
             "a row of aggregates or subqueries compared with ANY or ALL by an order", "count"),
-    Refused("Subqueries that read both sides of an outer join in its condition",
-            "select o.id from orders o left join customers c on exists (select 1 from payments p where p.order_id = o.id and"
-            " p.id = c.id)", "a subquery that reads both sides of an outer join", "select 1"),
+    Refused("Subqueries that read both sides of a FULL JOIN in its condition",
+            "select o.id from orders o full join customers c on c.id = o.id and exists (select 1 from payments p where"
+            " p.order_id = o.id and p.id = c.id)", "a subquery that reads both sides of an outer join", "select 1"),
     Refused("Aggregates of a query around in its WHERE", "select id from orders o where (select sum(o.total)) > 1",
             "sum is of columns of the query around alone, which does not aggregate there", "sum"),
     Refused("Constants that Postgres reads and Headrace does not",

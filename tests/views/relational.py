@@ -189,6 +189,10 @@ RELATIONAL: tuple[Supported, ...] = (
          "select o.id, c.id as c, l.line_no as l from orders o left join customers c on c.id = o.customer_id and (exists"
          " (select 1 from payments p where p.order_id = o.id) or c.vip in (select true from visits v where v.customer_id ="
          " c.id)) right join order_lines l on l.order_id = o.id and l.qty = (select max(qty) from order_lines)"),
+        ("Subqueries in the condition of LEFT and RIGHT JOIN that read both sides", "in_outer_joins_of_both",
+         "select o.id, c.id as c, p.id as p from orders o left join customers c on c.id <= o.customer_id and (select count(*)"
+         " from payments p where p.order_id = o.id and p.amount > c.credit) < 2 right join payments p on exists (select 1 from"
+         " visits v where v.customer_id = o.id and v.customer_id <= p.id) and (c.vip or p.id = 2)"),
         ("Comparisons with ANY and ALL of a query", "quantified",
          "select id, discount <= any (select qty from order_lines) as x, discount > all (select qty from order_lines l"
          " where l.order_id = o.id) as y, parts = all (select qty from order_lines) as z, parts <> any (select product_id"

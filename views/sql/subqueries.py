@@ -115,6 +115,11 @@ class Subqueries:
             found.append(value)
         return plan, found
 
+    def reads_both(self, condition: Expr, width: int) -> bool:
+        """Whether some subquery in the condition of a join reads columns on both sides of `width`."""
+        calls = (part for part in parts_of(condition) if isinstance(part, Call) and part.function == PLACE)
+        return any(min(read) < width <= max(read) for call in calls if (read := columns(call)))
+
     def apart(self, left: Plan, right: Plan, condition: Expr) -> tuple[Plan, Plan, Expr]:
         """Two sides of a join, the answers behind the columns of the side that each subquery reads, and the condition over
         them. Raises ViewError for a subquery that reads both.

@@ -33,6 +33,9 @@ from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.values import values
 from views.strict import nearest
 
+Item = tuple[Plan, Scope]
+"""What an item of FROM gives: its rows, and their names."""
+
 
 class Tables:
     """Binds FROM clauses of one view; `placed`: functions number their rows, though nobody names the number."""
@@ -43,7 +46,7 @@ class Tables:
         self.bind_query = bind_query
         self.placed = placed
 
-    def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
+    def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> Item:
         """The plan and names of `FROM first …joins`."""
         groups = [self.item(first)]
         for join in joins:
@@ -61,7 +64,7 @@ class Tables:
                 groups[-1] = self.join(*groups[-1], join)
         return self.together(first, groups)
 
-    def together(self, first: exp.Expr, groups: list[tuple[Plan, Scope]]) -> tuple[Plan, Scope]:
+    def together(self, first: exp.Expr, groups: list[Item]) -> Item:
         """The comma-separated items of FROM as one."""
         plan, scope = groups[0]
         for right, names in groups[1:]:
@@ -69,7 +72,7 @@ class Tables:
             plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
         return plan, scope
 
-    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> tuple[Plan, Scope]:
+    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> Item:
         """One `left JOIN …`, whose own item of FROM has the columns from `begin` on."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
         if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
@@ -106,6 +109,9 @@ class Tables:
             queries = Subqueries(self.source, self.env, self.bind_query)
             binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
             residual = binder.boolean(on, "JOIN/ON")
+            if side in ("LEFT", "RIGHT") and queries.reads_both(residual, names.width):
+                plan = self.of_pairs(join, on, side, (left, names), (right, right_names))
+                return plan, _seen(names, right_names, side)
             if holds_subquery(residual):
                 return self.joined_by(queries, join, side, (left, right), residual), _seen(names, right_names, side)
         return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
@@ -123,7 +129,24 @@ class Tables:
         places = [*range(widths[0]), *(len(left.schema.columns) + i for i in range(widths[1]))]
         return Project(joined, *identity(joined.schema, places))
 
-    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> tuple[Plan, Scope]:
+    def of_pairs(self, join: exp.Expr, on: exp.Expr, side: str, left: Item, right: Item) -> Plan:
+        """A LEFT or RIGHT JOIN by a condition with a subquery that reads both sides: for each row of the one those rows of the
+        other that the condition keeps, as LATERAL has them.
+        """
+        (plan, names), (other, inside) = (left, right) if side == "LEFT" else (right, left)
+        around = names.within(self.env.outer)
+        queries = Subqueries(self.source, self.env.inside(around), self.bind_query)
+        binder = Binder(self.source, inside.within(around), "JOIN/ON", queries=queries)
+        kept = Project(queries.kept(other, conjuncts(binder.boolean(on, "JOIN/ON"))), *identity(other.schema))
+        joined = self.of_each((plan, names), join, "LEFT", 0, (kept, inside), None)[0]
+        width, size = len(plan.schema.columns), len(joined.schema.columns)
+        return (
+            joined
+            if side == "LEFT"
+            else Project(joined, *identity(joined.schema, [*range(width, size), *range(width)]))
+        )
+
+    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item:
         """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""
         node = join.this
         self.source.only(node, {"this", "alias"})
@@ -131,16 +154,14 @@ class Tables:
         if side in ("RIGHT", "FULL"):
             self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
         plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
-        return self.of_each(left, names, join, side, begin, (plan, self.aliased(node, "", plan.schema.columns, plan)))
+        found = plan, self.aliased(node, "", plan.schema.columns, plan)
+        return self.of_each((left, names), join, side, begin, found, join.args.get("on"))
 
-    def of_each(
-        self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int, found: tuple[Plan, Scope]
-    ) -> tuple[Plan, Scope]:
-        """`left` joined with what its rows find each: a plan that reads them."""
-        node, (plan, scope) = join.this, found
+    def of_each(self, before: Item, join: exp.Expr, side: str, begin: int, found: Item, on: exp.Expr | None) -> Item:
+        """What stands `before` the join with what its rows find each, by `on`: a plan that reads them."""
+        (left, names), (plan, scope), node = before, found, join.this
         self.check_aliases(node, names, scope)
         both = names.beside(scope).since(begin)
-        on = join.args.get("on")
         queries = Subqueries(self.source, self.env, self.bind_query)
         binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
         condition = [] if on is None else [binder.boolean(on, "JOIN/ON")]
@@ -174,7 +195,7 @@ class Tables:
         refs = [binder.reference(p) for p in pair]
         return binder.typed(join.this, lambda: coerce.called("=", refs))
 
-    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]]) -> tuple[Plan, Scope]:
+    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]]) -> Item:
         """After USING: each of its names once, for a column of a side or for one behind the row that holds either's."""
         own, names = identity(plan.schema)
         made: list[Expr] = []
@@ -195,7 +216,7 @@ class Tables:
             scope = scope.widened(plan.schema.columns[len(own) :])
         return plan, scope.merged(places)
 
-    def renamed(self, join: exp.Expr, plan: Plan, scope: Scope, using: list[str], alias: str) -> tuple[Plan, Scope]:
+    def renamed(self, join: exp.Expr, plan: Plan, scope: Scope, using: list[str], alias: str) -> Item:
         """After USING (…) AS alias: its columns behind the row too, where the alias means them."""
         own, names = identity(plan.schema)
         merged = dict(scope.visible[: len(using)])
@@ -214,7 +235,7 @@ class Tables:
                 self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
         return sides[0][0], left.width + sides[1][0]
 
-    def item(self, node: exp.Expr) -> tuple[Plan, Scope]:
+    def item(self, node: exp.Expr) -> Item:
         """One table, view, CTE, subquery or parenthesised join."""
         if isinstance(node, exp.Subquery):
             return self.subquery(node)
@@ -239,7 +260,7 @@ class Tables:
         """Refuses what is no table, view or query."""
         self.source.refuse(node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows")
 
-    def function(self, node: exp.Expr) -> tuple[Plan, Scope]:
+    def function(self, node: exp.Expr) -> Item:
         """A function in FROM that reads nothing before it."""
         binder = Binder(self.source, Scope((), (), self.env.outer), "functions in FROM")
         call = in_from(binder, self.env.catalog, node)
@@ -261,9 +282,7 @@ class Tables:
         rows += [Relation("", hidden, len(columns), place=0)] if hidden else []
         return Scope(tuple(rows), tuple((c.name, i) for i, c in enumerate(columns)))
 
-    def function_beside(
-        self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int
-    ) -> tuple[Plan, Scope] | None:
+    def function_beside(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item | None:
         """One `left JOIN function(…)` that reads columns before it; None for one that reads none."""
         node = join.this
         binder = Binder(self.source, names.within(self.env.outer), "functions in FROM")
@@ -279,7 +298,7 @@ class Tables:
             inside = Tables(
                 self.source, self.env.inside(names.within(self.env.outer)), self.bind_query, placed=self.placed
             )
-            return self.of_each(left, names, join, side, begin, inside.function(node))
+            return self.of_each((left, names), join, side, begin, inside.function(node), on)
         plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
         scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
         self.check_aliases(node, names, scope)
@@ -291,7 +310,7 @@ class Tables:
             plan = Project(kept, *identity(plan.schema))
         return plan, both
 
-    def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> tuple[Plan, Scope]:
+    def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> Item:
         """Joins written inside parentheses, or before the ON of the one around."""
         for join in joins:
             plan, scope = self.join(plan, scope, join)
@@ -323,7 +342,7 @@ class Tables:
         hint = nearest(spelled, names)
         raise self.source.error(f'there is no table or view "{spelled}"', hint, offset=at)
 
-    def subquery(self, node: exp.Expr) -> tuple[Plan, Scope]:
+    def subquery(self, node: exp.Expr) -> Item:
         """`(SELECT …) AS alias`, or a parenthesised join."""
         self.source.only(node, {"this", "alias", "joins"})
         inner = node.this
