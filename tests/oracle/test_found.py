@@ -41,7 +41,8 @@ EQUAL = {
         " join shelf using (id)",
     "a_missing_row_is_null_and_one_of_nulls_is_not":
         "select id, q::text, q::text is null from shelf left join (values (1, null), (0, 'x')) q(k, v) on k = id",
-    "names_of_array_types": "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
+    "names_of_array_types":
+        "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
     "having_alone_looks_at_no_row": "select 1 as one from shelf where 1 / id = 1 having 1 < 2",
     "having_alone_keeps_nothing": "select 1 as one from shelf having 1 > 2",
     "an_empty_grouping_set_without_aggregates": "select id from shelf group by grouping sets ((id), ())",
