@@ -33,6 +33,16 @@ EQUAL = {
     "julian_days": "select extract(julian from since), extract(julian from since::date), date_part('julian', since) from shelf",
     "like_with_an_escape": "select name like 'a#%' escape '#', name not like 'a##%' escape '' from shelf",
     "ceil_and_initcap_are_functions": "select ceil(size), floor(size), initcap(name), chr(id + 65) from shelf",
+    "whole_rows_as_text":
+        "select s::text, cast(s.* as text), t::text as t, row(t, s.id)::text from shelf s left join tag t on t.id = s.id",
+    "rows_written_out_as_text":
+        "select row(id, name)::text, (id, 'x y')::text, (row('', null))::text, row(row(c, row('\"\\')), v is null)::varchar,"
+        " row(t.*, array['a b', null])::text, row()::text, row(true, e'\\t', '(', ')', ',', 'oe')::varchar(9) from tag t"
+        " join shelf using (id)",
+    "a_missing_row_is_null_and_one_of_nulls_is_not":
+        "select id, q::text, q::text is null from shelf left join (values (1, null), (0, 'x')) q(k, v) on k = id",
+    "names_of_array_types":
+        "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
     "having_alone_looks_at_no_row": "select 1 as one from shelf where 1 / id = 1 having 1 < 2",
     "having_alone_keeps_nothing": "select 1 as one from shelf having 1 > 2",
     "an_empty_grouping_set_without_aggregates": "select id from shelf group by grouping sets ((id), ())",

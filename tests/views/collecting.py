@@ -103,6 +103,9 @@ COLLECTING: tuple[Supported, ...] = (
          "select o.id, to_jsonb(p.*) as a, p.* is null as e, (select jsonb_agg(v.* order by v.at, v.page) from visits v where"
          " v.customer_id = o.customer_id) as v, count(p.*) as n, count(p) filter (where o.parts > 1) as m from orders o left"
          " join payments p on p.order_id = o.id group by o.id, p.id"),
+        ("Whole rows as text", "whole_rows_text",
+         "select o.id, o::text as a, p::text as b, row(o.status, p, array[o.id])::text as c from orders o left join payments p"
+         " on p.order_id = o.id"),
         ("VARIADIC", "variadics",
          "select id, concat(variadic string_to_array(status, 'e')) as a, concat_ws('-', variadic array[discount, parts]) as b,"
          " format('%s of %s', variadic array[status, total::text]) as c, jsonb_build_object(variadic array['s', status]) as d,"

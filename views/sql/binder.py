@@ -156,7 +156,7 @@ class Binder:
                 self.source.refuse(node, f'column reference "{name}" is ambiguous', f"write {owners[0]}.{name}")
             if not found:
                 if self.scope.relation(name) is not None:
-                    hint = f"name its columns, or write to_jsonb({name})"
+                    hint = f"name its columns, or write to_jsonb({name}), or {name}::text"
                     self.source.refuse(node, "a whole row as a value is not supported", hint)
                 hint = nearest(name, self.scope.names())
                 self.source.refuse(node, f'column "{name}" does not exist', hint)

@@ -12,6 +12,13 @@ from engine.operators.expressions.intervals import INTERVAL
 from engine.schema import TIMETZ, DataType, Kind
 from views.sql.binder import Binder
 
+_ELEMENTS = frozenset(
+    {
+        "bool", "bytea", "date", "float4", "float8", "int2", "int4", "int8", "json", "jsonb", "numeric", "text", "time",
+        "timestamp", "timestamptz", "uuid", "varchar",
+    }
+)  # fmt: skip
+"""Types whose arrays have names of their own too: `_int4` is `integer[]`."""
 TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 
 
@@ -22,6 +29,8 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     """
     spelled = node.sql(dialect="postgres").lower()
     spelled = {"float": "double precision"}.get(spelled, spelled)
+    if spelled[:1] == "_" and spelled[1:] in _ELEMENTS and spelled not in binder.source.types:
+        spelled = f"{spelled[1:]}[]"
     target = binder.source.type_named(spelled)
     named = target if target.element is None else target.element
     family = family_of(named)

@@ -33,7 +33,7 @@ def document(binder: Binder, node: exp.Expr, kind: DataType) -> Expr | None:
         found: Expr = coerce.called("jsonb_build_object", pairs)
     else:
         found = _spelled(names, values)
-    return _unless_missing(binder, node, found) if table else found
+    return unless_missing(binder, node, found) if table else found
 
 
 def _fields(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[str]:
@@ -54,8 +54,8 @@ def _spelled(names: list[str], values: list[Expr]) -> Expr:
     return Cast(coerce.called("concat", [*parts, Literal("}", TEXT)]), JSON)
 
 
-def _unless_missing(binder: Binder, node: exp.Expr, found: Expr) -> Expr:
-    """The object, or NULL where an outer join has no such row. Raises ViewError."""
+def unless_missing(binder: Binder, node: exp.Expr, found: Expr) -> Expr:
+    """What a row is as, or NULL where an outer join has no such row. Raises ViewError."""
     relation = binder.scope.relation(table_of(node))
     if relation is None or not relation.missing:
         return found

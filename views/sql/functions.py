@@ -29,6 +29,7 @@ from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import is_interval, to_interval
 from views.sql.named import positional
 from views.sql.refusals import LATER_AGGREGATES, NOT_HERE, VOLATILE, VOLATILE_HINT, WINDOWS
+from views.sql.rowtext import row_text
 from views.sql.sets import is_set
 from views.sql.variadic import is_variadic, variadic
 
@@ -67,7 +68,8 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
     digits = digits_of(node.args["to"], target)
     if target.element is not None and isinstance(node.this, exp.Array):
         return cast_elements(binder, node.this, target)
-    value = binder.bind(node.this)
+    row = row_text(binder, node.this) if target.kind in (Kind.TEXT, Kind.VARCHAR) else None
+    value = binder.bind(node.this) if row is None else row
     if target == ONE_BIT and node.args["to"].this is exp.DType.USERDEFINED:
         return coerce.read(Literal(node.this.this, UNKNOWN), BIT)  # bit '…' is as long as it is written
     if target.kind is Kind.TIME and value.type == INTERVAL:

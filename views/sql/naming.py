@@ -23,6 +23,7 @@ _FIXED: dict[type[exp.Expr], str] = {
     exp.StrPosition: "position",
     exp.Overlay: "overlay",
     exp.AtTimeZone: "timezone",
+    exp.Tuple: "row",
 }
 _TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
 
@@ -55,7 +56,7 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
     if isinstance(node, exp.Paren | exp.Filter | exp.Window | exp.WithinGroup):
         return _named(node.this)
     if isinstance(node, exp.Column):
-        return 2, name_of(node.this)
+        return 2, name_of(node.args["table"] if isinstance(node.this, exp.Star) else node.this)
     if isinstance(node, exp.Anonymous):
         return 2, str(node.this).lower()
     if isinstance(node, exp.Dot):
