@@ -18,7 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.oracle import NONE, Absent
-from tests.sim.shop import BROKEN, CUSTOMERS, PARTITIONS, Row, Shop, _Step
+from tests.sim.shop import BROKEN, CUSTOMERS, Row, Shop, _Step
 
 if TYPE_CHECKING:
     from engine.errors import HeadraceError
@@ -51,15 +51,20 @@ class _Window:
 
 @dataclass
 class _Beside:
-    """Of one source. `late`: the table that the connector captures only after its first snapshot, "" for none; `untold`: what
+    """Of one source. `late`: the table that the connector captures only after its first snapshot, "" for none,
+    as `captured`, which stays so; `untold`: what
     was in it then, by table and key: the END of the first event that told of it, -1 for none yet."""
 
     shop: Shop
     late: str
+    captured: str = field(init=False)
     window: _Window | None = None
     untold: dict[tuple[str, int], int] = field(default_factory=dict)
     sent: dict[Place, list[_Sent]] = field(default_factory=dict)
     touched: list[tuple[str, int | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.captured = self.late
 
     def wrap(self) -> None:
         """What the source does is noted."""
@@ -68,7 +73,7 @@ class _Beside:
         shop._event = partial(self._event, shop._event)
         shop._committed = partial(self._committed, shop._committed)
         shop.crash = partial(self._killed, shop.crash)
-        shop.lose_slot = partial(self._killed, shop.lose_slot)
+        shop.lose_slot = partial(self._lost, shop.lose_slot)
 
     def _snapshot(self, real: Callable[[], None]) -> None:
         """Its rows are not read before the table is captured, and tell of all afterwards."""
@@ -115,6 +120,10 @@ class _Beside:
             self.sent[place] = self.sent.get(place, [])[: -lost or None]
         real()
 
+    def _lost(self, real: Callable[[], None]) -> None:
+        self.late = ""  # the snapshot before counts, and this one reads all
+        self._killed(real)
+
     # what the connector does
 
     def go_on(self, draw: random.Random) -> None:
@@ -156,7 +165,7 @@ class _Beside:
         shop.txid, shop.lsn = shop.txid + 1, shop.lsn + 1
         shop._mark(step, "BEGIN", {})
         for table, row in rows:
-            value, place = self._row(table, row, last), (f"{shop.name}.{table}", row["id"] % PARTITIONS.get(table, 1))
+            value, place = self._row(table, row, last), (f"{shop.name}.{table}", row["id"] % shop.partitions[table])
             key = json.dumps({"id": row["id"]}).encode()
             shop.queues.setdefault(place, deque()).append((len(shop.stream), shop.lsn, key, value))
             self.sent.setdefault(place, []).append(_Sent(row["id"], shop.lsn + 1))
@@ -176,24 +185,22 @@ class _Beside:
     # what the judge must know
 
     def absent(self, lsn: int) -> Iterator[Absent]:
-        """What may be missing where the source stands so: of each partition, what was not told and is behind some row sent; all
+        """What may be missing where the source stands so: what was not told, but for the first rows sent in each partition; all
         of it where nothing of the source is there."""
-        if lsn < 0:
-            return iter((frozenset(self.untold),))
-        if all(-1 < told <= lsn for told in self.untold.values()):
-            return iter((NONE,))
-        of_each = [self._of_place(place, lsn) for place in sorted({self._place(*row) for row in self.untold})]
-        return (NONE.union(*chosen) for chosen in product(*of_each))
+        untold = frozenset(row for row, told in self.untold.items() if lsn < 0 or not -1 < told <= lsn)
+        if lsn < 0 or not untold:
+            return iter((untold,))
+        of_each = [
+            self._shown(place, lsn) for place in sorted(self.sent) if place[0] == f"{self.shop.name}.{self.captured}"
+        ]
+        return (untold.difference(*chosen) for chosen in product(*of_each))
 
-    def _place(self, table: str, id_: int) -> Place:
-        return f"{self.shop.name}.{table}", id_ % PARTITIONS.get(table, 1)
-
-    def _of_place(self, place: Place, lsn: int) -> set[Absent]:
-        untold = {r for r, told in self.untold.items() if self._place(*r) == place and not -1 < told <= lsn}
-        sent = self.sent.get(place, [])
+    def _shown(self, place: Place, lsn: int) -> set[Absent]:
+        """Which rows of a partition may be seen: those sent up to the last that must be, and any more up to the last that may."""
+        sent = self.sent[place]
         first = sum(-1 < s.must <= lsn for s in sent)
         last = sum(s.may <= lsn for s in sent)
-        return {frozenset(r for r in untold if all(r[1] != s.id for s in sent[:n])) for n in range(first, last + 1)}
+        return {frozenset((self.captured, s.id) for s in sent[:n]) for n in range(first, last + 1)}
 
 
 @dataclass
@@ -260,7 +267,7 @@ class Incremental:
         step, counts, held = _Step(), Counter[str](), shop.state[table]
         shop.txid += 1
         shop._mark(step, "BEGIN", {})
-        for order, id_ in enumerate((1, 2)):
+        for order, id_ in enumerate(range(1, shop.partitions[table] + 1)):
             old: Row | None = next((r for r in sorted(held) if r[0] == id_ and held[r] > 0), None)
             held[id_, 4] += old is None
             shop._emit(step, counts, table, [("c", None, (id_, 4)) if old is None else ("u", old, old)], order)

@@ -16,6 +16,7 @@ from tests.sim.lake import drawn_publisher
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
 from tests.sim.stands import drawn_stands
+from tests.sim.wider import drawn_wider
 
 if TYPE_CHECKING:
     from engine.errors import HeadraceError
@@ -44,7 +45,7 @@ class Fate(Protocol):
 
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
-    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental, drawn_publisher,
+    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental, drawn_wider, drawn_publisher,
 )  # fmt: skip
 
 

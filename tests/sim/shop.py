@@ -75,13 +75,14 @@ class _Step:
 class Shop:
     """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN; `base`: where in `stream` the last
     snapshot stands, and `read_after` the LSN before it; `rowless`: the LSNs of those that found no row; `broken_at`: of
-    the commits with a record that nobody can decode, by table. `clumsy`: it writes what the view
-    `shares` cannot divide by, and takes it back, all the time. `broken`: how often a converter of the connector makes a
+    the commits with a record that nobody can decode, by table; `partitions`: of each table's topic. `clumsy`: it writes what
+    the view `shares` cannot divide by, and takes it back, all the time. `broken`: how often a converter of the connector makes a
     record of an update that nobody can decode (`BROKEN`): the twin keeps the row as it was, as a dead letter says."""
 
     def __init__(self, name: str, broker: Broker, draw: random.Random) -> None:
         self.name, self.broker, self.draw = name, broker, draw
         self.tables = TABLES[name]
+        self.partitions = {table: PARTITIONS.get(table, 1) for table in self.tables}
         self.state: State = {t: Counter() for t in self.tables}
         self.states: dict[int, State] = {}
         self.order: list[int] = []
@@ -100,7 +101,7 @@ class Shop:
         self.broke = dict.fromkeys(self.tables, False)
         self._writer, self._late = -1, ""
         for table in self.tables:
-            broker.create(f"{name}.{table}", PARTITIONS.get(table, 1))
+            broker.create(f"{name}.{table}", self.partitions[table])
         for more in ("transaction", "notifications"):
             broker.create(f"{name}.{more}")
 
@@ -220,7 +221,7 @@ class Shop:
             "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
-        place = (f"{self.name}.{table}", id_ % PARTITIONS.get(table, 1))
+        place = (f"{self.name}.{table}", id_ % self.partitions[table])
         key = None if self.tables[table] is None or op == "t" else json.dumps({"id": id_}).encode()
         step.records.append((*place, key, json.dumps(value).encode()))
         if op == "d" and key is not None and self.tombstones:
