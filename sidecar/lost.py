@@ -32,7 +32,7 @@ class SchemaChanged(HeadraceError):
 @dataclass
 class Lost:
     """`policies`: table → what is to be done, `pause` unless said otherwise. `columns`: those lost, each by the first
-    record that lacked it.
+    record that lacked it; where one that is gone may be NULL, by the first that has it in another type, if any has.
     """
 
     source: str
@@ -44,6 +44,8 @@ class Lost:
         if self.policies.get(lost.table, PAUSE) == FAIL:
             raise self._error(lost, "change the views and the declaration, or set schema_changes to pause or evolve")
         first = self.columns.setdefault((lost.table, lost.column), lost)
+        if self._evolves(first) and not lost.gone:
+            first = replace(lost, lsn=first.lsn)  # it was let go as NULL; this one stops the views that name it
         self.columns[lost.table, lost.column] = replace(first, lsn=max(first.lsn, lost.lsn))
 
     def pauses(self) -> Mapping[Column, str]:

@@ -55,7 +55,6 @@ class Runtime:
     def __init__(self, parts: Parts, sources: Mapping[str, SourceFrontier], epoch: int) -> None:
         self.parts = parts
         self.sources: dict[str, SourceFrontier] = dict(sources)
-        self._read: dict[str, Positions] = {name: at.positions for name, at in sources.items()}
         self.epoch, self.transactions = epoch, 0
         self.started = parts.wall()
         self._drain_by: float | None = None
@@ -65,11 +64,10 @@ class Runtime:
         self._pending_capture: Capture | None = None
         self._writing: Future[Manifest] | None = None
         self._checkpointed, self._last_checkpoint = epoch, parts.clock()
-        self._walks = Walks()
         self._caught_up, self._following = False, parts.reclock.replaying is not None
         self._watch: Callable[[], None] = lambda: None
         self._polled_at, self._watched = 0.0, float("-inf")
-        self.desk = Desk()
+        self._walks, self.desk = Walks(), Desk()
         self.feeds: list[Feed] = []  # who is given what a step takes in: dataflows that follow this one
         self.told: list[Told] = []  # who is told what a step changed in the views
 
@@ -100,6 +98,8 @@ class Runtime:
         bound = self.bind()
         if bound:
             self.step(bound)
+        elif self.hold and self._released():
+            self.refresh()
         for group in self.parts.groups:
             self._attend(group)
         self.checkpoint()
@@ -145,9 +145,8 @@ class Runtime:
         for intake in self.parts.intakes:
             transactions = intake.complete()
             if transactions:
-                here = self._read[intake.name] = intake.positions()
-                more = intake.held(here), intake.assembler.gone
-                out += self.parts.reclock.bind(intake.name, transactions, here, *more)
+                here, gone = intake.positions(), intake.assembler.gone
+                out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here), gone)
         for binding, _ in out:
             self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
         return out
@@ -281,12 +280,13 @@ class Runtime:
         """
         if self.parts.reclock.replaying is not None:
             return False
+        read = {i.name: i.positions() for i in self.parts.intakes}
         for source, wanted in self.hold.items():
-            here = self._read.get(source, {})
+            here = read.get(source, {})
             for topic, partitions in wanted.items():
                 if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
                     return False
-        self.hold = {}
+        self.hold, self.sources = {}, as_read(self.sources, self.parts.intakes)
         return True
 
     def written(self, sink: str, frontier: Frontier, stamps: Mapping[int, EpochStamp], seconds: float) -> None:

@@ -51,7 +51,7 @@ class _Found:
     pieces: list[tuple[Plan, TableChanges]] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
-    lost: dict[tuple[str, str], LostColumn] = field(default_factory=dict)
+    lost: dict[tuple[str, str, bool], LostColumn] = field(default_factory=dict)
 
 
 class EnvelopeDecoder:
@@ -77,7 +77,7 @@ class EnvelopeDecoder:
         self._versions = versions
         self._prefix = prefix
         self._loses = loses
-        self._without: dict[tuple[Plan, str], Plan] = {}
+        self._without: dict[tuple[Plan, str, bool], Plan] = {}
         self._at_home: set[tuple[str, Any, Any]] = set()
         self._values, self._keys = Shapes(), Shapes()
         self._plans: dict[_Route, Plan | None] = {}
@@ -165,8 +165,8 @@ class EnvelopeDecoder:
             place = (changes.topic, changes.partition, int(changes.offsets[0]))
             lsn = int(changes.lsns.max())
             lost = LostColumn(plan.table, column, *place, why.reason, why.hint, why.gone, lsn)
-            first = found.lost.setdefault((plan.table, column), lost)
-            found.lost[plan.table, column] = replace(first, lsn=max(first.lsn, lsn))
+            first = found.lost.setdefault((plan.table, column, why.gone), lost)
+            found.lost[plan.table, column, why.gone] = replace(first, lsn=max(first.lsn, lsn))
         known = self._learnt.get(plan.table)
         if not plan.learnt or plan is known or plan.provisional:
             return
@@ -210,9 +210,10 @@ class EnvelopeDecoder:
                     raise
                 if len(run.docs) > 1 and not (error.gone and run.lacks(column)):
                     raise
-                if (plan, column) not in self._without:
-                    self._without[plan, column] = plan.without(column, error)
-                plan = self._without[plan, column]
+                way = plan, column, error.gone
+                if way not in self._without:
+                    self._without[way] = plan.without(column, error)
+                plan = self._without[way]
 
     def _segments(
         self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None

@@ -204,3 +204,26 @@ def test_a_key_column_stops_its_table(shop: Changing, table: str) -> None:
         shop.queue(f"{PREFIX}.transaction", end)
     shop.go()
     assert shop.stopped() == [table]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_another_type_stops_what_evolve_has_made_null_before(shop: Changing, together: bool) -> None:
+    """It is another record of the same column, perhaps of one poll: the views went on with NULLs for what was no NULL."""
+    shop.policy = "evolve"
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.alter[f"{PREFIX}.{CUSTOMERS}"] = {}
+    shop.transact((CUSTOMERS, "u", (1, 9)))
+    if not together:
+        shop.go()
+        assert shop.in_error() == set()
+    shop.alter[f"{PREFIX}.{CUSTOMERS}"] = {"v": lambda v: f"no. {v}"}
+    [(topic, partition, offset)] = shop.transact((CUSTOMERS, "c", (3, 9)))
+    shop.go()
+    for drained in (True, False):
+        assert shop.in_error() == OVER_V
+        assert f"topic={topic}, partition={partition}, offset={offset}" in shop.store.errors["named"][0]
+        shop.end(drained=drained)
+        shop.start()
+        shop.turn(2)

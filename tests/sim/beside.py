@@ -18,7 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.oracle import NONE, Absent
-from tests.sim.shop import BROKEN, CUSTOMERS, Row, Shop, _Step
+from tests.sim.shop import BROKEN, CUSTOMERS, GONE, ORDERS, TEXT, Row, Shop, _Step
 
 if TYPE_CHECKING:
     from engine.errors import HeadraceError
@@ -217,8 +217,9 @@ class Incremental:
         """See `Fate`; a publisher is behind these shops, and has none."""
         for shop in world.shops.values():
             # what a resync reads is told by none of this
-            tables = [t for t, key in shop.tables.items() if key is not None and t not in shop.weighed]
-            self.of.append(_Beside(shop, self.draw.choice(tables) if self.late else ""))
+            third = {ORDERS, *shop.weighed} if shop.graded else shop.weighed
+            tables = [t for t, key in shop.tables.items() if key is not None and t not in third]
+            self.of.append(_Beside(shop, self.draw.choice(tables) if self.late and tables else ""))
             self.of[-1].wrap()
         world.judge.unsure = self._unsure
 
@@ -239,8 +240,9 @@ class Incremental:
 
     def _lacks(self, world: World, beside: _Beside) -> None:
         """A table whose columns change while it is read is read again."""
-        changes = bool(world.told.get("weighed")) and not beside.shop.weighed
-        if changes and beside.window is not None and beside.window.table == CUSTOMERS:
+        changes = {CUSTOMERS} if world.told.get("weighed") and not beside.shop.weighed else set()
+        changes |= {ORDERS} if beside.shop.graded in (TEXT, GONE) else set()
+        if beside.window is not None and beside.window.table in changes:
             beside.window = None
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:

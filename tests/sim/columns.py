@@ -41,15 +41,40 @@ def _lacks(topic: str, value: bytes | None) -> bool:
 
 
 @dataclass
+class Resyncs:
+    """An operator who has a table of the first source read anew. `asked`: the run that was, last, and whether that is under
+    way."""
+
+    table: str
+    asked: tuple[Process, bool] | None = None
+
+    def ask(self, world: World, read: Callable[[], TableRead]) -> None:
+        """A run that is there is asked; none is under way in it."""
+        for process in world.ready()[-1:]:
+            if process.running is None or self.asked == (process, True):
+                continue
+            runtime = process.running.runtime
+            world.trace.append(f"{process.number} is to resync {self.table}")
+            self.asked = (process, True)
+            runtime.errands.append(
+                Resync(self.table, runtime.parts.intakes[0], process.running.schemas[self.table], read,
+                       process._executor("resync"), partial(self._ended, process))
+            )  # fmt: skip
+
+    def _ended(self, process: Process, _told: object) -> None:
+        self.asked = (process, False)
+
+
+@dataclass
 class Columns:
     """`rate`: how often it goes or comes back, a step. `lacking`: the LSNs at which rows were written without it, and that no
-    resync has read since; `ever`: whether there were any. `asked`: the run that was, last, and whether that is under way."""
+    resync has read since; `ever`: whether there were any."""
 
     draw: random.Random
     rate: float
     lacking: list[int] = field(default_factory=list)
     ever: bool = False
-    asked: tuple[Process, bool] | None = None
+    resyncs: Resyncs = field(default_factory=lambda: Resyncs(CUSTOMERS))
 
     def begin(self, world: World) -> None:
         """See `Fate`."""
@@ -85,20 +110,7 @@ class Columns:
             self._resync(world, shop)
 
     def _resync(self, world: World, shop: Shop) -> None:
-        """The operator asks a run that is there; none is under way in it."""
-        for process in world.ready()[-1:]:
-            if process.running is None or self.asked == (process, True):
-                continue
-            runtime = process.running.runtime
-            world.trace.append(f"{process.number} is to resync")
-            self.asked = (process, True)
-            runtime.errands.append(
-                Resync(CUSTOMERS, runtime.parts.intakes[0], process.running.schemas[CUSTOMERS], partial(read, shop, self.lacking),
-                       process._executor("resync"), partial(self._ended, process))
-            )  # fmt: skip
-
-    def _ended(self, process: Process, _told: object) -> None:
-        self.asked = (process, False)
+        self.resyncs.ask(world, partial(read, shop, self.lacking))
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
         """Never."""

@@ -15,8 +15,10 @@ from typing import Any
 from engine.schema import Schema
 from sidecar.config import Settings, load
 from sidecar.wiring import Understood, understand
-from tests.sim.shop import CUSTOMERS, LAKE, PRICED, TABLES, VIEWS, WEIGHTS
+from tests.sim.shop import CUSTOMERS, GRADES, LAKE, ORDERS, PRICED, TABLES, VIEWS, WEIGHTS
 
+GRADE = ("g", "coalesce(g, id + 10 * v)")
+"""How a view asks for the orders' third column, where a row without it is to stop it, and where it may be NULL."""
 STATE = Path("/sim/state")
 
 
@@ -33,8 +35,9 @@ class _Compiled(Understood):
 
     def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
         debezium = sum(source.type == "debezium" for source in self.settings.config.sources)
-        views = {spec.name for spec in self.specs}
-        return _compiled(debezium, "weights" in views, "prices" in views)
+        named = {s.name: s.sql for s in self.specs}
+        grade = next((g for g in GRADE if f"id, {g} as" in named.get("grades", "")), "")
+        return _compiled(debezium, "weights" in named, "prices" in named, grade)
 
 
 def _place(text: str) -> dict[str, str | int]:
@@ -43,8 +46,8 @@ def _place(text: str) -> dict[str, str | int]:
 
 
 @cache
-def _compiled(sources: int, weighed: bool, lake: bool) -> Any:
-    return Understood.compile(understood(sources, weighed=weighed, lake=lake))
+def _compiled(sources: int, weighed: bool, lake: bool, grade: str) -> Any:
+    return Understood.compile(understood(sources, weighed=weighed, lake=lake, grade=grade))
 
 
 @cache
@@ -55,18 +58,23 @@ def understood(
     skip: frozenset[str] = frozenset(),
     weighed: bool = False,
     lake: bool = False,
+    grade: str = "",
+    schema_changes: str = "pause",
 ) -> Understood:
     """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
-    customers have a third column, and a view names it; `lake`: a Spark publisher is there too."""
+    customers have a third column, and a view names it; `lake`: a Spark publisher is there too; `grade`: how a view asks for the
+    orders' third column, "" where they have none; `schema_changes`: what is done where that is not as declared."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
-    more = [{"name": "w", "data_type": "bigint"}] if weighed else []
+    more = {CUSTOMERS: [{"name": "w", "data_type": "bigint"}] if weighed else [],
+            ORDERS: [{"name": "g", "data_type": "bigint"}] if grade else []}  # fmt: skip
+    policies = {ORDERS: {"schema_changes": schema_changes}}
     shops = list(TABLES.items())[:sources]
     body = {
         "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
         "sources": [
             {"name": name, "type": "debezium", "topic_prefix": name, "on_undecodable": undecodable,
              "skip": [_place(s) for s in sorted(skip) if s.startswith(f"{name}.")],
-             "tables": [{"name": t, "columns": columns + (more if t == CUSTOMERS else [])} | ({"key": k} if k else {})
+             "tables": [{"name": t, "columns": columns + more.get(t, [])} | ({"key": k} if k else {}) | policies.get(t, {})
                         for t, k in tables.items()]}
             for name, tables in shops
         ] + [
@@ -81,6 +89,7 @@ def understood(
     }  # fmt: skip
     views = (VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]) + (WEIGHTS if weighed else "")
     views += PRICED if lake else ""
+    views += GRADES.replace("GRADE", grade) if grade else ""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "views").mkdir()
         (Path(folder) / "views" / "v.yaml").write_text(views)

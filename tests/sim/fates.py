@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tests.sim.beside import drawn_incremental
 from tests.sim.columns import drawn_columns
+from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
@@ -39,13 +40,14 @@ class Fate(Protocol):
     def befall(self, world: World) -> None:
         """Between two steps."""
 
-    def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
-        """Whether it is a cause of this error, for which the operator is told to begin with an empty state folder."""
+    def ends(self, world: World, process: Process, error: HeadraceError) -> bool | None:
+        """Whether it is a cause of this error, for which the operator is told to begin with an empty state folder; None: it is,
+        and he has done what else he is told to."""
 
 
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
-    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_incremental, drawn_wider, drawn_publisher,
+    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_publisher,
 )  # fmt: skip
 
 

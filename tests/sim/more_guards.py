@@ -16,7 +16,7 @@ from connectors.formats import spark
 from sidecar import resync
 from sidecar.chunks import Chunks
 from sidecar.ingest import Intake
-from sidecar.lost import Lost
+from sidecar.lost import EVOLVE, Lost
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
 from sidecar.transactions import Ahead
@@ -47,6 +47,10 @@ def columns_forgotten(patch: Patch) -> None:
     patch.setattr(Lost, "json", lambda self: ())
 
 
+def kinds_null(patch: Patch) -> None:
+    patch.setattr(Lost, "_evolves", lambda self, lost: self.policies.get(lost.table) == EVOLVE)
+
+
 def later_undone(patch: Patch) -> None:
     real = resync.difference
 
@@ -75,6 +79,7 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "a table that stood still waits for all that it is owed": nothing_owed,
     "a table that stands still is read again from there": not_held,
     "lost columns are kept in checkpoints": columns_forgotten,
+    "a column of another type is never made NULL": kinds_null,
     "what came after it stands in a resync": later_undone,
     "rows of a chunk that a TRUNCATE took away are left out": none_gone,
     "rows of a chunk go before what comes behind them": none_before,

@@ -43,6 +43,7 @@ views:
 OVER = {
     "customers": {CUSTOMERS}, "orders": {ORDERS}, "visits": {VISITS}, "by_city": {CUSTOMERS, ORDERS}, "shares": {ORDERS},
     "stocked": {ORDERS, STOCK}, "weights": {CUSTOMERS}, "prices": {PRICES}, "rated": {PRICES, RATES}, "priced": {ORDERS, PRICES},
+    "grades": {ORDERS},
 }  # fmt: skip
 """The tables that each view reads."""
 
@@ -57,6 +58,13 @@ PRICED = """\
   - {name: priced, sinks: [s, k], sql: "select p.v, o.v as w from public.orders o join public.prices p on p.id = o.v"}
 """
 """Views over a Spark publisher's tables, alone and with a shop's."""
+
+GRADES = """\
+  - {name: grades, key: [id], sinks: [s, k], sql: "select id, GRADE as g from public.orders"}
+"""
+"""A view over a third column of the orders, which some lives have."""
+NUMBER, TEXT, GONE = "number", "text", "gone"
+"""What that column may be."""
 
 Row = tuple[int, int]
 BROKEN = 1 << 70
@@ -77,7 +85,8 @@ class Shop:
     snapshot stands, and `read_after` the LSN before it; `rowless`: the LSNs of those that found no row; `broken_at`: of
     the commits with a record that nobody can decode, by table; `partitions`: of each table's topic. `clumsy`: it writes what
     the view `shares` cannot divide by, and takes it back, all the time. `broken`: how often a converter of the connector makes a
-    record of an update that nobody can decode (`BROKEN`): the twin keeps the row as it was, as a dead letter says."""
+    record of an update that nobody can decode (`BROKEN`): the twin keeps the row as it was, as a dead letter says. `graded`:
+    what the orders' third column is, "" where there is none."""
 
     def __init__(self, name: str, broker: Broker, draw: random.Random) -> None:
         self.name, self.broker, self.draw = name, broker, draw
@@ -98,6 +107,7 @@ class Shop:
         self.broken = draw.choice([0.0, 0.0, 0.15])
         self._breaks: list[str] = []
         self.weighed: set[str] = set()
+        self.graded = ""
         self.broke = dict.fromkeys(self.tables, False)
         self._writer, self._late = -1, ""
         for table in self.tables:
@@ -227,10 +237,13 @@ class Shop:
         if op == "d" and key is not None and self.tombstones:
             step.records.append((*place, key, None))
 
-    def image(self, table: str, row: Row) -> dict[str, int]:
+    def image(self, table: str, row: Row) -> dict[str, Any]:
         """A row as the connector writes it now."""
         named = dict(zip(("id", "v"), row, strict=True))
-        return named | {"w": weight(row)} if table in self.weighed else named
+        more: dict[str, Any] = {"w": weight(row)} if table in self.weighed else {}
+        if table == ORDERS and self.graded not in ("", GONE):
+            more["g"] = "high" if self.graded == TEXT else weight(row)
+        return named | more
 
     def _mark(self, step: _Step, status: str, counts: dict[str, int]) -> None:
         body: dict[str, Any] = {"status": status, "id": f"{self.txid}:{self.lsn}", "ts_ms": 2}
@@ -356,6 +369,7 @@ def answers(state: State) -> dict[str, Counter[Any] | None]:
         "customers": Counter(customers), "orders": orders, "visits": +state.get(VISITS, Counter()),
         "shares": None if any(i * v == 6 for i, v in orders) else Counter((i, int(12 / (i * v - 6))) for i, v in orders),
         "weights": Counter((row[0], weight(row)) for row in customers),
+        "grades": Counter((row[0], weight(row)) for row in orders),
         "by_city": Counter(dict.fromkeys(cities.items(), 1)), "stocked": stocked, "prices": Counter(prices.items()),
         "rated": Counter((v, rates[id_]) for id_, v in prices.items() if id_ in rates),
         "priced": Counter((prices[of], of) for _, of in orders if of in prices),

@@ -191,9 +191,9 @@ class World:
         except HeadraceError as error:
             self.trace.append(f"{process.number} ends: {error.code}")
             if not process.dead and error.code not in process.excuses:
-                if any(fate.ends(self, process, error) for fate in self.fates):
-                    self.hopeless = True
-                else:
+                causes = {fate.ends(self, process, error) for fate in self.fates}
+                self.hopeless |= True in causes
+                if causes <= {False}:
                     self._fail(error)
             process.dead = True
         except BaseException as error:
