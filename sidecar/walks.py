@@ -7,14 +7,14 @@ sinks ask for them on theirs. Called by the runtime.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from connectors.sink import EpochStamp
 from sidecar.metrics import Legs
 
-FAR = 10_000
+FAR = 1000
 """Epochs behind the last one that every sink holds, of which nobody asks any more."""
 MANY = 4096
 
@@ -29,26 +29,26 @@ class Walk(NamedTuple):
 
 
 class Walks:
-    """The walks of the runs of epochs that lie behind, by the last epoch of each."""
+    """The walks of the runs of epochs that lie behind, in their order, and the last epoch of each."""
 
     def __init__(self) -> None:
-        self._walks: dict[int, Walk] = {}
+        self._ends: list[int] = []
+        self._walks: list[Walk] = []
         self._lock = threading.Lock()
 
     def took(self, epoch: int, walk: Walk) -> None:
-        """A run of epochs up to this one is stepped."""
+        """A run of epochs up to this one, which are later than any before, is stepped."""
         with self._lock:
-            self._walks[epoch] = walk
+            self._ends.append(epoch)
+            self._walks.append(walk)
 
     def legs(self, stamps: Mapping[int, EpochStamp], now: float) -> list[Legs]:
         """The legs of each epoch that a sink holds since `now`, where it is known when it was committed."""
         with self._lock:
-            walks = sorted(self._walks.items())
-        ends = [epoch for epoch, _ in walks]
+            places = [bisect_left(self._ends, epoch) for epoch in stamps]
+            walks = [self._walks[at] if at < len(self._walks) else None for at in places]
         legs = []
-        for epoch, stamp in stamps.items():
-            at = bisect_left(ends, epoch)
-            walk = walks[at][1] if at < len(walks) else None
+        for stamp, walk in zip(stamps.values(), walks, strict=True):
             if walk is not None and stamp.commit_us > 0:
                 commit = stamp.commit_us / 1e6
                 kafka = min(max(walk.kafka, commit), walk.polled)
@@ -61,6 +61,7 @@ class Walks:
     def forget(self, written: int) -> None:
         """Every sink holds epoch `written`: forget what is far behind it, or too much."""
         with self._lock:
-            for epoch in [e for e in self._walks if e < written - FAR or len(self._walks) > MANY]:
-                if epoch <= written:
-                    del self._walks[epoch]
+            far, many = bisect_left(self._ends, written - FAR), len(self._ends) - MANY
+            gone = max(far, min(many, bisect_right(self._ends, written)))
+            if gone > 0:
+                del self._ends[:gone], self._walks[:gone]
