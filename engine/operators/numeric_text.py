@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from engine.batch.updates import Int64s
 
-_WIDE = Context(prec=200_000)
+_WIDE = Context(prec=600_000)
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 
 

@@ -33,6 +33,9 @@ EQUAL = {
     "julian_days": "select extract(julian from since), extract(julian from since::date), date_part('julian', since) from shelf",
     "like_with_an_escape": "select name like 'a#%' escape '#', name not like 'a##%' escape '' from shelf",
     "ceil_and_initcap_are_functions": "select ceil(size), floor(size), initcap(name), chr(id + 65) from shelf",
+    "variance_of_more_digits_than_a_numeric_has":
+        "select trim_scale(variance(v) * 1e1000), trim_scale(var_pop(v) * 1e1000) from (select v::numeric from (values (0),"
+        " (3e-500), (-3e-500), (4e-500 - 1e-16383), (-4e-500 + 1e-16383)) x(v)) y",
     "whole_rows_as_text":
         "select s::text, cast(s.* as text), t::text as t, row(t, s.id)::text from shelf s left join tag t on t.id = s.id",
     "rows_written_out_as_text":

@@ -194,7 +194,7 @@ def _spread(binder: Binder, node: exp.Expr, name: str, arg: Expr, where: Expr | 
     exact = coerce.coerced(arg, BIGINT) if kind in (Kind.SMALLINT, Kind.INTEGER) else arg
     if kind in (Kind.BIGINT, Kind.NUMERIC):
         exact = coerce.coerced(arg, numeric_image(arg.type))
-    square = coerce.called("*", [exact, exact])
+    square = coerce.called("$square", [exact]) if exact.type == NUMERIC else coerce.called("*", [exact, exact])
     parts = [coerce.aggregated("count", arg, distinct=False, where=where)]
     parts += [coerce.aggregated("sum", e, distinct=False, where=where) for e in (exact, square)]
     return coerce.called(f"${name}", [placed(binder, part) for part in parts])

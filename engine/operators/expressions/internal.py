@@ -95,6 +95,13 @@ for _name, _sample, _root in (
         _spread(sample=_sample, root=_root),
         fallback=True,
     )
+entry(
+    "$square",
+    (Kind.NUMERIC,),
+    lambda _params: NUMERIC,
+    lambda _params, result: lambda value: fallback.map_values(numerals.square, result.arrow, (value,)),
+    fallback=True,
+)
 entry("$packed", (Kind.TEXT, None), Kind.TEXT, _packing(present=True), strict=False, variadic=True, fallback=True)
 entry("$collected", (None,), Kind.TEXT, _packing(present=False), strict=False, variadic=True, fallback=True)
 entry("$image", (None,), Kind.TEXT, _image)

@@ -190,6 +190,10 @@ def divide(left: str, right: str) -> str:
     a, b = split(left), split(right)
     if not b[0]:
         raise RowError("division by zero")
+    return _divided(a, b)
+
+
+def _divided(a: Number, b: Number) -> str:
     scale = quotient_scale(a, b)
     numerator, denominator = a[0] * 10 ** (scale + b[1]), b[0] * 10 ** a[1]
     if denominator < 0:
@@ -340,6 +344,19 @@ def bucket(text: str, low: str, high: str, count: int) -> int:
     return count + 1 if above else (value - first) * count // (last - first) + 1
 
 
+def square(text: str) -> str:
+    """A number by itself, with all of its digits: more of them than a numeric has room for.
+
+    >>> square("-1.5"), square("-Infinity"), square("0.01")
+    ('2.25', 'Infinity', '0.0001')
+    """
+    if text in SPECIAL:
+        return NAN if text == NAN else "Infinity"
+    coefficient, scale = split(text)
+    digits = str(coefficient * coefficient).rjust(2 * scale + 1, "0")
+    return f"{digits[: -2 * scale]}.{digits[-2 * scale :]}" if scale else digits
+
+
 def spread(count: int, total: str, squares: str, *, sample: bool, root: bool) -> str | None:
     """Variance or standard deviation from the number, the sum and the sum of squares, digit for digit as Postgres's.
 
@@ -350,10 +367,12 @@ def spread(count: int, total: str, squares: str, *, sample: bool, root: bool) ->
         return None
     if total in SPECIAL or squares in SPECIAL:
         return NAN
-    above = subtract(multiply(str(count), squares), multiply(total, total))
-    if split(above)[0] <= 0:
+    whole, parts = split(total), split(squares)
+    scale = max(2 * whole[1], parts[1])
+    above = count * rescale(parts, scale) - rescale((whole[0] ** 2, 2 * whole[1]), scale)
+    if above <= 0:
         return "0"
-    found = divide(above, str(count * (count - sample)))
+    found = _divided((above, scale), (count * (count - sample), 0))
     if not root:
         return found
     coefficient, scale = split(found)
