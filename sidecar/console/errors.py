@@ -22,7 +22,6 @@ EXIT_CODES: dict[str, int] = {
     "batch": 1,
     "since": 1,
     "depth": 1,
-    "loop": 1,
     "worker": 1,
     "shard": 1,
     "literal": 1,

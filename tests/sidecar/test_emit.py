@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from sidecar import emit
 from sidecar.emit import Group
 from sidecar.metrics import Metrics
 from sidecar.parts import Parts
+from sidecar.reclock import Reclock
 from sidecar.runtime import Runtime
 from sidecar.viewstate import ViewState
 from tests.contracts.sink import LINES, changes, frontier, view_of, whole
@@ -285,8 +287,8 @@ class Loop:
         self.group = opened(self.sink, *views)
         nothing: Any = None
         parts = Parts(
-            "test", [], nothing, nothing, nothing, nothing, {}, self.states, [self.group], nothing, Metrics(), nothing,
-            {}, 1.0, "test", 1,
+            "test", [], cast(Reclock, SimpleNamespace(replaying=None)), nothing, nothing, nothing, {}, self.states,
+            [self.group], nothing, Metrics(), nothing, {}, 1.0, "test", 1,
         )  # fmt: skip
         self.runtime = Runtime(parts, {}, 0)
 
