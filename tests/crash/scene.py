@@ -39,10 +39,11 @@ PATIENCE = 300.0
 
 class Scene:
     """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log. `sources` 2: a second bank, on a Postgres
-    of its own."""
+    of its own. `history_mib`: the changes that each view keeps for `tail`."""
 
-    def __init__(self, folder: Path, sources: int = 1) -> None:
+    def __init__(self, folder: Path, sources: int = 1, history_mib: int = 4) -> None:
         self.folder = folder
+        self.history_mib = history_mib
         self.halves = (ONE, OTHER)[:sources]
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "sidecar.log"
@@ -121,6 +122,7 @@ class Scene:
                 {"name": "bus", "type": "kafka", "topic_prefix": "views."},
             ],
             "http": self.http, "checkpoint": {"interval_seconds": 0.25},
+            "tail": {"history_mib": self.history_mib},
         }  # fmt: skip
         self.config.write_text(json.dumps(body))
         self.views = understand(load(self.config, {})).compile()

@@ -4,7 +4,9 @@ Always: a sidecar of its own process, transfers and random DML without end, a re
 again against the source's own answers. Every few seconds the sidecar's memory (mapped files apart), files and threads are
 sampled, and what its arrangements hold, which may grow: the bank's ledger does. The first fifth of a run warms up; afterwards
 files, threads and the memory beside arrangements must be flat: the line through their samples may rise by no more than `MAY_RISE`
-says over the rest of the run. Called by `make soak`.
+says over the rest of the run. What is kept up to a bound (the changes for `tail`, what the reclock log knows of its last
+epochs) should have reached it by then: little is kept for `tail`, and `RATE` transactions a second are asked for.
+Called by `make soak`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ KEPT = 240
 """Samples that are kept for the picture."""
 WORKS, RESTS = 15.0, 5.0
 """Seconds of writing, and of rest: an audit settles only where a frontier stays for as long as it reads."""
+
+RATE = 200.0
+HISTORY_MIB = 1
 
 Sample = dict[str, float]
 
@@ -125,10 +130,10 @@ class Soak:
 
 
 def run(
-    seconds: float, folder: Path, *, seed: int = 3, rate: float = 40.0, every: float = 5.0
+    seconds: float, folder: Path, *, seed: int = 3, rate: float = RATE, every: float = 5.0
 ) -> tuple[str, list[str]]:
     """The whole of it: (the last line, what was wrong)."""
-    scene = Scene(folder)
+    scene = Scene(folder, history_mib=HISTORY_MIB)
     try:
         scene.start(seed)
         writer = Writer(scene.source_url, seed, rate, works=WORKS, rests=RESTS)
@@ -170,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=40.0, help="transactions a second")
+    parser.add_argument("--rate", type=float, default=RATE, help="transactions a second")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two samples")
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
