@@ -41,8 +41,8 @@ class Limits:
     def drawn(cls, draw: random.Random) -> Limits:
         """The limits of a life."""
         return cls(
-            draw.choice([3000, 0]),
-            draw.choice([40, 5]),
+            draw.choice([1500, 0]),
+            draw.choice([12, 2]),
             draw.choice([64 << 20, 64 << 20, 8 * ENTRY_BYTES]),
             draw.choice([ROWS, ROWS, 4, 1]),
             draw.choice([DEFAULT_BYTES, DEFAULT_BYTES, 800, 0]),

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.sim.guards import GUARDS as ALL
+
 GUARDS = (
     "the reclock log is synced",
     "an older generation is fenced from the database",
@@ -45,3 +47,9 @@ def test_a_guard_is_needed(name: str) -> None:
     told = ran("tests.sim.guards", name)
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     assert "fails" in told.stdout
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_a_guard_takes_away_is_there(name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        ALL[name](patch)

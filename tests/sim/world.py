@@ -30,9 +30,10 @@ from tests.sim.shop import TABLES, Shop
 
 
 class World:
-    """Everything that outlives a process, and who runs now. `failed`: what was wrong, once something was."""
+    """Everything that outlives a process, and who runs now. `failed`: what was wrong, once something was. Not `fated`: the same
+    life with faults alone."""
 
-    def __init__(self, seed: int, steps: int = 60) -> None:
+    def __init__(self, seed: int, steps: int = 60, *, fated: bool = True) -> None:
         self.seed, self.steps, self.draw = seed, steps, random.Random(seed)
         self.rates, self.limits = Rates.drawn(self.draw), Limits.drawn(self.draw)
         self.broker, self.database, self.disk = Broker(), Database(), Disk()
@@ -56,7 +57,7 @@ class World:
         self.tell()
         self.judge = Judge(self.shops)
         self.lettered = True
-        self.fates = drawn(seed)
+        self.fates = drawn(seed) if fated else []
         for fate in self.fates:
             fate.begin(self)
         keyless = {v.name: v.key is None for v in self.understood.compile() if "k" in v.spec.sinks}
