@@ -46,6 +46,22 @@ EQUAL = {
         "select id, q::text, q::text is null from shelf left join (values (1, null), (0, 'x')) q(k, v) on k = id",
     "names_of_array_types":
         "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
+    "percentiles_of_no_fraction_are_of_one_group":
+        "select percentile_cont(null) within group (order by parts), percentile_disc(null) within group (order by size),"
+        " percentile_disc(null::float8) within group (order by name) from shelf",
+    "an_interval_below_zero_is_before_noon":
+        "select to_char(interval '-1 hours', 'PM am HH12'), to_char('-13 h'::interval, 'PM')",
+    "the_names_of_types":
+        "select pg_typeof(id), pg_typeof(size)::text, pg_typeof(c), pg_typeof(v), pg_typeof(array[parts]), pg_typeof(null), "
+        "pg_typeof(since - since) from shelf join tag using (id)",
+    "the_name_of_a_type_of_what_fails": "select pg_typeof(1 / id) from shelf",
+    "dollars_around_a_constant": "select date $$1999-01-01$$, $a$it's $$b$$$a$, interval $$1 day$$ + since from shelf",
+    "trim_of_lists":
+        "select trim(both from name, 'ao'), trim(from name), trim(leading name, 'e'), trim('o' from name) from shelf",
+    "a_time_is_an_interval_where_one_is_asked_for": "select since::time * 2, -(since::time), since::time / 2 from shelf",
+    "subscripts_backwards": "select id, generate_subscripts(array[id, parts], 1, id > 0) from shelf",
+    "checksums": "select crc32(name::bytea), crc32c(name::bytea), crc32c('123456789'), crc32c('') from shelf",
+    "words_of_other_databases_are_names": "select id as long, x.string from (select id, name as string from shelf) x",
     "having_alone_looks_at_no_row": "select 1 as one from shelf where 1 / id = 1 having 1 < 2",
     "having_alone_keeps_nothing": "select 1 as one from shelf having 1 > 2",
     "an_empty_grouping_set_without_aggregates": "select id from shelf group by grouping sets ((id), ())",
@@ -229,6 +245,8 @@ EQUAL = {
         "select id, array_agg(x), string_agg(x, '+') from shelf, regexp_split_to_table(name, '') x group by id",
 }  # fmt: skip
 REFUSED = {
+    "a_type_of_another_database": ("select id::tinyint from shelf", "type tinyint is not supported in expressions"),
+    "columns_but_for_some": ("select s.* except (id) from shelf s", "EXCEPT is not supported here"),
     "an_aggregate_of_the_query_around_in_its_where":
         ("select id from shelf o where (select sum(o.parts)) > 1", "sum is of columns of the query around alone"),
     "an_unreadable_unicode_string": ("select U&'wrong: +0061' UESCAPE '+'", "invalid Unicode escape character"),
@@ -252,6 +270,12 @@ REFUSED = {
     "an_order_of_nothing_that_fails_before_any_row": ("select id from shelf order by 1 / 0", "Postgres computes constants"),
 }  # fmt: skip
 ALIKE = {
+    "select percentile_disc('0.5') within group (order by name) from shelf":
+        "function percentile_disc(unknown, text) is not unique",
+    "select id::double from shelf": 'type "double" does not exist',
+    "select string '1', 1::serial": 'type "string" does not exist',
+    "select array[id][1] from shelf": 'syntax error at or near "["',
+    "select string_to_array(name, 'a')[1] from shelf": 'syntax error at or near "["',
     "select case when id > 100 then 1 / 0 else 0 end from shelf": "division by zero",
     "select (c::text || '')::int from (select true as c from tag where false) q": 'invalid input syntax for type integer: "true"',
     "with q as (select 'x' as c from tag) select c::int from q": 'invalid input syntax for type integer: "x"',

@@ -73,6 +73,9 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
     while isinstance(inner.this, exp.Bracket) and len(inner.this.expressions) == 1:
         inner = inner.this
         places = [*inner.expressions, *places]
+    if isinstance(inner.this, exp.Func | exp.Literal):
+        # no subscript stands behind ARRAY[…], a call or a constant in Postgres's grammar
+        binder.source.refuse(node, 'syntax error at or near "["', "put what is subscripted in parentheses")
     base = binder.bind(inner.this)
     if base.type.kind is Kind.JSONB:
         base, places = binder.bind(node.this), list(node.expressions)

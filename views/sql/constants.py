@@ -72,6 +72,10 @@ def plain_strings(tokens: Sequence[Token], text: str) -> list[Token]:
     escaped = False
     for token in tokens:
         kind, raw = token.token_type, text[token.start : token.end + 1]
+        if kind is TokenType.HEREDOC_STRING and not (out and out[-1].token_type is TokenType.STRING):
+            token.token_type = TokenType.STRING
+            out.append(token)
+            continue
         try:
             if out and kind is TokenType.STRING and out[-1].token_type is TokenType.STRING:
                 if not _BETWEEN_PIECES.fullmatch(text, out[-1].end + 1, token.start):

@@ -11,6 +11,7 @@ from engine.operators.expressions.families import family_of
 from engine.operators.expressions.intervals import INTERVAL
 from engine.schema import TIMETZ, DataType, Kind
 from views.sql.binder import Binder
+from views.sql.foreign import DECLARED
 
 _ELEMENTS = frozenset(
     {
@@ -31,6 +32,9 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     spelled = {"float": "double precision"}.get(spelled, spelled)
     if spelled[:1] == "_" and spelled[1:] in _ELEMENTS and spelled not in binder.source.types:
         spelled = f"{spelled[1:]}[]"
+    bare = spelled.removesuffix("[]")
+    if bare in DECLARED and bare not in binder.source.types:
+        binder.source.refuse(node, f'type "{spelled}" does not exist')
     target = binder.source.type_named(spelled)
     named = target if target.element is None else target.element
     family = family_of(named)

@@ -14,9 +14,9 @@ from engine.operators.expressions.coercion import NoSuchFunction
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
+from engine.operators.expressions.ir import Call, Case, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.expressions.json_records import RECORDS
-from engine.schema import BIT, INTEGER, TEXT, DataType, Kind, array_of
+from engine.schema import BIT, BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
@@ -108,6 +108,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
     if name in ("greatest", "least"):
         return coerce.called(name, coerce.unified([binder.bind(a) for a in args], name.upper())[0])
+    if name == "pg_typeof" and len(args) == 1:
+        return _type_of(binder.bind(args[0]))
     if name in _OF_ENUMS and len(args) == 1:
         return _of_enum(binder, node, name, binder.bind(args[0]))
     if name == "enum_range" and len(args) == 2:
@@ -150,6 +152,19 @@ _EMPTY = {
 _CHOICES = ("coalesce", "greatest", "least")
 _ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
 """Functions that make JSON of a row."""
+
+REGTYPE = DataType.parse("regtype")
+"""The names of types, which are shown and not computed with."""
+
+
+def _type_of(arg: Expr) -> Expr:
+    """The name of a value's type; the value is asked for where it may fail, and is NULL or not."""
+    spelled = "character" if arg.type.kind is Kind.BPCHAR else str(arg.type.bare)
+    name = Literal(spelled, REGTYPE)
+    if isinstance(arg, ColumnRef | Literal):
+        return name
+    return Case(((Call("is null(any)", (arg,), BOOLEAN), name),), name, REGTYPE)
+
 
 _OF_ENUMS = ("enum_first", "enum_last", "enum_range")
 

@@ -22,6 +22,7 @@ from engine.operators.expressions.ir import Expr
 from engine.schema import DataType, array_of
 from views.errors import ViewError
 from views.spec import ViewSpec
+from views.sql import foreign
 from views.sql.constants import BadConstant, plain_numbers, plain_strings
 from views.sql.refusals import matching_hint
 
@@ -161,6 +162,16 @@ class _Parser(PostgresParser):
         made = self.expression(exp.Anonymous(this="is_normalized", expressions=args))
         return self.expression(exp.Not(this=made)) if found[1] else made
 
+    def _parse_trim(self) -> exp.Trim:
+        """What stands in TRIM's parentheses: a place, and what is cut off FROM a text, or arguments."""
+        position = self._prev.text if self._match_texts(self.TRIM_TYPES) else None
+        args = [] if self._match(TokenType.FROM) else self._parse_csv(self._parse_bitwise)
+        if not args or (len(args) == 1 and self._match(TokenType.FROM)):
+            args = [*self._parse_csv(self._parse_bitwise), *args]
+        if len(args) > 2:
+            self.raise_error("a text and what is cut off it are all that TRIM takes")
+        return self.expression(exp.Trim(this=args[0], expression=args[1] if args[1:] else None, position=position))
+
     def _parse_part(self) -> exp.Expr:
         """What stands in SUBSTRING's parentheses: FROM … FOR …, SIMILAR … ESCAPE …, or arguments."""
         text = self._parse_bitwise()
@@ -222,8 +233,12 @@ class _Parser(PostgresParser):
         return self.expression(exp.Interval(this=this, unit=unit))
 
 
+class _Tokenizer(Postgres.Tokenizer):
+    KEYWORDS: ClassVar[dict[str, TokenType]] = foreign.KEYWORDS
+
+
 class _Dialect(Postgres):
-    Parser = _Parser
+    Parser, Tokenizer = _Parser, _Tokenizer
     INDEX_OFFSET = 0
 
 

@@ -206,6 +206,7 @@ class Select:
                 self.source.only(node, ())
                 found += [Item(node, n, p) for n, p in self.scope.visible]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+                self.source.only(node.this, ())
                 found += self.star_of(node)
             elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
                 table = node.this.unnest()

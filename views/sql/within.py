@@ -56,15 +56,17 @@ def within_group(
         return outer
     check_allowed(binder, node, name)
     check_ordered(binder.source, orders[0], arg.type)
-    if name == "percentile_cont" and arg.type == INTERVAL and binder.bind(args[0]).type == coerce.UNKNOWN:
-        binder.source.refuse(node, "function percentile_cont(unknown, interval) is not unique", "cast the fraction")
+    alike = arg.type.kind in _NUMBERS or (name == "percentile_cont" and arg.type != INTERVAL)
+    if args and not alike and binder.bind(args[0]).type == coerce.UNKNOWN:
+        binder.source.refuse(node, f"function {name}(unknown, {arg.type}) is not unique", "cast the fraction")
     if name == "percentile_cont" and arg.type != INTERVAL:
         if arg.type.kind not in _NUMBERS:
             binder.source.refuse(node, f"percentile_cont of type {arg.type} is not supported")
         arg = coerce.coerced(arg, DOUBLE)
     made = _Percentile(binder, name, arg, bool(orders[0].args.get("desc")), condition)
     if not isinstance(fractions, _Several):
-        return made.at(fractions[0]) if name == "mode" or fractions[0] is not None else Literal(None, arg.type)
+        asked = name == "mode" or fractions[0] is not None
+        return made.at(fractions[0]) if asked else made.unless_empty(Literal(None, arg.type))
     if arg.type.element is not None:
         binder.source.refuse(node, f"{name} of several fractions of arrays is not supported")
     several = Call("$array(any,...)", tuple(made.at(f) for f in fractions if f is not None), array_of(arg.type))

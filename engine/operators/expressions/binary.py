@@ -129,6 +129,16 @@ def _number_of(width: int, name: str) -> Callable[[str, DataType], str]:
     return number
 
 
+def _castagnoli(data: bytes) -> int:
+    """CRC-32C, of which the standard library has none (RFC 3720, appendix B.4)."""
+    found = 0xFFFFFFFF
+    for byte in data:
+        found ^= byte
+        for _ in range(8):
+            found = found >> 1 ^ (0x82F63B78 if found & 1 else 0)
+    return found ^ 0xFFFFFFFF
+
+
 def _register() -> None:
     for number, width in ((Kind.SMALLINT, 2), (N, 4), (L, 8)):
         conversion(DataType(number), DataType(Y), "explicit", _bytes_of(width))
@@ -139,6 +149,7 @@ def _register() -> None:
         digest = getattr(hashlib, f"sha{bits}")
         entry(f"sha{bits}", (Y,), Y, per_value(lambda data, d=digest: d(data).digest(), BYTES), fallback=True)
     entry("crc32", (Y,), L, per_value(zlib.crc32, pa.int64()), fallback=True)
+    entry("crc32c", (Y,), L, per_value(_castagnoli, pa.int64()), fallback=True)
     entry("get_byte", (Y, N), N, per_value(_get_byte, pa.int32()), fallback=True)
     entry("set_byte", (Y, N, N), Y, per_value(_set_byte, BYTES), fallback=True)
     entry("get_bit", (Y, L), N, per_value(_get_bit, pa.int32()), fallback=True)

@@ -7,6 +7,7 @@ empty template, give NULL. Pure functions, called by `formats` and `date_reading
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,7 +108,7 @@ def _year(width: int, *, iso: bool) -> Callable[[Fields, Piece], str]:
 
 def _half(f: Fields, piece: Piece) -> str:
     dots = "." in piece.key
-    shown = ("P.M." if dots else "PM") if f.hour % 24 >= 12 else ("A.M." if dots else "AM")
+    shown = ("P.M." if dots else "PM") if math.fmod(f.hour, 24) >= 12 else ("A.M." if dots else "AM")
     return _cased(piece, shown)
 
 

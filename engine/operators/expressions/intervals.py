@@ -18,6 +18,7 @@ from engine.operators.expressions import columns as col
 from engine.operators.expressions import fallback
 from engine.operators.expressions import interval_text as spans
 from engine.operators.expressions.calendar_fields import FIELDS
+from engine.operators.expressions.conversions import conversion
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import Family, family
 from engine.operators.expressions.interval_text import DAY, OUT_OF_RANGE, Interval, image, is_finite
@@ -310,6 +311,7 @@ def _order(held: str) -> str:
 
 def _register() -> None:
     family("interval", Family(_image, _order, exact=False))
+    conversion(DataType(Kind.TIME), INTERVAL, "implicit", lambda written, _: _image(written))
     t, n, d, number = Kind.TEXT, Kind.INTEGER, Kind.DATE, Kind.DOUBLE
     s, z, c = Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIME
     i = INTERVAL

@@ -197,14 +197,15 @@ def _elements(_params: Params, result: DataType) -> Any:
     return kernel
 
 
-def _subscripts(image: str | None, dimension: int | None) -> list[int]:
-    if image is None or dimension is None:
+def _subscripts(image: str | None, dimension: int | None, backwards: str | bool | None = False) -> list[int]:
+    if image is None or dimension is None or backwards is None:
         return []
     shape = array_text.read(image)[0]
     if not 1 <= dimension <= len(shape):
         return []
     low = array_text.lows(image, len(shape))[dimension - 1]
-    return list(range(low, low + shape[dimension - 1]))
+    found = range(low, low + shape[dimension - 1])
+    return list(found[::-1] if backwards in (True, "t") else found)
 
 
 def _parts(text: str | None, separator: str | None, missing: str | None = None) -> list[str | None]:
@@ -224,7 +225,9 @@ def _register() -> None:
     entry("unnest", (Pseudo.ARRAY,), lambda p: arrays.element_of(p[0]), _elements, columns=(("unnest", None),))
     name = "generate_subscripts"
     subscripts = each(_subscripts, pa.int32())
-    entry(name, (Pseudo.ARRAY, Kind.INTEGER), Kind.INTEGER, subscripts, fallback=True, columns=((name, None),))
+    for more in ((), (Kind.BOOLEAN,)):
+        params = (Pseudo.ARRAY, Kind.INTEGER, *more)
+        entry(name, params, Kind.INTEGER, subscripts, fallback=True, columns=((name, None),))
     name = "string_to_table"
     for params in ((Kind.TEXT,) * 2, (Kind.TEXT,) * 3):
         entry(name, params, Kind.TEXT, each(_parts), fallback=True, columns=((name, None),))
