@@ -180,10 +180,10 @@ class TransactionAssembler:
             last = self._log.last_before_snapshot(begun=self._again is not None)
             if last is not None and end.lsn > last:
                 break
-            if self._stops.exactly and end.lsn > self._stops.after:
+            if self._chunks:
                 out += self._chunks.ready(self._bound_lsn, self._given_us)
-                if not self._mend(out):
-                    break
+            if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
+                break
             pending = self._pending.get(end.transaction)
             if self._stops.ailing:
                 self._stop_before(end, pending)
