@@ -180,10 +180,10 @@ class TransactionAssembler:
             last = self._log.last_before_snapshot(begun=self._again is not None)
             if last is not None and end.lsn > last:
                 break
-            if self._stops.exactly and end.lsn > self._stops.after:
+            if self._chunks:
                 out += self._chunks.ready(self._bound_lsn, self._given_us)
-                if not self._mend(out):
-                    break
+            if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
+                break
             pending = self._pending.get(end.transaction)
             if self._stops.ailing:
                 self._stop_before(end, pending)
@@ -402,7 +402,8 @@ class TransactionAssembler:
 
     def remembered(self) -> Mapping[str, Any]:
         """See `Assembler.remembered`."""
-        return {"emptied": self._emptied.json(), "chunks": self._chunks.json()}
+        snapshot = {"begun_ms": self._begun_ms, "sent_ms": self._pending.since_ms}
+        return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot}
 
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
@@ -420,6 +421,9 @@ class TransactionAssembler:
         if remembered:
             self._emptied.restore(remembered["emptied"])
             self._chunks.restore(remembered["chunks"])
+            snapshot = remembered.get("snapshot", {})
+            self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._chunks.read_ms
+            self._pending.let_go(snapshot.get("sent_ms", -1))
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

@@ -19,7 +19,7 @@ from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.disk import Buffer
 from sidecar.injected import RESYNC
-from sidecar.transactions import CHUNK
+from sidecar.transactions import ADOPTED, CHUNK
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -122,7 +122,7 @@ class Past:
         return zip(*self._transactions.get(source, ((), ())), strict=True)
 
 
-OF_NO_TRANSACTION = frozenset({"mended", CHUNK, RESYNC})
+OF_NO_TRANSACTION = frozenset({"mended", CHUNK, RESYNC, ADOPTED})
 """Kinds of epochs that are no transaction of the source."""
 
 

@@ -76,6 +76,17 @@ class Held:
         return replace(transaction, slices=(*(s for s in inside if not self.gone(s)), *transaction.slices))
 
 
+def reached(here: Positions, wanted: Positions) -> bool:
+    """Whether nothing before the wanted positions is still to be read.
+
+    >>> reached({"t": {0: 5}}, {"t": {0: 5}}), reached({"t": {0: 5}}, {"t": {0: 5, 1: 1}})
+    (True, False)
+    """
+    return all(
+        here.get(topic, {}).get(p, 0) >= o for topic, partitions in wanted.items() for p, o in partitions.items()
+    )
+
+
 def split(slices: Iterable[Slice], limits: Positions) -> tuple[list[Slice], list[Slice]]:
     """Rows before the limit of their partition, and the others."""
     inside: list[Slice] = []

@@ -125,7 +125,8 @@ class Pending:
 
 
 class Unfinished(dict[int, Pending]):
-    """What is here of each transaction that was not given yet. `ends`: the ENDs that are here.
+    """What is here of each transaction that was not given yet. `ends`: the ENDs that are here; `since_ms`: when the last snapshot
+    began, as Kafka has it.
 
     A transaction that was sent before the last snapshot began, and without its END, is finished by nobody: the connector
     that sent it lost its slot. What it did is in that snapshot, and nothing of it is held.
@@ -133,7 +134,7 @@ class Unfinished(dict[int, Pending]):
 
     def __init__(self, ends: Collection[TransactionMark]) -> None:
         super().__init__()
-        self._ends, self._since_ms = ends, -1
+        self._ends, self.since_ms = ends, -1
 
     def of(self, txid: int, sent_ms: int) -> Pending | None:
         """What is here of a transaction, to be added to what was sent then; None for one that was cut off."""
@@ -144,12 +145,12 @@ class Unfinished(dict[int, Pending]):
 
     def let_go(self, since_ms: int) -> None:
         """The last snapshot began then."""
-        self._since_ms = since_ms
+        self.since_ms = since_ms
         for txid in [t for t, pending in self.items() if self._is_cut_off(t, pending.sent_ms)]:
             del self[txid]
 
     def _is_cut_off(self, txid: int, sent_ms: int) -> bool:
-        return sent_ms < self._since_ms and all(end.transaction != txid for end in self._ends)
+        return sent_ms < self.since_ms and all(end.transaction != txid for end in self._ends)
 
 
 def by_table(counts: Mapping[str, int], tables: Mapping[str, str]) -> dict[str, int]:

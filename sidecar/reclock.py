@@ -30,10 +30,10 @@ from sidecar.bindings import (
     of_one_kind,
 )
 from sidecar.disk import LOCAL, Buffer, Disk
-from sidecar.held import Held, limits_of, split, starts_of
+from sidecar.held import Held, limits_of, reached, split, starts_of
 from sidecar.injected import RESYNC, Injected
 from sidecar.pending import Slice
-from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
+from sidecar.transactions import ADOPTED, CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
 
 
 class ReclockLog:
@@ -265,6 +265,10 @@ class Reclock:
             run = self._follow_rows(binding, of_source)
         elif binding.stamps[0].kind == RESYNC and self._injected is not None:
             run = [self._injected.load(epoch) for epoch, _ in enumerate(binding.stamps, binding.first)]
+        elif binding.stamps[0].kind == ADOPTED:
+            here = self._last_positions.get(binding.source, {})
+            made = [Transaction(s.kind, s.id, s.lsn, s.commit_us, ()) for s in binding.stamps]
+            run = made if reached(here, binding.positions) else None
         elif not held:
             run = None
         elif binding.stamps[0].kind == "snapshot" != held[0].kind:
@@ -285,9 +289,8 @@ class Reclock:
         """Rows without transactions: those before the logged offsets are the epoch, the rest wait."""
         here, stamp = self._last_positions.get(binding.source, {}), binding.stamps[0]
         limits = binding.positions if stamp.kind == "cut" else binding.limits
-        for topic, partitions in limits.items():
-            if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
-                return None
+        if not reached(here, limits):
+            return None
         if stamp.kind == CHUNK:
             inside = held.take_rows(binding.starts, limits)
         else:

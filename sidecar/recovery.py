@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from connectors.sink import Frontier, SinkState
-from connectors.source import Positions
 from engine.dataflow import OVERFLOWED
 from sidecar.checkpoint import Manifest
 from sidecar.flow import Flow
+from sidecar.held import reached
 from sidecar.runtime import Runtime
 from sidecar.viewstate import ViewState
 
@@ -61,21 +61,7 @@ def _adopt(runtime: Runtime, frontier: Frontier | None) -> bool:
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
     ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
-    there = {n: s.positions for n, s in frontier.sources.items() if _are_there(s.positions, ends.get(n, {}))}
-    for name, positions in there.items():
-        runtime.hold[name] = _furthest(runtime.hold.get(name, {}), positions)
+    there = {n: s for n, s in frontier.sources.items() if reached(ends.get(n, {}), s.positions)}
+    for name, source in there.items():
+        runtime.hold.add(name, source)
     return len(there) < len(frontier.sources)
-
-
-def _are_there(positions: Positions, ends: Positions) -> bool:
-    """Whether a source can come to all of these."""
-    return all(o <= ends.get(topic, {}).get(p, 0) for topic, ps in positions.items() for p, o in ps.items())
-
-
-def _furthest(one: Positions, other: Positions) -> Positions:
-    """Beyond both: of two sinks that are adopted, one may hold more than the other."""
-    out = {topic: dict(partitions) for topic, partitions in one.items()}
-    for topic, partitions in other.items():
-        found = out.setdefault(topic, {})
-        found |= {p: max(offset, found.get(p, 0)) for p, offset in partitions.items()}
-    return out

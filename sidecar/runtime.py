@@ -12,8 +12,8 @@ from concurrent.futures import Future, wait
 from typing import Protocol
 
 from connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
-from connectors.source import Positions
 from engine.batch.updates import Upserts
+from sidecar.adopted import Adopted, stands_at
 from sidecar.bindings import Binding
 from sidecar.budget import Memory
 from sidecar.checkpoint import Capture, Manifest, ViewRecord
@@ -59,7 +59,7 @@ class Runtime:
         self.started = parts.wall()
         self._drain_by: float | None = None
         self.whole: dict[str, set[str]] = {}
-        self.hold: dict[str, Positions] = {}
+        self.hold = Adopted()
         self.errands: list[Errand] = []
         self._pending_capture: Capture | None = None
         self._writing: Future[Manifest] | None = None
@@ -140,11 +140,12 @@ class Runtime:
         return arrived
 
     def bind(self) -> list[tuple[Binding, list[Transaction]]]:
-        """Bind what became whole to epochs; `step` sees to it that they are durable before a sink carries them."""
-        out = []
+        """Bind what became whole to epochs; `step` sees to it that they are durable before a sink carries them. What the log
+        has may wait for what is read, also where that gives nothing."""
+        out, following = [], self.parts.reclock.replaying is not None
         for intake in self.parts.intakes:
             transactions = intake.complete()
-            if transactions:
+            if transactions or following:
                 here, gone = intake.positions(), intake.assembler.gone
                 out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here), gone)
         for binding, _ in out:
@@ -166,7 +167,8 @@ class Runtime:
         held = {i.name: i.held for i in self.parts.intakes}
         for binding, _ in bound:
             last = binding.stamps[-1]
-            self.sources[last.source] = SourceFrontier(held[last.source](binding.positions), last.lsn, last.commit_us)
+            here = held[last.source](binding.positions)
+            self.sources[last.source] = stands_at(last, here, self.sources.get(last.source))
         if self._following and self.parts.reclock.replaying is None:
             self._following, self.sources = False, as_read(self.sources, self.parts.intakes)
         newest = max(i.counts.newest_message_ms for i in self.parts.intakes) / 1000
@@ -280,13 +282,9 @@ class Runtime:
         """
         if self.parts.reclock.replaying is not None:
             return False
-        read = {i.name: i.positions() for i in self.parts.intakes}
-        for source, wanted in self.hold.items():
-            here = read.get(source, {})
-            for topic, partitions in wanted.items():
-                if any(here.get(topic, {}).get(p, 0) < offset for p, offset in partitions.items()):
-                    return False
-        self.hold, self.sources = {}, as_read(self.sources, self.parts.intakes)
+        if not self.hold.are_passed(self.sources, self.parts.intakes):
+            return False
+        self.sources = as_read(self.sources, self.parts.intakes)
         return True
 
     def written(self, sink: str, frontier: Frontier, stamps: Mapping[int, EpochStamp], seconds: float) -> None:

@@ -30,11 +30,11 @@ class Transaction:
 
     `kind`: transaction, snapshot, version, cut (a source without metadata: what one poll brought), mended (what stopped
     tables missed), resnapshot (what a later snapshot read, in place of what its tables held), resync (what a table
-    lacked), or chunk (rows of an incremental snapshot). `id`: txId or version, -1 for snapshots, chunks and cuts, -2 for mended,
-    -3 for resync. `lsn`: of its END (version for Spark). `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables'
-    errors: table → message → change. `whole`: of resync, the table that is as the source has it from here on. `more`: the
-    transaction goes on in the next epoch (`sidecar.portions`). `gone`: of a chunk, which its table does not have any more, and
-    which counts where the log has it.
+    lacked), chunk (rows of an incremental snapshot), or adopted (no rows: where its sinks had the source). `id`: txId or version,
+    -1 for snapshots, chunks, cuts and adopted, -2 for mended, -3 for resync. `lsn`: of its END (version for Spark).
+    `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change. `whole`: of resync, the
+    table that is as the source has it from here on. `more`: the transaction goes on in the next epoch (`sidecar.portions`).
+    `gone`: of a chunk, which its table does not have any more, and which counts where the log has it.
     """
 
     kind: str
@@ -133,6 +133,8 @@ RESNAPSHOT = "resnapshot"
 """The kind of a later snapshot."""
 CHUNK = "chunk"
 """The kind of rows of an incremental snapshot."""
+ADOPTED = "adopted"
+"""The kind of an epoch without rows: its source stands where the sinks of a lost state folder had it."""
 
 
 class Assembler(Protocol):

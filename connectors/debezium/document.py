@@ -108,8 +108,9 @@ partitions.
 - **A TRUNCATE while its table is read**: Debezium sends rows of the chunk that it took away. Headrace leaves them out,
   also when it was started again meanwhile; not where another signal was written between the two watermarks: `headrace
   resync` of the table, once the snapshot is over, finds them then.
-- **Partitions added to a topic** send its keys elsewhere: a row of a snapshot that waits in the partition of before, while its
-  key is changed in another, may come over the change. `headrace resync` of the table finds it.
+- **Partitions added to a topic** send its keys elsewhere: a row of a snapshot that is read from the partition of before only
+  after a change of its key was published, which is in another, goes over the change. Kafka has no order between partitions, and
+  no mark says that a row is still to come. Add partitions while no snapshot runs; `headrace resync` of the table finds such rows.
 - **A row that is gone from the source** stays: an incremental snapshot sends no deletes. `headrace resync` finds it.
 - **A synchronous standby that is slow**: a commit that the stream has, and that nobody could see yet when the chunk was read,
   may come before the first watermark; the chunk then has the row as it was. `headrace audit` finds it.

@@ -32,8 +32,8 @@ from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, conn
 from engine.errors import HeadraceError
 from sidecar.config import load
 from sidecar.demo import lake, screen, shop
-from sidecar.demo.compare import Mirror
-from sidecar.demo.judge import PATIENCE, DemoFailed, Judge
+from sidecar.demo.compare import DemoFailed, Mirror
+from sidecar.demo.judge import PATIENCE, Judge
 from sidecar.devstack.ports import pick
 from sidecar.devstack.postgres import binaries
 from sidecar.devstack.processes import Child, spawn

@@ -15,11 +15,19 @@ import orjson
 from confluent_kafka import Consumer, TopicPartition
 
 from connectors.kafka.standing import Standing, decode
+from engine.errors import HeadraceError
 from engine.schema import Column, Kind
 from sidecar.oracle import Answer, Row, normal, read_sink, with_views
 from views.compile import CompiledView
 
-__all__ = ["Mirror", "Verdict", "json_row", "normal", "read_sink", "with_views"]
+__all__ = ["DemoFailed", "Mirror", "Verdict", "json_row", "normal", "read_sink", "with_views"]
+
+
+class DemoFailed(HeadraceError):
+    """The channel did not do what it should."""
+
+    code = "demo"
+
 
 _FLOATS = (Kind.REAL, Kind.DOUBLE)
 
@@ -39,6 +47,14 @@ class _Topic:
     view: CompiledView
     rows: dict[bytes, tuple[Row, int]] = field(default_factory=dict)
     waiting: deque[_Change] = field(default_factory=deque)
+
+    def row(self, body: Mapping[str, object]) -> Row:
+        """Of a record. Raises DemoFailed for one that a run before this one has written, whose view had other columns."""
+        missing = [c.name for c in self.view.schema.columns if c.name not in body]
+        if missing:
+            what = "the folder holds an earlier run's records of a view that has other columns now"
+            raise DemoFailed(what, view=self.view.name, missing=", ".join(missing), hint="start with --fresh")
+        return json_row(self.view.schema.columns, body)
 
     def advance(self, epoch: int) -> Counter[Row]:
         while self.waiting and self.waiting[0].epoch <= epoch:
@@ -112,7 +128,7 @@ class Mirror:
         count = 1
         if body is not None and topic.view.key is None:
             body, count = body["row"], body["count"]
-        row = None if body is None else json_row(topic.view.schema.columns, body)
+        row = None if body is None else topic.row(body)
         topic.waiting.append(_Change(epoch, message.key(), row, count))  # type: ignore[attr-defined]
 
     def cut(self, source: str, lsn: int) -> int | None:

@@ -13,18 +13,11 @@ from typing import Any
 
 import psycopg
 
-from engine.errors import HeadraceError
 from sidecar.demo import oracle
-from sidecar.demo.compare import Mirror, Verdict, read_sink, with_views
+from sidecar.demo.compare import DemoFailed, Mirror, Verdict, read_sink, with_views
 from views.compile import CompiledView
 
 PATIENCE = 60.0
-
-
-class DemoFailed(HeadraceError):
-    """The channel did not do what it should."""
-
-    code = "demo"
 
 
 @dataclass

@@ -45,7 +45,7 @@ class Task:
     """
 
     build: Build
-    folder: Path = Path()
+    folder: Path
     watcher: Callable[[], Reached] = nobody
 
 

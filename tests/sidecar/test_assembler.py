@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -184,7 +185,8 @@ def test_transactions_sent_before_a_snapshot_that_was_begun_again_are_in_it_alre
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_transactions_sent_before_a_snapshot_that_found_no_row_are_in_it_already(again: bool) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_transactions_sent_before_a_snapshot_that_found_no_row_are_in_it_already(again: bool, restart: bool) -> None:
     """Found by the simulator (seeds 3078, 3845): such a snapshot has no LSN; what the connector had sent before it was
     applied after it, or waited for where it was not sent whole."""
     a = streaming() if again else TransactionAssembler(TABLES)
@@ -195,12 +197,38 @@ def test_transactions_sent_before_a_snapshot_that_found_no_row_are_in_it_already
     a.accept(decoded(changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=1), end(6, 10, {"s.a": 1}, sent=3)))
     a.accept(decoded(*(notified("table", table, 0, at=8) for table in TABLES), notified("completed", at=9)))
     assert [t.kind for t in a.complete()] == ["resnapshot"] * again
-    a.accept(decoded(*lost))
+    if restart:
+        a = restarted(a)
+    a.accept(decoded(*lost, changes("s.b", [(1, 1)], txid=3, lsn=35, snapshot=True, read=3)))
     assert a.complete() == []
-    assert (a.waiting(), a.pending_positions()) == (None, {})
+    assert (a.waiting(), a.pending_positions()) == (None, {}), "nor for rows of a try before"
     a.accept(decoded(changes("s.a", [(1, 9)], txid=9, orders=[1], lsn=19, offset=3), end(9, 20, {"s.a": 1}, 2, sent=6)))
     (after,) = a.complete()
     assert (after.id, rows(after)) == (9, [("s.a", 1, 9)])
+
+
+def restarted(a: TransactionAssembler) -> TransactionAssembler:
+    """Another run, from a checkpoint of what this one has given, which reads the rest."""
+    again = TransactionAssembler(TABLES)
+    again.resume([(-1, 0)], remembered=json.loads(json.dumps(a.remembered())))
+    return again
+
+
+def test_events_that_a_snapshot_cut_off_are_not_waited_for_after_a_restart() -> None:
+    """Those of a topic that is late: the checkpoint is before them."""
+    a = streaming()
+    a.accept(
+        decoded(
+            notified("started", at=16), *(notified("table", table, n, at=17) for table, n in (("s.a", 1), ("s.b", 0)))
+        )
+    )
+    a.accept(decoded(notified("completed", at=18), changes("s.a", [(1, 7)], txid=20, lsn=30, snapshot=True, read=17)))
+    assert [t.kind for t in a.complete()] == ["resnapshot"]
+    a = restarted(a)
+    for sent, held in ((15, {}), (19, {("p.s.a", 0): 19})):
+        a.accept(decoded(changes("s.a", [(1, 0)], txid=sent, orders=[1], lsn=40 + sent, offset=sent, sent=sent)))
+        assert a.complete() == []
+        assert a.pending_positions() == held
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -95,6 +95,14 @@ def test_a_row_that_comes_late_is_given_at_once() -> None:
     assert (told([given]), given.lsn) == ([(CHUNK, [6])], 130)
 
 
+def test_a_row_that_is_here_goes_before_a_change_in_another_partition() -> None:
+    """The topic was given partitions between the two, and its keys go elsewhere since."""
+    a = streaming()
+    row, change = read([(1, 6)], 100, 101, offset=0), event(8, 9, 120, offset=0, partition=1)
+    a.accept(decoded(row, change, end(7, 100, WATERMARK), end(8, 105, WATERMARK, 1), end(9, 130, {TABLE: 1}, 2)))
+    assert told(a.complete()) == [("transaction", []), ("transaction", []), (CHUNK, [6]), ("transaction", [8])]
+
+
 def restarted(a: TransactionAssembler) -> TransactionAssembler:
     """Another run, from a checkpoint of what this one has given."""
     again = TransactionAssembler({TABLE: TABLE})

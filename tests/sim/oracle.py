@@ -111,7 +111,9 @@ class Judge:
         return tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
 
     def _never(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> str:
-        """A view in error keeps the rows that it had at some prefix before of its sources: what is wrong with that."""
+        """A view in error keeps the rows that it had at some prefix before of its sources: what is wrong with that. It is told,
+        not raised: what a frontier stands for may be several states (`_meant`), and rows that the view never had before the
+        first of these, it may have had before another."""
         before = []
         for shop, last in zip(self.shops.values(), at, strict=True):
             reads = shop.tables.keys() & OVER[view]

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +67,7 @@ def _upserts(schema: Schema, epoch: int, columns: list[pa.Array]) -> Upserts:
 
 def main() -> None:
     """A driver that tells its workers' processes and waits for its end."""
-    workers = Workers.start(2, Task(built), TABLES, VIEWS)
+    workers = Workers.start(2, Task(built, Path(sys.argv[1])), TABLES, VIEWS)
     sys.stdout.write(" ".join(str(pid) for pid in workers.pids) + "\n")
     sys.stdout.flush()
     time.sleep(600)

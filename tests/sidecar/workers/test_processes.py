@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,8 @@ NOTICED_SECONDS = 30.0
 
 
 @pytest.fixture
-def workers() -> Iterator[Workers]:
-    with Workers.start(2, Task(built), TABLES, VIEWS) as made:
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    with Workers.start(2, Task(built, tmp_path), TABLES, VIEWS) as made:
         yield made
     assert not alive(made)
 
@@ -84,8 +85,8 @@ def test_a_killed_worker_is_named_and_the_other_stopped(workers: Workers, shard:
         workers.step(1000)
 
 
-def test_a_worker_killed_in_a_step_is_named() -> None:
-    with Workers.start(3, Task(built), TABLES, VIEWS) as workers:
+def test_a_worker_killed_in_a_step_is_named(tmp_path: Path) -> None:
+    with Workers.start(3, Task(built, tmp_path), TABLES, VIEWS) as workers:
         pid = workers.pids[2]
         assert pid is not None
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {pid}"])
@@ -95,8 +96,8 @@ def test_a_worker_killed_in_a_step_is_named() -> None:
     assert not alive(workers)
 
 
-def test_a_worker_that_stands_still_is_named() -> None:
-    with Workers.start(2, Task(built), TABLES, VIEWS, still_seconds=3) as workers:
+def test_a_worker_that_stands_still_is_named(tmp_path: Path) -> None:
+    with Workers.start(2, Task(built, tmp_path), TABLES, VIEWS, still_seconds=3) as workers:
         workers.push("orders", orders(0, 0, 1000))
         workers.step(1)
         pid = workers.pids[1]
@@ -108,18 +109,20 @@ def test_a_worker_that_stands_still_is_named() -> None:
     assert not alive(workers)
 
 
-def test_a_worker_that_never_begins_is_named() -> None:
+def test_a_worker_that_never_begins_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkerLost, match=r"a worker stands still .*shard=1"):
-        Workers.start(2, Task(stands_still), TABLES, VIEWS, still_seconds=3)
+        Workers.start(2, Task(stands_still, tmp_path), TABLES, VIEWS, still_seconds=3)
 
 
-def test_a_build_that_fails_is_told() -> None:
+def test_a_build_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match=r"no plan \(worker=[01]\)"):
-        Workers.start(2, Task(fails), TABLES, VIEWS)
+        Workers.start(2, Task(fails, tmp_path), TABLES, VIEWS)
 
 
-def test_workers_end_with_their_driver() -> None:
-    driver = subprocess.Popen([sys.executable, "-m", "tests.sidecar.workers.built"], stdout=subprocess.PIPE, text=True)
+def test_workers_end_with_their_driver(tmp_path: Path) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.sidecar.workers.built", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert driver.stdout is not None
     pids = [int(pid) for pid in driver.stdout.readline().split()]
     assert len(pids) == 2

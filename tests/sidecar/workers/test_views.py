@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ RANDOM = 25
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_two_shards_publish_what_one_does(seed: int) -> None:
+def test_two_shards_publish_what_one_does(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     specs = [ViewSpec(s.name, s.sql) for s in SUPPORTED]
     specs += [ViewSpec(f"random{k}", query(chance)) for k in range(RANDOM)]
@@ -35,7 +36,7 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
     outputs = {name: collection.output(name) for name, collection in plans(flow).items()}
     shop = Shop(chance)
 
-    with Workers(Threads(2, Task(plans)), plans.tables, plans.schemas) as workers:
+    with Workers(Threads(2, Task(plans, tmp_path)), plans.tables, plans.schemas) as workers:
         published = 0
         while flow.frontier < EPOCHS:
             upper = min(EPOCHS, flow.frontier + chance.randint(1, 4))
@@ -66,13 +67,13 @@ def test_two_shards_publish_what_one_does(seed: int) -> None:
     assert published > 1000
 
 
-def test_every_shard_gives_back_what_its_allocators_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_shard_gives_back_what_its_allocators_keep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: list[str] = []
     for module in ("sidecar.keeping", "sidecar.workers.driver"):
         monkeypatch.setattr(f"{module}.give_back", partial(given.append, module))
     views = compile_views([ViewSpec(SUPPORTED[0].name, SUPPORTED[0].sql)], catalog())
     plans = Plans.of(views, {f"public.{table}": schema_of(table) for table in TABLES}, {v.name for v in views})
-    with Workers(Threads(2, Task(plans)), plans.tables, plans.schemas) as workers:
+    with Workers(Threads(2, Task(plans, tmp_path)), plans.tables, plans.schemas) as workers:
         workers.give_back()
         workers.step(1)
         workers.outputs[views[0].name].take()

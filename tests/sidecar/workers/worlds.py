@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from engine.batch.updates import Upserts
@@ -21,7 +23,8 @@ class Shared(World):
         self.twins = {name: TwinTable(name, schema, list(self.ops[name])) for name, schema in self.schemas.items()}
         self.build()
         columns = {name: view.real.schema for name, view in self.views.items()}
-        task = Task(self._built)
+        self._folder = TemporaryDirectory()
+        task = Task(self._built, Path(self._folder.name))
         self.workers = Workers(Threads(count, task), self.schemas, columns)
 
     def _built(self, flow: Dataflow) -> dict[str, Collection]:
@@ -47,3 +50,4 @@ class Shared(World):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.workers.close()
+        self._folder.cleanup()
