@@ -145,8 +145,8 @@ class Runtime:
         for intake in self.parts.intakes:
             transactions = intake.complete()
             if transactions:
-                here, gone = intake.positions(), intake.assembler.gone
-                out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here), gone)
+                here = intake.positions()
+                out += self.parts.reclock.bind(intake.name, transactions, here, *intake.told(here))
         for binding, _ in out:
             self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
         return out

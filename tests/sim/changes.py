@@ -72,6 +72,8 @@ class Changes:
         """See `Fate`."""
         self.world = world
         world.host = self
+        world.patches.append(self.in_place)
+        world.settled.append(self.settled)
         self._change()
         judge = world.judge
         judge.definition = lambda view, fingerprint: self._of(view, fingerprint)[0]

@@ -108,6 +108,8 @@ class Judge:
         for view, found in rows.items():
             right = wanted[names[view]] if view in names else None
             if right is None or view in marked:
+                if view not in names and not found:
+                    continue  # it was never given
                 if never := self._never(sink, view, found, at):
                     return never, set()
             elif found != right:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from connectors.letters import MemoryLetters
 from engine.errors import HeadraceError
 from sidecar.generation import open_generation
@@ -59,6 +61,8 @@ class World:
         self.judge = Judge(self.shops)
         self.lettered = True
         self.host: Changes | None = None
+        self.patches: list[Callable[[pytest.MonkeyPatch], None]] = []
+        self.settled: list[Callable[[], bool]] = []
         self.fates = drawn(seed)
         for fate in self.fates:
             fate.begin(self)
@@ -393,5 +397,4 @@ class World:
         ends = {n: s.lsn for n, s in self.shops.items()}
         frontiers = [self.judge.published.get(s) for s in ("s", "k")]
         last = all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
-        applied = self.host is None or self.host.settled()
-        return last and applied and not any(self.judge.standing.values())
+        return last and not any(self.judge.standing.values()) and all(settled() for settled in self.settled)
