@@ -83,7 +83,12 @@ class Again:
                 "the table stands still", table=letter.table, hint="mend what `headrace status` names first"
             )
         if self._reading is None:
-            self._stop = self.intake.positions().get(letter.topic, {}).get(letter.partition, 0)
+            here, ends = (
+                at.get(letter.topic, {}) for at in (self.intake.positions(), self.intake.source.high_watermarks())
+            )
+            self._stop = here.get(letter.partition, 0)
+            if self._stop <= letter.offset < ends.get(letter.partition, 0):
+                return None  # its own transaction is not whole yet
             self._meanwhile = False
             place = (letter.topic, letter.partition, letter.offset, self._stop)
             self._reading = self.executor.submit(self.read, *place)

@@ -19,7 +19,12 @@ from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.disk import Buffer
 from sidecar.injected import RESYNC
+<<<<<<< HEAD
 from sidecar.transactions import ADOPTED, CHUNK
+=======
+from sidecar.pending import Place
+from sidecar.transactions import CHUNK
+>>>>>>> sim11b
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
@@ -51,6 +56,7 @@ NOTHING = Stamp("", "", -1, -1, -1)
 class Binding:
     """Epochs first … first + len(stamps) - 1, and the source's next offsets once they are in. `starts`, `limits`:
     of rows of an incremental snapshot the first and the next offset in each partition, which tell them from those of others.
+    `passed`: records that were passed over in these epochs, and perhaps in later ones: dead letters, and what was to be skipped.
     """
 
     first: int
@@ -58,6 +64,7 @@ class Binding:
     positions: Positions
     limits: Positions = field(default_factory=dict)
     starts: Positions = field(default_factory=dict)
+    passed: tuple[Place, ...] = ()
 
     @property
     def source(self) -> str:
@@ -79,6 +86,7 @@ class Binding:
             "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
             "positions": _written(self.positions),
             **({"limits": _written(self.limits), "starts": _written(self.starts)} if self.limits else {}),
+            **({"passed": self.passed} if self.passed else {}),
         }
         return _sealed(orjson.dumps(body))
 
@@ -91,8 +99,9 @@ class Binding:
     def of(cls, body: Mapping[str, Any]) -> Binding:
         """The binding of a line's body. Raises ValueError, KeyError or TypeError for one that is none."""
         stamps = tuple(Stamp(body["source"], body["kind"], i, lsn, at) for i, lsn, at in body["ids"])
-        more = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
-        return cls(body["first"], stamps, *more)
+        here, limits, starts = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
+        passed = tuple((t, p, o) for t, p, o in body.get("passed", ()))
+        return cls(body["first"], stamps, here, limits, starts, passed)
 
 
 class Past:

@@ -22,7 +22,7 @@ from engine.schema import Schema
 from sidecar.beats import Beats
 from sidecar.lost import Lost, unlike, without
 from sidecar.lulls import Lulls
-from sidecar.pending import Place
+from sidecar.pending import Place, Slice
 from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
 from sidecar.stops import Stop
@@ -56,7 +56,9 @@ class Intake:
     """One source's door: its transport, its format, its assembler. Single writer: the runtime.
 
     `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
-    decoded; `skipped`: those that were. `schemas`: of the tables that are subscribed; `lost`: their columns that records
+    decoded; `skipped`: those that were. `known`: what was passed over in transactions that the log has, and is again, whether it
+    can be decoded by now or not; `passed`: what was, and is not told to the log yet, or would be read again. `schemas`: of the
+    tables that are subscribed; `lost`: their columns that records
     no longer have. `beats`: the source's heartbeats. `letters`: where records of the tables `lettered` go that cannot be
     decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
@@ -75,6 +77,8 @@ class Intake:
     tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
     skip: frozenset[Place] = frozenset()
     skipped: list[Place] = field(default_factory=list)
+    known: frozenset[Place] = frozenset()
+    passed: set[Place] = field(default_factory=set)
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     lost: Lost = field(default_factory=lambda: Lost(""))
     beats: Beats = field(default_factory=lambda: Beats(""))
@@ -114,17 +118,30 @@ class Intake:
         started = self.clock()
         decoded = self.format.decode(messages).timed(messages)
         self.counts.decode_seconds += self.clock() - started
-        for bad in self._set_aside(decoded.undecodable, messages):
+        for bad in self._set_aside(self._unknown(decoded.undecodable), messages):
             self._meet(bad)
         for mark in decoded.marks:
             if isinstance(mark, Beat):
                 self.beats.met(mark)
-        if self.skip:
+        if self.skip or self.known:
             decoded = replace(decoded, changes=[self._passed_over(c) for c in decoded.changes])
         decoded = self.as_declared(decoded)
         if self.spill is not None:
             decoded = replace(decoded, changes=[self.spill.take(c) for c in decoded.changes])
         self.assembler.accept(decoded)
+
+    def _unknown(self, undecodable: Sequence[Undecodable]) -> Sequence[Undecodable]:
+        """Pass over the records that the log knows; the others."""
+        if not self.known:
+            return undecodable
+        known = [b for b in undecodable if (b.topic, b.partition, b.offset) in self.known]
+        for bad in known:
+            self._pass_over(bad)
+        return [b for b in undecodable if b not in known]
+
+    def _pass_over(self, record: Undecodable) -> None:
+        self.passed.add((record.topic, record.partition, record.offset))
+        self.assembler.skip(record)
 
     def _set_aside(self, undecodable: Sequence[Undecodable], messages: Messages) -> Sequence[Undecodable]:
         """Make dead letters of the records that may be, durably; the others. Raises LettersError.
@@ -147,7 +164,7 @@ class Intake:
         ])  # fmt: skip
         for bad in taken:
             self.put[bad.table or ""] += 1
-            self.assembler.skip(bad)
+            self._pass_over(bad)
         return [b for b in undecodable if b not in taken]
 
     def as_declared(self, decoded: Decoded) -> Decoded:
@@ -228,6 +245,12 @@ class Intake:
                 out[topic] = {p: min(o, h) for p, o in out[topic].items() if (h := held[p]) is not None}
         return out
 
+    def told(self, positions: Positions) -> tuple[Positions, Callable[[Slice], bool], frozenset[Place]]:
+        """What a binding says beside `positions`, and what it must know: see `Reclock.bind`."""
+        held, passed = self.held(positions), frozenset(self.passed)
+        self.passed = {(t, p, o) for t, p, o in passed if o >= held.get(t, {}).get(p, 0)}
+        return held, self.assembler.gone, passed
+
     def lags(self) -> dict[tuple[str, int], int]:
         """Messages that are there and not read yet, by topic and partition, as far as the source knows."""
         here, ends = self.source.positions(), self.source.high_watermarks()
@@ -238,16 +261,19 @@ class Intake:
         return sum(self.lags().values())
 
     def _passed_over(self, changes: TableChanges) -> TableChanges:
-        """A run without its records that the user names under `skip:`, which can be read: a TRUNCATE of one partition."""
-        named = [offset for *place, offset in self.skip if place == [changes.topic, changes.partition]]
+        """A run without its records that the user names under `skip:`, which can be read (a TRUNCATE of one partition), and
+        without those that the log's transactions are without, which can be read by now."""
+        out = self.skip | self.known
+        named = [offset for *place, offset in out if place == [changes.topic, changes.partition]]
         found = np.isin(changes.offsets, named)
         for at in np.flatnonzero(found).tolist():
             place = (changes.topic, changes.partition, int(changes.offsets[at]))
-            self.skipped.append(place)
+            if place in self.skip:
+                self.skipped.append(place)
             order = int(changes.orders[at]) if changes.metadata[at] else -1
             event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at] == 1))
             sent = LATER if changes.sent_ms is None else int(changes.sent_ms[at])
-            self.assembler.skip(Undecodable(changes.table, *place, "", event=event, sent_ms=sent))
+            self._pass_over(Undecodable(changes.table, *place, "", event=event, sent_ms=sent))
         return changes.take(np.flatnonzero(~found)) if found.any() else changes
 
     def _meet(self, bad: Undecodable) -> None:
@@ -258,7 +284,7 @@ class Intake:
         place = (bad.topic, bad.partition, bad.offset)
         if place in self.skip:
             self.skipped.append(place)
-            self.assembler.skip(bad)
+            self._pass_over(bad)
             return
         named = ", ".join(sorted(tables or ())) or None
         hint = bad.hint or "mend the record's producer, or leave the table out of the source"

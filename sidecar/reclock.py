@@ -32,8 +32,13 @@ from sidecar.bindings import (
 from sidecar.disk import LOCAL, Buffer, Disk
 from sidecar.held import Held, limits_of, reached, split, starts_of
 from sidecar.injected import RESYNC, Injected
+<<<<<<< HEAD
 from sidecar.pending import Slice
 from sidecar.transactions import ADOPTED, CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
+=======
+from sidecar.pending import Place, Slice
+from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
+>>>>>>> sim11b
 
 
 class ReclockLog:
@@ -197,6 +202,7 @@ class Reclock:
         self._expected: deque[Binding] = deque(from_epoch(b, frontier) for b in replayed)
         self._skip = 0
         self._held: dict[str, Held] = {}
+        self._passed: dict[str, set[Place]] = {}
         self._last: dict[str, Stamp] = {}
         self._last_positions: dict[str, Positions] = {}
         self._next_positions: dict[str, Positions] = {}
@@ -213,14 +219,17 @@ class Reclock:
         positions: Positions,
         resumed: Positions | None = None,
         gone: Callable[[Slice], bool] = lambda _: False,
+        passed: Iterable[Place] = (),
     ) -> list[tuple[Binding, list[Transaction]]]:
         """Bind what `source` completed; `positions`: its next offsets once all of them are in; `resumed`: the same, but where
-        stopped tables must be read again: that is what a binding says; `gone`: see `Held`.
+        stopped tables must be read again: that is what a binding says; `gone`: see `Held`; `passed`: records that were passed
+        over, of these and perhaps of later ones.
 
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
         with their transactions, in epoch order; they are durable once `settle` returns.
         """
         self._held.setdefault(source, Held(gone=gone)).add(transactions)
+        self._passed.setdefault(source, set()).update(passed)
         self._last_positions[source] = positions
         self._next_positions[source] = positions if resumed is None else resumed
         out: list[tuple[Binding, list[Transaction]]] = []
@@ -241,7 +250,8 @@ class Reclock:
                     run = [waiting.popleft() for _ in kind_run]
                     rows = run[0].slices if kind_run[0].kind == CHUNK else ()
                     here = self._next_positions[name]
-                    binding = Binding(self.frontier, tuple(kind_run), here, limits_of(rows), starts_of(rows))
+                    over = tuple(sorted(self._passed.pop(name, ())))
+                    binding = Binding(self.frontier, tuple(kind_run), here, limits_of(rows), starts_of(rows), over)
                     if self._injected is not None and kind_run[0].kind == RESYNC:
                         for epoch, transaction in enumerate(run, self.frontier):
                             self._injected.keep(epoch, transaction)
@@ -299,6 +309,10 @@ class Reclock:
             rest = [Transaction("cut", stamp.id, stamp.lsn, stamp.commit_us, tuple(beyond))] if beyond else []
             held.whole = deque((*others, *rest))
         return [Transaction(stamp.kind, stamp.id, stamp.lsn, stamp.commit_us, inside)]
+
+    def passed(self, source: str) -> frozenset[Place]:
+        """The records that the transactions of a source which the log has, and which come again, are without."""
+        return frozenset(place for b in self._expected if b.source == source for place in b.passed)
 
     def checkpointed(self, epoch: int) -> None:
         """A checkpoint holds every epoch ≤ `epoch`: what was injected until then is in it."""

@@ -351,6 +351,7 @@ def _open_intakes(
         intake.schemas, intake.lost = mine, Lost(source.name, schema_policies(source, mine))
         intake.beats = Beats(source.name)
         assembler.follow(reclock.ahead(source.name))
+        intake.known = reclock.passed(source.name)
         recovered = manifest.sources.get(source.name) if manifest else None
         if manifest is not None and recovered is not None:
             stops = [Stop.parse(s) for s in manifest.stopped.get(source.name, ()) if s["table"] in mine]

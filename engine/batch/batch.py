@@ -118,6 +118,15 @@ class Batch:
         """The rows, as Arrow has them."""
         return self.struct.rows
 
+    def under(self, layout: Layout) -> Batch:
+        """The same updates, nothing of them copied, where columns have other names. Raises InvariantBroken for another layout."""
+        if layout is self.layout or layout == self.layout:
+            return self
+        if layout.fingerprint != self.layout.fingerprint:
+            raise InvariantBroken("a batch of another layout", batch=self.layout.key, wanted=layout.key)
+        payload = conformed(self.payload, layout.arrow)
+        return Batch(layout, self.description, self.ids, self.facts, payload, self.distinct)
+
     @property
     def times(self) -> Int64s:
         """The epoch of each update."""

@@ -85,9 +85,10 @@ class Trace:
             self.spine.insert(Batch.empty(self.layout, Description(self.spine.upper, Frontier.at(upper))))
 
     def load(self, batches: Sequence[Batch], frontier: int) -> None:
-        """Resume from a checkpoint's batches, complete up to `frontier`. Raises InvariantBroken for any other."""
+        """Resume from the batches of a checkpoint, or of another dataflow in which columns may have other names, complete up to
+        `frontier`. Raises InvariantBroken for any other."""
         for batch in batches:
-            self.spine.insert(batch)
+            self.spine.insert(batch.under(self.layout))
             self._handle.advance(batch.description.since)
         if self.spine.upper.epoch > frontier:
             raise InvariantBroken("an arrangement is ahead of its checkpoint", arrangement=self.name, frontier=frontier)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.checkpoint import replace_durably
+from sidecar.disk import LOCAL, Disk
 from sidecar.generation import Generation, StateError, last_generation
 from sidecar.wiring import Understood
 from views.spec import ColumnSpec, ViewSpec
 
 FORMAT = 1
 _PLAIN = ("name", "sql", "file", "description", "meta", "line", "check")
-_TUPLES = ("key", "sinks", "tags")
+_TUPLES = ("key", "sinks", "tags", "grants")
 
 
 def note(generation: Generation, specs: Sequence[ViewSpec], *, ended: bool = False) -> None:
@@ -34,16 +35,16 @@ def note(generation: Generation, specs: Sequence[ViewSpec], *, ended: bool = Fal
                          hint="free disk space, or make the state folder writable") from error  # fmt: skip
 
 
-def last(state: Path) -> tuple[tuple[ViewSpec, ...], bool] | None:
+def last(state: Path, disk: Disk = LOCAL) -> tuple[tuple[ViewSpec, ...], bool] | None:
     """The views that were last in force and whether their run ended in order; None where nothing is known.
 
     Raises StateError for a damaged file.
     """
-    generation = last_generation(state)
-    if generation is None or not generation.views.exists():
+    generation = last_generation(state, disk)
+    if generation is None or not disk.exists(generation.views):
         return None
     try:
-        body = json.loads(generation.views.read_bytes())
+        body = json.loads(disk.read(generation.views))
         if body["format"] != FORMAT or body.pop("digest") != _digest(body):
             raise ValueError("another format, or something else than was written")
         return tuple(_spec(v) for v in body["views"]), bool(body["ended"])
@@ -57,9 +58,9 @@ def _digest(body: dict[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
-def resumed(understood: Understood) -> tuple[Understood, bool]:
+def resumed(understood: Understood, disk: Disk = LOCAL) -> tuple[Understood, bool]:
     """What a start keeps: the views last in force where the run before it died, and whether they are not the folder's."""
-    found = last(understood.settings.state)
+    found = last(understood.settings.state, disk)
     if found is None or found[1]:
         return understood, False
     specs, _ = found
@@ -78,10 +79,12 @@ def _as_json(spec: ViewSpec) -> dict[str, Any]:
         dataclasses.asdict(c) if dataclasses.is_dataclass(c) else c.model_dump(mode="json") for c in spec.columns
     ]
     body = {k: getattr(spec, k) for k in (*_PLAIN, *_TUPLES)}
-    return {**body, "columns": columns}
+    return {**body, "columns": columns, "indexes": spec.indexes}
 
 
 def _spec(body: dict[str, Any]) -> ViewSpec:
+    body = {"grants": (), "indexes": (), **body}  # of a version that did not keep them
     found = {k: body[k] for k in _PLAIN} | {k: None if body[k] is None else tuple(body[k]) for k in _TUPLES}
+    found["indexes"] = tuple(tuple(columns) for columns in body["indexes"])
     found["columns"] = tuple(ColumnSpec.model_validate(c, strict=False) for c in body["columns"])
     return ViewSpec(**found)

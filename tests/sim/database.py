@@ -19,13 +19,15 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Written:
-    """A transaction that is there: what it did, and everything that a reader sees then."""
+    """A transaction that is there: what it did, and everything that a reader sees then. `filled`: by view, the fingerprint of the
+    definition that its rows are of."""
 
     frontier: Frontier
     generation: int
     rows: Mapping[str, Counter[Row]]
     errors: Mapping[str, tuple[str, int | None]]
     whole: frozenset[str]
+    filled: Mapping[str, str]
 
 
 @dataclass
@@ -168,9 +170,14 @@ class DatabaseSink(MemorySink):
 
         def work() -> None:
             become(real, staged)
-            self.database.watch(Written(frontier, generation, staged.rows, staged.errors, whole))
+            self.database.watch(Written(frontier, generation, staged.rows, staged.errors, whole, filled(staged)))
 
         self._commit(work)
+
+
+def filled(store: MemoryStore) -> dict[str, str]:
+    """By view, the fingerprint of the definition that its rows are of; a view that was not given yet is in none."""
+    return {name: view.fingerprint for name, view in store.views.items() if name in store.filled}
 
 
 def copy_of(store: MemoryStore) -> MemoryStore:

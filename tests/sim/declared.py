@@ -16,6 +16,7 @@ from engine.schema import Schema
 from sidecar.config import Settings, load
 from sidecar.wiring import Understood, understand
 from tests.sim.shop import CUSTOMERS, GRADES, LAKE, ORDERS, PRICED, TABLES, VIEWS, WEIGHTS
+from tests.sim.variants import text
 
 GRADE = ("g", "coalesce(g, id + 10 * v)")
 """How a view asks for the orders' third column, where a row without it is to stop it, and where it may be NULL."""
@@ -30,6 +31,9 @@ class _Settled(Settings):
         return STATE
 
 
+_COMPILED: dict[Any, Any] = {}
+
+
 class _Compiled(Understood):
     """Compiles once: it is pure."""
 
@@ -37,17 +41,16 @@ class _Compiled(Understood):
         debezium = sum(source.type == "debezium" for source in self.settings.config.sources)
         named = {s.name: s.sql for s in self.specs}
         grade = next((g for g in GRADE if f"id, {g} as" in named.get("grades", "")), "")
-        return _compiled(debezium, "weights" in named, "prices" in named, grade)
+        told = (debezium, "weights" in named, "prices" in named, grade)
+        views = tuple((s.name, s.sql, s.key, s.sinks) for s in self.specs)
+        if (told, views) not in _COMPILED:
+            _COMPILED[told, views] = super().compile()
+        return _COMPILED[told, views]
 
 
 def _place(text: str) -> dict[str, str | int]:
     topic, partition, offset = text.split("/")
     return {"topic": topic, "partition": int(partition), "offset": int(offset)}
-
-
-@cache
-def _compiled(sources: int, weighed: bool, lake: bool, grade: str) -> Any:
-    return Understood.compile(understood(sources, weighed=weighed, lake=lake, grade=grade))
 
 
 @cache
@@ -60,10 +63,12 @@ def understood(
     lake: bool = False,
     grade: str = "",
     schema_changes: str = "pause",
+    chosen: tuple[tuple[str, int], ...] = (),
 ) -> Understood:
     """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
     customers have a third column, and a view names it; `lake`: a Spark publisher is there too; `grade`: how a view asks for the
-    orders' third column, "" where they have none; `schema_changes`: what is done where that is not as declared."""
+    orders' third column, "" where they have none; `schema_changes`: what is done where that is not as declared; `chosen`: what
+    else there is, each view in one of its definitions (see variants)."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
     more = {CUSTOMERS: [{"name": "w", "data_type": "bigint"}] if weighed else [],
             ORDERS: [{"name": "g", "data_type": "bigint"}] if grade else []}  # fmt: skip
@@ -90,6 +95,7 @@ def understood(
     views = (VIEWS if sources > 1 else VIEWS[: VIEWS.index("  - name: stocked")]) + (WEIGHTS if weighed else "")
     views += PRICED if lake else ""
     views += GRADES.replace("GRADE", grade) if grade else ""
+    views += text(dict(chosen))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "views").mkdir()
         (Path(folder) / "views" / "v.yaml").write_text(views)

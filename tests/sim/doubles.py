@@ -32,8 +32,14 @@ def in_place(world: World) -> Iterator[None]:
         patch.setattr(wiring, "make_letters", lambda _: DeadLetters(world.current[-1], world.letters))
         patch.setattr(wiring, "failpoints", lambda _: world.current[-1].door)
         patch.setattr(runtime.Runtime, "reconcile", _noting(runtime.Runtime.reconcile))
-        with world.limits.in_place(patch):
-            yield
+        for more in world.patches:
+            more(patch)
+        try:
+            with world.limits.in_place(patch):
+                yield
+        finally:
+            if world.host is not None:
+                world.host.close()
 
 
 def _noting(real: Callable[..., None]) -> Callable[..., None]:

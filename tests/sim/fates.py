@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from tests.sim.beside import drawn_incremental
+from tests.sim.changes import drawn_changes
 from tests.sim.columns import drawn_columns
 from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
@@ -47,7 +48,8 @@ class Fate(Protocol):
 
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
-    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_publisher,
+    drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
+    drawn_publisher,
 )  # fmt: skip
 
 

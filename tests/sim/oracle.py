@@ -17,6 +17,7 @@ from connectors.sink import Frontier
 from tests.sim.broker import Broker, Record
 from tests.sim.database import Written
 from tests.sim.shop import OVER, Shop, State, answers
+from tests.sim.variants import view_of
 
 Absent = frozenset[tuple[str, int]]
 NONE: Absent = frozenset()
@@ -30,7 +31,9 @@ class Judge:
     """Follows what each sink publishes. `forgiven`: sinks that were set back to an earlier state may begin a new incarnation.
     `unsure`: which rows (table, id) nothing that was published need have told of where the sources stand so: all that may be;
     `causes`: each says whether a view must be marked where the sources stand so, though SQL answers; with None: whether it
-    may be anywhere; `standing`: the views of each sink that are."""
+    may be anywhere; `standing`: the views of each sink that are. `definition`: what the one is called that rows with a
+    fingerprint are of, `definitions`: all of a view (of most there is one, its own), `more`: what SQL answers to them; `seen`
+    is told what each state that a reader sees is of."""
 
     def __init__(self, shops: Mapping[str, Shop]) -> None:
         self.shops = shops
@@ -41,6 +44,10 @@ class Judge:
         self.unsure: Callable[[tuple[int, ...]], Iterable[Absent]] = lambda _: (NONE,)
         self.causes: list[Callable[[str, tuple[int, ...] | None], bool]] = []
         self.standing: dict[str, set[str]] = {}
+        self.definition: Callable[[str, str], str] = lambda view, _: view
+        self.definitions: Callable[[str], Iterable[str]] = lambda view: (view,)
+        self.more: Callable[[State], dict[str, Counter[Any] | None]] = lambda _: {}
+        self.seen: Callable[[str, Frontier, Mapping[str, str], Iterable[str]], None] = lambda *_: None
         self._known: dict[tuple[tuple[int, ...], Absent], dict[str, Counter[Any] | None]] = {}
         self._absent: dict[str, set[Absent]] = {}
         self._shown: dict[int, set[Absent]] = {}
@@ -54,15 +61,21 @@ class Judge:
                 if lsn >= 0 and lsn not in shop.states:
                     raise Wrong(f"no commit of {name} stands at LSN {lsn}")
                 whole |= shop.states.get(lsn, {})
-            self._known[at, absent] = answers(lacking(whole, absent))
+            there = lacking(whole, absent)
+            self._known[at, absent] = answers(there) | self.more(there)
         return self._known[at, absent]
 
-    def state(self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: Iterable[str]) -> None:
-        """A reader of `sink` sees this. Raises Wrong."""
+    def state(
+        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: Iterable[str],
+        filled: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """A reader of `sink` sees this. `filled`: by view, the fingerprint that the sink tells of its rows. Raises Wrong."""
         self.frontiers += 1
         self._advances(sink, frontier)
+        names = {view: self.definition(view, fingerprint) for view, fingerprint in filled.items()}
+        self.seen(sink, frontier, names, marked)
         tried = [
-            (absent, *self._wrong(sink, frontier, rows, sorted(marked), (at, absent)))
+            (absent, *self._wrong(sink, frontier, rows, names, sorted(marked), (at, absent)))
             for at in self._meant(frontier)
             for absent in self.unsure(at)
         ]
@@ -87,22 +100,26 @@ class Judge:
         return product(*of_each)
 
     def _wrong(
-        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], marked: list[str],
+        self, sink: str, frontier: Frontier, rows: Mapping[str, Counter[Any]], names: Mapping[str, str], marked: list[str],
         meant: tuple[tuple[int, ...], Absent],
     ) -> tuple[str, set[str]]:  # fmt: skip
         """What is wrong with this where it is `meant`, "" for nothing, and which views stand still. Raises Wrong."""
         at, wanted = meant[0], self.expected(*meant)
         for view, found in rows.items():
-            right = wanted[view]
+            right = wanted[names[view]] if view in names else None
             if right is None or view in marked:
-                if wrong := self._never(sink, view, found, at):
-                    return wrong, set()
+                if view not in names and not found:
+                    continue  # it was never given
+                if never := self._never(sink, view, found, at):
+                    return never, set()
             elif found != right:
                 lacks, more = dict(right - found), dict(found - right)
                 return f"{sink}: {view} lacks {lacks} and has {more} too much at {frontier}", set()
-        failing = {view for view, right in wanted.items() if right is None}
-        must = failing | {view for view in rows if any(stands(view, at) for stands in self.causes)}
-        may = failing | {view for view in wanted if any(stands(view, None) for stands in self.causes)}
+        wrong = {name for name, right in wanted.items() if right is None}
+        failing = {view_of(name) for name in wrong}
+        must = (wrong & failing) | {view for view in rows if view not in names or names[view] in wrong}
+        must |= {view for view in rows if any(stands(view, at) for stands in self.causes)}
+        may = failing | {view_of(name) for name in wanted if any(stands(view_of(name), None) for stands in self.causes)}
         if must <= set(marked) <= may:
             return "", set(marked) - failing
         return f"{sink}: {marked} are marked and {must} must be at {frontier}", set()
@@ -119,7 +136,10 @@ class Judge:
             reads = shop.tables.keys() & OVER[view]
             before.append([last, *(lsn for lsn in (-1, *shop.order) if lsn < last and reads)])
         if any(
-            self.expected(then, without)[view] == found for then in product(*before) for without in self.unsure(then)
+            self.expected(then, without)[name] == found
+            for then in product(*before)
+            for without in self.unsure(then)
+            for name in self.definitions(view)
         ):
             return ""
         return f"{sink}: {view} is in error at {at} and has rows that it never had: {dict(found)}"
@@ -165,7 +185,8 @@ class Judge:
 
     def database(self, sink: str, written: Written) -> None:
         """A transaction of the database."""
-        self.state(sink, written.frontier, {n: +c for n, c in written.rows.items()}, written.errors)
+        rows = {n: +c for n, c in written.rows.items()}
+        self.state(sink, written.frontier, rows, written.errors, written.filled)
 
 
 def lacking(state: State, absent: Absent) -> State:
@@ -175,10 +196,24 @@ def lacking(state: State, absent: Absent) -> State:
     return {t: Counter({r: n for r, n in rows.items() if (t, r[0]) not in absent}) for t, rows in state.items()}
 
 
-class KafkaReader:
-    """A `read_committed` reader of a Kafka sink's topics that stops where each frontier record says."""
+def unheld(kept: bytes | None, positions: Mapping[str, Mapping[int, int]]) -> str:
+    """What is wrong where these positions are called safe and a power cut would leave this manifest; "" for nothing."""
+    sources = orjson.loads(kept)["sources"].values() if kept else ()
+    held = {t: ps for s in sources for t, ps in s["positions"].items()}
+    for topic, partitions in positions.items():
+        for partition, offset in partitions.items():
+            if held.get(topic, {}).get(str(partition), -1) < offset:
+                return f"{topic} is committed at {offset} before a manifest that has it is on disk"
+    return ""
 
-    def __init__(self, broker: Broker, judge: Judge, sink: str, prefix: str, keyless: Mapping[str, bool]) -> None:
+
+class KafkaReader:
+    """A `read_committed` reader of a Kafka sink's topics that stops where each frontier record says. `keyless`: whether a view
+    is, with what fingerprint."""
+
+    def __init__(
+        self, broker: Broker, judge: Judge, sink: str, prefix: str, keyless: Callable[[str, str], bool]
+    ) -> None:
         self.broker, self.judge, self.sink, self.prefix, self.keyless = broker, judge, sink, prefix, keyless
         self._at = 0
         self._places: dict[str, int] = {}
@@ -209,14 +244,14 @@ class KafkaReader:
         if standing.frontier is None:
             return
         rows = {}
-        for name, keyless in self.keyless.items():
-            if standing.views.get(f"{self.prefix}{name}") is None:
-                continue
+        filled = {t.removeprefix(self.prefix): f for t, f in standing.views.items() if f is not None}
+        for name, fingerprint in filled.items():
             rows[name] = Counter[Any]()
             for value in self._live.get(f"{self.prefix}{name}", {}).values():
-                row, count = (value["row"], value["count"]) if keyless else (value, 1)
+                row, count = (value["row"], value["count"]) if self.keyless(name, fingerprint) else (value, 1)
                 rows[name][tuple(row.values())] += count
-        self.judge.state(self.sink, standing.frontier, rows, [t.removeprefix(self.prefix) for t in standing.errors])
+        marked = [t.removeprefix(self.prefix) for t in standing.errors]
+        self.judge.state(self.sink, standing.frontier, rows, marked, filled)
 
     def _read(self, topic: str, end: int) -> None:
         live = self._live.setdefault(topic, {})

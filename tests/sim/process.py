@@ -18,6 +18,7 @@ from sidecar.wiring import Machine, Running, build
 from tests.sim.disk import View
 
 if TYPE_CHECKING:
+    from tests.sim.strands import Strand
     from tests.sim.world import World
 
 
@@ -135,6 +136,7 @@ class Process:
         self.running: Running | None = None
         self.executors: list[_Executor] = []
         self.groups: list[ScheduledGroup] = []
+        self.strands: list[Strand] = []
         self.doubts: dict[str, bool] = {}
 
     # doors (see clients.Line and database.Session)
@@ -174,7 +176,11 @@ class Process:
         machine = Machine(
             View(self.world.disk, self.door, self.draw), self.now, self.now, self._executor, self._group
         )  # fmt: skip
-        self.running = build(self.world.understood, machine)
+        host = self.world.host
+        understood = self.world.understood if host is None else host.resumed(machine.disk)
+        self.running = build(understood, machine)
+        if host is not None:
+            host.begun(self, understood)
         self.building = False
         self.world.started(self)
 
@@ -199,14 +205,14 @@ class Process:
 
     def work(self) -> bool:
         """One thing that a thread would do now; whether there was one."""
-        due: list[_Executor | ScheduledGroup] = [w for w in (*self.executors, *self.groups) if not w.idle]
+        due = [w for w in (*self.executors, *self.groups, *self.strands) if not w.idle]
         if not due:
             return False
         one = due[self.draw.randrange(len(due))]
-        if isinstance(one, _Executor):
-            one.run()
-        else:
+        if isinstance(one, ScheduledGroup):
             one.work()
+        else:
+            one.run()
         return True
 
     def terminate(self) -> None:
@@ -219,5 +225,7 @@ class Process:
         """Drain and close, as the loop does when it ends."""
         assert self.running is not None, "only what was built is stopped"
         self.running.runtime.drain()
+        if self.world.host is not None:
+            self.world.host.ended(self)
         self.running.close()
         self.dead = True

@@ -7,11 +7,12 @@ class: every fault, actor and judge acts on the one world.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from connectors.letters import MemoryLetters
 from engine.errors import HeadraceError
@@ -23,10 +24,13 @@ from tests.sim.disk import Disk
 from tests.sim.doubles import in_place
 from tests.sim.fates import drawn
 from tests.sim.limits import Limits
-from tests.sim.oracle import Judge, KafkaReader, Wrong
+from tests.sim.oracle import Judge, KafkaReader, Wrong, unheld
 from tests.sim.process import Killed, Process
 from tests.sim.rates import Rates
 from tests.sim.shop import TABLES, Shop
+
+if TYPE_CHECKING:
+    from tests.sim.changes import Changes
 
 
 class World:
@@ -57,10 +61,18 @@ class World:
         self.tell()
         self.judge = Judge(self.shops)
         self.lettered = True
+<<<<<<< HEAD
         self.fates = drawn(seed) if fated else []
+=======
+        self.host: Changes | None = None
+        self.patches: list[Callable[[pytest.MonkeyPatch], None]] = []
+        self.settled: list[Callable[[], bool]] = []
+        self.fates = drawn(seed)
+>>>>>>> sim11b
         for fate in self.fates:
             fate.begin(self)
-        keyless = {v.name: v.key is None for v in self.understood.compile() if "k" in v.spec.sinks}
+        found = {v.name: v.key is None for v in self.understood.compile()}
+        keyless = self.host.keyless if self.host is not None else lambda view, _: found[view]
         self.reader = KafkaReader(self.broker, self.judge, "k", "out.", keyless)
         self.database.watch = lambda written: self._judged(lambda: self.judge.database("s", written))
 
@@ -110,7 +122,7 @@ class World:
     def _meanwhile(self, process: Process) -> None:
         """Something else runs while `process` stands at a door."""
         others = [
-            p for p in self._alive() if p is not process and not p.building and not p.turning and not self._busy(p)
+            p for p in self._alive() if p is not process and not p.building and not p.turning and p not in self.current
         ]
         if others and self.draw.random() < 0.3:
             self._turn(others[0])
@@ -118,9 +130,6 @@ class World:
             self._run(process, lambda: process.work())
         else:
             self._outside()
-
-    def _busy(self, process: Process) -> bool:
-        return process in self.current
 
     def lost(self, process: Process, name: str) -> str:
         """What of a call to a server is lost."""
@@ -236,14 +245,9 @@ class World:
         """Offsets are committed: a manifest that survives must hold them."""
         assert process.running is not None, "only a running one commits"
         number = process.running.runtime.parts.generation
-        kept = self.disk.kept(open_generation(STATE, number).manifest)
-        sources = json.loads(kept)["sources"].values() if kept else ()
-        held = {t: ps for s in sources for t, ps in s["positions"].items()}
-        for topic, partitions in positions.items():
-            for partition, offset in partitions.items():
-                if held.get(topic, {}).get(str(partition), -1) < offset:
-                    self._fail(Wrong(f"{topic} is committed at {offset} before a manifest that has it is on disk"))
-                    raise Killed
+        if wrong := unheld(self.disk.kept(open_generation(STATE, number).manifest), positions):
+            self._fail(Wrong(wrong))
+            raise Killed
 
     def _turn(self, process: Process) -> None:
         self.clock += self.draw.random()
@@ -326,7 +330,7 @@ class World:
 
     def ready(self) -> list[Process]:
         """Who could turn now."""
-        return [p for p in self._alive() if not p.building and not self._busy(p)]
+        return [p for p in self._alive() if not p.building and p not in self.current]
 
     def end(self, process: Process) -> None:
         """SIGTERM, between two turns."""
@@ -398,4 +402,4 @@ class World:
         ends = {n: s.lsn for n, s in self.shops.items()}
         frontiers = [self.judge.published.get(s) for s in ("s", "k")]
         last = all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
-        return last and not any(self.judge.standing.values())
+        return last and not any(self.judge.standing.values()) and all(settled() for settled in self.settled)

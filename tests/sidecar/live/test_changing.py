@@ -15,7 +15,7 @@ from sidecar.live.beside import Beside, Cancelled
 from sidecar.live.changing import Changing
 from sidecar.live.plans import ApplyError
 from sidecar.wiring import understand
-from tests.sidecar.little import ORDERS, VIEWS, VISITS, Little, answers
+from tests.sidecar.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, answers
 from tests.sidecar.live.busy import meanwhile
 from views.errors import ViewError
 
@@ -71,6 +71,20 @@ def test_a_changed_view_takes_the_place_of_the_old(shop: Little) -> None:
     assert {f["view"]: f["action"] for f in done["views"]}["by_city"] == "changed"
     plus = Counter({(city, n + 1): 1 for city, n in answers(shop.state)["by_city"]})
     assert shop.rows("by_city") == plus
+
+
+def test_what_is_built_beside_may_have_other_names_of_columns_than_what_stands(shop: Little) -> None:
+    """The greatest of each city is made of the pairs that another view has under names of its own."""
+    pairs = "from public.orders o join public.customers c on c.id = o.v"
+    change(shop, VIEWS + f"  - {{name: pairs, sinks: [s], sql: 'select c.v, o.id as n {pairs}'}}\n")
+    greatest = f"  - {{name: pairs, sinks: [s], sql: 'select c.v, max(o.id) as n {pairs} group by c.v'}}\n"
+    change(shop, VIEWS + greatest)
+    customers, found = dict((+shop.state[CUSTOMERS]).keys()), dict[int, int]()
+    for id_, of in +shop.state[ORDERS]:
+        if of in customers:
+            found[customers[of]] = max(found.get(customers[of], 0), id_)
+    assert found
+    check(shop, pairs=Counter(dict.fromkeys(found.items(), 1)))
 
 
 def test_a_view_over_a_changed_one_is_rebuilt(shop: Little) -> None:
@@ -166,6 +180,17 @@ def test_views_in_force_outlive_a_death_but_not_an_orderly_end(shop: Little, *, 
     shop.start(understood)
     shop.turn(3)
     check(shop, **({} if ended else {"biggest": biggest(shop)}))
+
+
+def test_views_that_stay_in_force_keep_their_indexes_and_grants(shop: Little) -> None:
+    assert shop.running is not None
+    told = BIGGEST.replace("sinks: [s]", "sinks: [s], indexes: [[v], [id, v]], grants: [reader]")
+    change(shop, VIEWS + told)
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + BIGGEST)
+    understood, kept = force.resumed(understand(load(shop.folder / "headrace.yaml", {})))
+    assert kept
+    [found] = [s for s in understood.specs if s.name == "biggest"]
+    assert (found.indexes, found.grants) == ((("v",), ("id", "v")), ("reader",))
 
 
 def test_a_kill_at_any_moment_of_a_change_is_one_of_the_two_sets(shop: Little, monkeypatch: pytest.MonkeyPatch) -> None:
