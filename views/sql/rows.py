@@ -17,7 +17,7 @@ from engine.schema import BOOLEAN, TEXT, array_of
 from views.scalar import conjunction
 from views.sql import coerce
 from views.sql.arrays import MADE
-from views.sql.binder import Binder, binds, unsupported
+from views.sql.binder import WHOLE, Binder, binds, unsupported
 from views.sql.parse import name_of
 from views.sql.rowwise import ROW_WORDS, decided
 from views.sql.subqueries import row_compared
@@ -41,9 +41,13 @@ def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
         return None
     table = node.args.get("table")
     if isinstance(node.this, exp.Star):
-        return None if table is None else _columns(binder, name_of(table), table)
-    name = name_of(node.this)
-    return None if table is not None or binder.scope.find(name) else _columns(binder, name, node.this)
+        found = None if table is None else _columns(binder, name_of(table), table)
+    else:
+        name = name_of(node.this)
+        found = None if table is not None or binder.scope.find(name) else _columns(binder, name, node.this)
+    for column in found or ():
+        column.meta[WHOLE] = True
+    return found
 
 
 def table_of(node: exp.Expr) -> str:
@@ -189,6 +193,7 @@ def _field(binder: Binder, node: exp.Expr) -> Expr:
         found = [c for c in columns if c.name == name]
         if not found:
             binder.source.refuse(node, f'column "{name}" not found in data type {table_of(inner)}')
+        found[0].meta.pop(WHOLE)
         return binder.bind(found[0])
     parts = cells(binder, inner)
     place = int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0
