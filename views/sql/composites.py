@@ -82,8 +82,8 @@ def cast(node: exp.Expr, parts: Sequence[exp.Expr], fields: Sequence[Column]) ->
 def read(text: str) -> list[str | None] | None:
     """The fields that a row's text spells, None for NULL; None for a text that spells no row.
 
-    >>> read(' (1,"a ""b"" \\\\",,"")')
-    ['1', 'a "b" \\', None, '']
+    >>> read(' (1,"a, b",,"")')
+    ['1', 'a, b', None, '']
     """
     body = text.strip(" \t\n\v\f\r")
     if body[:1] != "(":
