@@ -19,12 +19,8 @@ from connectors.source import Positions
 from engine.errors import HeadraceError
 from sidecar.disk import Buffer
 from sidecar.injected import RESYNC
-<<<<<<< HEAD
-from sidecar.transactions import ADOPTED, CHUNK
-=======
 from sidecar.pending import Place
-from sidecar.transactions import CHUNK
->>>>>>> sim11b
+from sidecar.transactions import ADOPTED, CHUNK
 
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1

@@ -32,13 +32,8 @@ from sidecar.bindings import (
 from sidecar.disk import LOCAL, Buffer, Disk
 from sidecar.held import Held, limits_of, reached, split, starts_of
 from sidecar.injected import RESYNC, Injected
-<<<<<<< HEAD
-from sidecar.pending import Slice
-from sidecar.transactions import ADOPTED, CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
-=======
 from sidecar.pending import Place, Slice
-from sidecar.transactions import CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
->>>>>>> sim11b
+from sidecar.transactions import ADOPTED, CHUNK, RESNAPSHOT, Ahead, Transaction, as_bound
 
 
 class ReclockLog:

@@ -145,15 +145,9 @@ class Runtime:
         out, following = [], self.parts.reclock.replaying is not None
         for intake in self.parts.intakes:
             transactions = intake.complete()
-<<<<<<< HEAD
             if transactions or following:
-                here, gone = intake.positions(), intake.assembler.gone
-                out += self.parts.reclock.bind(intake.name, transactions, here, intake.held(here), gone)
-=======
-            if transactions:
                 here = intake.positions()
                 out += self.parts.reclock.bind(intake.name, transactions, here, *intake.told(here))
->>>>>>> sim11b
         for binding, _ in out:
             self.parts.metrics.epochs.labels(binding.source).inc(len(binding.stamps))
         return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.schema import DataType, Schema
+from engine.schema import Column, DataType, Schema
 
 DEFAULT_SCHEMA = "public"
 
@@ -18,12 +18,13 @@ DEFAULT_SCHEMA = "public"
 @dataclass(frozen=True)
 class Catalog:
     """Tables by full name, as in `{"public.orders": Schema(...)}`, the schemas that need not be written, and the types of the
-    database's own by name.
+    database's own by name; `composites`: the fields of those that are rows.
     """
 
     tables: Mapping[str, Schema] = field(default_factory=dict)
     search_path: tuple[str, ...] = (DEFAULT_SCHEMA,)
     types: Mapping[str, DataType] = field(default_factory=dict)
+    composites: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
 
     def find(self, schema: str | None, name: str) -> tuple[str, Schema] | None:
         """The full name and schema of a table, or None. Without a schema: by the search path."""
@@ -33,6 +34,12 @@ class Catalog:
             if found is not None:
                 return full, found
         return None
+
+    def composite(self, schema: str | None, name: str) -> tuple[Column, ...] | None:
+        """The fields of a row type, named by itself or by the table whose rows are of it; None for any other type."""
+        found = self.composites.get(name) if schema is None else None
+        table = self.find(schema, name)
+        return found if found is not None or table is None else table[1].columns
 
     def spellings(self) -> tuple[str, ...]:
         """Every name by which a table can be written, for suggestions."""

@@ -78,7 +78,7 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
     parsed: dict[str, tuple[Source, exp.Expr]] = {}
     for spec in specs:
         try:
-            parsed[spec.name] = parse(spec, catalog.types)
+            parsed[spec.name] = parse(spec, catalog)
         except ViewError as error:
             errors.append(error)
     failed = {s.name for s in specs} - set(parsed)
@@ -141,7 +141,7 @@ def compile_ordered(
 
     A query that says an order gets a last column more, `views.sql.ordered.PLACE`: each row's place.
     """
-    source, query = parse(spec, catalog.types)
+    source, query = parse(spec, catalog)
     env = Environment(catalog, views, spec.name)
     reads = _view_reads(query, set(views))
     compiled = compile_view(source, query, env, reads)
@@ -166,7 +166,7 @@ def compile_query(
 
     `views` may compile a view when it is first looked up: `as_view`, so that others may read what does not fail of it.
     """
-    source, query = parse(spec, catalog.types)
+    source, query = parse(spec, catalog)
     try:
         bound = bind_query(source, Environment(catalog, views), query)
         if as_view and failing(bound) is not None:

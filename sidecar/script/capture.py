@@ -69,6 +69,18 @@ where pg_type_is_visible(t.oid) and (t.typtype = 'e' or (t.typtype = 'd' and not
   and t.typnamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)))"""
 """The database's own types that an expression may name: enums, and domains that are no more than their base."""
 
+_COMPOSITES = """
+select coalesce(json_agg(json_build_array(c.relname, (
+  select json_agg(json_build_array(a.attname, format_type(a.atttypid, a.atttypmod)) order by a.attnum)
+  from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped))), '[]')
+from pg_class c
+where c.relkind = 'c' and pg_type_is_visible(c.reltype) and exists (
+  select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped)
+and not exists (
+  select from pg_attribute a join pg_type t on t.oid = a.atttypid where a.attrelid = c.oid and a.attnum > 0
+  and a.atttypmod >= 0 and t.typcategory in ('D', 'T'))"""
+"""The row types that have a name and no table, whose times have all their digits."""
+
 _LOCKED = """select distinct relation::int8 from pg_locks where pid = pg_backend_pid() and locktype = 'relation'
 and mode not in ('AccessShareLock', 'RowShareLock')"""
 
@@ -123,12 +135,13 @@ class _Mirror:
 
 
 class Capture:
-    """The tables of one session. `relations` by OID, `types` by name; single writer: the script's run."""
+    """The tables of one session. `relations` by OID, `types` and `composites` by name; single writer: the script's run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.relations: Mapping[int, Relation] = {}
         self.types: Mapping[str, DataType] = {}
+        self.composites: Mapping[str, tuple[Column, ...]] = {}
         self._mirrors: dict[int, _Mirror] = {}
 
     def locked(self) -> set[int]:
@@ -141,10 +154,16 @@ class Capture:
         self.relations = {r.oid: r for r in map(_relation, json.loads(text or "[]"))}
         [(text,)] = self._session.ask(_TYPES).rows
         self.types = {name: _typed(spelled, labels) for name, spelled, labels in json.loads(text or "[]")}
+        [(text,)] = self._session.ask(_COMPOSITES).rows
+        self.composites = {name: self._fields(found) for name, found in json.loads(text or "[]")}
         for oid in list(self._mirrors):
             if oid not in self.relations:
                 del self._mirrors[oid]
         return self.relations
+
+    def _fields(self, found: list[list[str]]) -> tuple[Column, ...]:
+        """The fields of a composite type."""
+        return tuple(Column(name, self.types.get(spelled) or DataType.parse(spelled)) for name, spelled in found)
 
     def forget(self, oid: int) -> None:
         """The rows of a table count as never given."""

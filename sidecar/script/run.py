@@ -183,10 +183,10 @@ class Script:
         if not self._stale or self._session.failed:
             return set()
         self._stale = False
-        before, types = self._capture.relations, self._capture.types
+        before, types = self._capture.relations, (self._capture.types, self._capture.composites)
         after = self._capture.reload()
         path = tuple(r[0] or "" for r in self._session.ask("select unnest(current_schemas(true))").rows)
-        if before == after and path == self._path and types == self._capture.types:
+        if before == after and path == self._path and types == (self._capture.types, self._capture.composites):
             return set()
         self._asked.end()
         changed = rebuilt(before, after)
@@ -206,7 +206,7 @@ class Script:
         """Tell what names mean now."""
         relations = {r.full: r for r in self._capture.relations.values()}
         tables = {n: r.schema for n, r in relations.items() if r.holds_rows}
-        catalog = Catalog(tables, self._path, self._capture.types)
+        catalog = Catalog(tables, self._path, self._capture.types, self._capture.composites)
         self._asked.know(catalog, Views(view_queries(relations.values(), self._given), catalog), relations)
 
     def _look(self, oids: Iterable[int], *, anew: bool = False) -> None:

@@ -61,14 +61,10 @@ class World:
         self.tell()
         self.judge = Judge(self.shops)
         self.lettered = True
-<<<<<<< HEAD
-        self.fates = drawn(seed) if fated else []
-=======
         self.host: Changes | None = None
         self.patches: list[Callable[[pytest.MonkeyPatch], None]] = []
         self.settled: list[Callable[[], bool]] = []
-        self.fates = drawn(seed)
->>>>>>> sim11b
+        self.fates = drawn(seed) if fated else []
         for fate in self.fates:
             fate.begin(self)
         found = {v.name: v.key is None for v in self.understood.compile()}

@@ -176,5 +176,5 @@ COLLECTING_REFUSED: tuple[Refused, ...] = (
             "dense_rank of several columns is not supported", "dense_rank"),
     Refused("Records of a row that is not NULL",
             "select x.a from payments, json_populate_record(row(1)::record, details) as x(a integer)",
-            "json_populate_record of another row than NULL is not supported", "json_populate_record"),
+            "json_populate_record of a row of no type of its own is not supported", "json_populate_record"),
 )  # fmt: skip

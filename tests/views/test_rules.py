@@ -28,7 +28,7 @@ def compiled(sql: str, *, key: tuple[str, ...] | None = None) -> CompiledView:
 
 
 def bound(sql: str) -> Plan:
-    source, query = parse(ViewSpec("v", sql))
+    source, query = parse(ViewSpec("v", sql), catalog())
     return bind_view(source, Environment(catalog()), query)
 
 

@@ -31,6 +31,9 @@ PLACEHOLDER = "$aggregate"
 GROUPING = "$grouping"
 """The function of a call that stands for a grouping() until the groups are known; its argument is which."""
 
+WHOLE = "whole"
+"""The mark of a column's node that stands there as a part of its table's whole row."""
+
 Handler = Callable[["Binder", exp.Expr], Expr]
 
 _HANDLERS: dict[type[exp.Expr], tuple[Handler, frozenset[str] | None]] = {}

@@ -20,6 +20,8 @@ _ELEMENTS = frozenset(
     }
 )  # fmt: skip
 """Types whose arrays have names of their own too: `_int4` is `integer[]`."""
+TYPE = "type"
+"""What a type's node is marked by with the type that it stands for, which then is not read out of it."""
 TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 
 
@@ -30,20 +32,26 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     """
     spelled = node.sql(dialect="postgres").lower()
     spelled = {"float": "double precision"}.get(spelled, spelled)
-    if spelled[:1] == "_" and spelled[1:] in _ELEMENTS and spelled not in binder.source.types:
+    if spelled[:1] == "_" and spelled[1:] in _ELEMENTS and spelled not in binder.source.catalog.types:
         spelled = f"{spelled[1:]}[]"
     bare = spelled.removesuffix("[]")
-    if bare in DECLARED and bare not in binder.source.types:
+    if bare in DECLARED and bare not in binder.source.catalog.types:
         binder.source.refuse(node, f'type "{spelled}" does not exist')
-    target = binder.source.type_named(spelled)
+    target = node.meta.get(TYPE) or binder.source.type_named(spelled)
     named = target if target.element is None else target.element
-    family = family_of(named)
-    if named.kind is Kind.OTHER and (family is None or family.order is None):
+    if not computable(named):
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
     sized = named.kind in (Kind.NUMERIC, Kind.VARCHAR, Kind.BPCHAR) or named.size is not None
     if "(" in spelled and not sized and not (precise and (target.kind in TIMES or target == TIMETZ)):
         binder.source.refuse(node, f"a precision is not supported for type {target}", "leave it out")
     return target
+
+
+def computable(target: DataType) -> bool:
+    """Whether the engine can compute with values of a type, or an array's elements."""
+    named = target if target.element is None else target.element
+    family = family_of(named)
+    return named.kind is not Kind.OTHER or (family is not None and family.order is not None)
 
 
 def digits_of(node: exp.Expr, target: DataType) -> int | None:

@@ -1,13 +1,13 @@
 """Whole rows, and rows written out, as JSON: row_to_json(t), to_jsonb(t), json_agg(t).
 
-Always: a table's row is an object of its columns' names, one written out of f1, f2 …; a row that an outer join lacks is NULL.
+Always: a table's row is an object of its columns' names, one of a composite type of its fields', one written out of f1, f2 …;
+a row that an outer join lacks is NULL.
 Called by the handlers of functions and aggregates.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from sqlglot import exp
 
@@ -15,7 +15,8 @@ from engine.operators.expressions.ir import Case, Cast, Expr, Literal
 from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder
-from views.sql.rows import cells, table_of, whole
+from views.sql.composites import is_missing
+from views.sql.rows import cells, names, table_of, whole
 
 JSON, JSONB = DataType(Kind.JSON), DataType(Kind.JSONB)
 
@@ -25,21 +26,16 @@ def document(binder: Binder, node: exp.Expr, kind: DataType) -> Expr | None:
     columns = cells(binder, node)
     if columns is None:
         return None
-    table = whole(binder, node) is not None
-    names = _fields(binder, node, columns) if table else [f"f{i}" for i in range(1, len(columns) + 1)]
-    values = [binder.settled(c) for c in columns]
+    if is_missing(binder, node):
+        return Literal(None, kind)
+    fields = names(binder, node, columns)
+    values = [document(binder, c, kind) or binder.settled(c) for c in columns]
     if kind == JSONB:
-        pairs = [e for name, value in zip(names, values, strict=True) for e in (Literal(name, TEXT), value)]
+        pairs = [e for name, value in zip(fields, values, strict=True) for e in (Literal(name, TEXT), value)]
         found: Expr = coerce.called("jsonb_build_object", pairs)
     else:
-        found = _spelled(names, values)
-    return unless_missing(binder, node, found) if table else found
-
-
-def _fields(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[str]:
-    """What the type of a whole row names its columns: a table's own names, whatever an alias calls them."""
-    relation = binder.scope.relation(table_of(node))
-    return list(relation.fields) if relation is not None and relation.fields else [c.name for c in columns]
+        found = _spelled(fields, values)
+    return found if whole(binder, node) is None else unless_missing(binder, node, found)
 
 
 def _spelled(names: list[str], values: list[Expr]) -> Expr:

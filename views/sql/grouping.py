@@ -17,7 +17,7 @@ from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Ex
 from engine.schema import BIGINT, INTEGER
 from views.plan import One, Plan, Project, Reduce, Union
 from views.scalar import fallible, rewrite
-from views.sql.binder import GROUPING, PLACEHOLDER, Binder
+from views.sql.binder import GROUPING, PLACEHOLDER, WHOLE, Binder
 from views.sql.parse import Source
 from views.sql.sets import SetCalls
 from views.sql.subqueries import Subqueries
@@ -75,6 +75,7 @@ class Grouping:
         self.aggregates = aggregates
         self.keys: list[Expr] = list(dict.fromkeys(e for some in sets for e in some))
         self.sets = None if len(sets) == 1 else sets
+        self.grouped = {k.index for k in self.keys if isinstance(k, ColumnRef)}
         given = len(self.keys)
         if self.sets is None:
             self._add_dependent()
@@ -85,13 +86,12 @@ class Grouping:
 
     def _add_dependent(self) -> None:
         """Columns of a table grouped by its primary key have one value a group: those that are read join the key."""
-        grouped = {k.index for k in self.keys if isinstance(k, ColumnRef)}
         read = self.binder.read_outside
         for relation in self.binder.scope.relations:
-            if not relation.key or not relation.key <= grouped:
+            if not relation.key or not relation.key <= self.grouped:
                 continue
             for position in range(relation.offset, relation.offset + len(relation.columns)):
-                if position in read and position not in grouped:
+                if position in read and position not in self.grouped:
                     self.keys.append(ColumnRef(position, self.binder.scope.column(position).type))
 
     def reduce(self, plan: Plan, queries: Subqueries, rows: SetCalls) -> Plan:
@@ -155,6 +155,8 @@ class Grouping:
         at = {key: i for i, key in enumerate(self.keys)}
 
         def change(e: Expr) -> Expr | None:
+            if isinstance(e, ColumnRef):
+                self.check_whole(e, node)
             if e in at:
                 return ColumnRef(at[e], e.type)
             if isinstance(e, Call) and e.function == PLACEHOLDER:
@@ -169,6 +171,17 @@ class Grouping:
             return None
 
         return rewrite(expr, change)
+
+    def check_whole(self, ref: ColumnRef, node: exp.Expr) -> None:
+        """Refuses a part of a table's whole row that has not one value a group, though each of its columns may have one."""
+        place = self.binder.places.get(id(ref), (ref, node))[1]
+        if not place.meta.get(WHOLE):
+            return
+        relation = next(r for r in self.binder.scope.relations if ref.index < r.offset + len(r.columns))
+        if self.sets is not None or not relation.key or not relation.key <= self.grouped:
+            reason = f'column "{relation.alias}.*" must appear in GROUP BY or be used in an aggregate'
+            hint = f"add the primary key of {relation.alias} to GROUP BY, or name its columns"
+            self.binder.source.refuse(place, reason, hint)
 
     def refuse(self, ref: ColumnRef, node: exp.Expr) -> None:
         """Says which column is neither grouped by nor aggregated."""

@@ -7,7 +7,7 @@ dropped. `Source.refuse` is the one way in which the SQL front says no. Called b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from engine.operators.expressions.ir import Expr
 from engine.schema import DataType, array_of
+from views.catalog import Catalog
 from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql import foreign
@@ -244,19 +245,19 @@ class _Dialect(Postgres):
 
 @dataclass(frozen=True)
 class Source:
-    """The SQL of one view; `types`: what names of the database's own types mean. `constants`: where each expression that is made
-    of constants alone stands first, written by the binder.
+    """The SQL of one view; `catalog`: what names of the database's own types mean. `constants`: where each expression that is
+    made of constants alone stands first, written by the binder.
     """
 
     spec: ViewSpec
     text: str
-    types: Mapping[str, DataType] = field(default_factory=dict)
+    catalog: Catalog = field(default_factory=Catalog)
     constants: dict[Expr, int] = field(default_factory=dict, compare=False, repr=False)
 
     def type_named(self, spelled: str) -> DataType:
         """The type that a name means: one of the database's own, or Postgres's."""
         bare = spelled.removesuffix("[]")
-        own = self.types.get(bare.strip('"'))
+        own = self.catalog.types.get(bare.strip('"'))
         if own is None:
             return DataType.parse(spelled)
         return own if bare == spelled else array_of(own)
@@ -298,9 +299,11 @@ class Source:
             self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
 
 
-def parse(spec: ViewSpec, types: Mapping[str, DataType] | None = None) -> tuple[Source, exp.Expr]:
-    """The view's statement; `types`: the database's own. Raises ViewError for what is not one SELECT (or UNION of them)."""
-    source = Source(spec, spec.sql, types or {})
+def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.Expr]:
+    """The view's statement; `catalog`: of the database's own types. Raises ViewError for what is not one SELECT (or UNION of
+    them).
+    """
+    source = Source(spec, spec.sql, catalog or Catalog())
     dialect = _Dialect()
     try:
         tokens = dialect.tokenize(spec.sql)

@@ -1,21 +1,23 @@
 """Lists of columns with types: what a function in FROM that gives records (json_to_record and its kin) gives them as.
 
-Always: the list that stands after the function names the columns, or the table whose type its first argument is. Called
-by `sets`.
+Always: the list that stands after the function names the columns, or the type of its first argument, a table's or another
+composite one, whose fields stand where an object says nothing. Called by `sets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Expr, Literal
+from engine.operators.expressions.ir import Call, Case, Expr, Literal
 from engine.operators.expressions.json_records import RECORDS
-from engine.schema import TEXT, Column, Kind
-from views.catalog import Catalog
+from engine.schema import BOOLEAN, TEXT, Column, Kind
+from views.sql import coerce, rows
 from views.sql.binder import Binder
-from views.sql.datatypes import type_named
+from views.sql.composites import named, typed
+from views.sql.datatypes import computable, type_named
 from views.sql.named import positional
 from views.sql.parse import name_of
 
@@ -30,49 +32,81 @@ def listed(binder: Binder, nodes: Sequence[exp.Expr]) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def record_of(
-    binder: Binder, catalog: Catalog, node: exp.Expr, columns: tuple[Column, ...]
-) -> tuple[list[exp.Expr], tuple[Column, ...]]:
-    """(the arguments to bind, the columns of its records) of a function in FROM; no columns for one that gives none."""
+@dataclass(frozen=True)
+class Records:
+    """The records that a function gives: their columns, and what stands in each where an object has no such member."""
+
+    columns: tuple[Column, ...] = ()
+    base: tuple[Expr, ...] = ()
+
+    def fields(self, row: Expr) -> list[Expr]:
+        """The columns of a record: members of the object that stands for it."""
+        kind = "jsonb" if row.type.kind is Kind.JSONB else "json"
+        found: list[Expr] = []
+        for place, column in enumerate(self.columns):
+            args = (row, Literal(column.name, TEXT))
+            value: Expr = Call(f"$json field({kind},text)", args, column.type)
+            if self.base:
+                given = Call(f"$json has({kind},text)", args, BOOLEAN)
+                none = (coerce.called("is null", [row]), Literal(None, column.type))
+                value = Case((none, (given, value)), self.base[place], column.type)
+            found.append(value)
+        return found
+
+
+NONE = Records()
+
+
+def record_of(binder: Binder, node: exp.Expr, columns: tuple[Column, ...]) -> tuple[list[exp.Expr], Records]:
+    """(the arguments to bind, the records) of a function in FROM; no columns for one that gives none."""
     name = str(node.this).lower()
     args = positional(binder, node)
     if name not in RECORDS:
         if columns:
             reason = 'a column definition list is only allowed for functions returning "record"'
             binder.source.refuse(node, reason, "leave the types out")
-        return args, ()
+        return args, NONE
     if "populate" in name:
-        columns = _like(binder, catalog, node, columns)
-        args = args[1:]
-    elif not columns:
+        return args[1:], _like(binder, node, args, columns)
+    if not columns:
         reason = 'a column definition list is required for functions returning "record"'
         binder.source.refuse(node, reason, f"write FROM {name}(…) AS t(a integer, b text)")
-    return args, columns
+    return args, Records(columns)
 
 
-def _like(binder: Binder, catalog: Catalog, node: exp.Expr, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The columns of a function whose first argument says what its records are."""
-    base = node.expressions[0] if node.expressions else None
-    if not isinstance(base, exp.Cast) or not isinstance(base.this, exp.Null):
-        hint = "write NULL::table, or NULL::record and a list of columns"
-        binder.source.refuse(node, f"{str(node.this).lower()} of another row than NULL is not supported", hint)
-    kind = base.args["to"].args.get("kind")
-    names = [name_of(part) for part in (kind.this, kind.expression)] if isinstance(kind, exp.Dot) else []
-    names = names or ([name_of(kind)] if isinstance(kind, exp.Identifier) else [])
-    if names == ["record"]:
+def _like(binder: Binder, node: exp.Expr, args: Sequence[exp.Expr], columns: tuple[Column, ...]) -> Records:
+    """The records of a function whose first argument says what they are, and what they have where an object says nothing."""
+    name = str(node.this).lower()
+    if not args:
+        binder.source.refuse(node, f"function {name}() does not exist")
+    base = args[0].unnest()
+    null = isinstance(base, exp.Cast) and isinstance(base.this.unnest(), exp.Null)
+    if null and named(base.args["to"]) == (None, "record"):
         if not columns:
-            binder.source.refuse(node, "could not determine row type for result of " + str(node.this).lower())
-        return columns
-    found = catalog.find(None if len(names) == 1 else names[0], names[-1]) if names else None
-    if found is None:
-        binder.source.refuse(base, f'type "{base.args["to"].sql(dialect="postgres").lower()}" is no table here')
+            binder.source.refuse(node, f"could not determine row type for result of {name}")
+        return Records(columns)
+    fields = _fields(binder, base)
+    if fields is None:
+        if null:
+            reason = f'type "{base.args["to"].sql(dialect="postgres").lower()}" is no table or composite type here'
+            binder.source.refuse(base, reason)
+        hint = "write NULL::table, ROW(…)::type, or NULL::record and a list of columns"
+        binder.source.refuse(node, f"{name} of a row of no type of its own is not supported", hint)
     if columns:
         reason = "a column definition list is redundant for a function returning a named composite type"
         binder.source.refuse(node, reason)
-    return tuple(Column(c.name, c.type) for c in found[1].columns)
+    for field in fields:
+        if not computable(field.type):
+            reason = f"{name} with a field of type {field.type} ({field.name}) is not supported"
+            binder.source.refuse(node, reason, "name the columns in a list: json_to_record(…) AS t(a integer, b text)")
+    values = [] if null else [binder.bind(part) for part in rows.cells(binder, base) or ()]
+    return Records(tuple(Column(f.name, f.type) for f in fields), tuple(values))
 
 
-def field(row: Expr, column: Column) -> Expr:
-    """A column of a record: a member of the object that stands for it."""
-    kind = "jsonb" if row.type.kind is Kind.JSONB else "json"
-    return Call(f"$json field({kind},text)", (row, Literal(column.name, TEXT)), column.type)
+def _fields(binder: Binder, base: exp.Expr) -> tuple[Column, ...] | None:
+    """The fields of a value of a composite type, or of a table's row; None for anything else."""
+    columns = rows.whole(binder, base)
+    if columns is None:
+        return typed(binder, base)
+    kinds = [binder.bind(c).type for c in columns]
+    return tuple(Column(n, k) for n, k in zip(rows.names(binder, base, columns), kinds, strict=True))

@@ -13,13 +13,13 @@ from functools import partial
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Call, Expr
-from engine.schema import BOOLEAN, TEXT, array_of
+from engine.schema import BOOLEAN, TEXT, Column, array_of
 from views.scalar import conjunction
-from views.sql import coerce
+from views.sql import coerce, composites
 from views.sql.arrays import MADE
-from views.sql.binder import Binder, binds, unsupported
+from views.sql.binder import WHOLE, Binder, binds, unsupported
 from views.sql.parse import name_of
-from views.sql.rowwise import ROW_WORDS, decided
+from views.sql.rowwise import ROW_WORDS, decided, ordered
 from views.sql.subqueries import row_compared
 
 _WHOLE_NULL = "a whole row that may be missing, or all NULL, is not supported here"
@@ -31,7 +31,44 @@ def cells(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
     node = node.unnest() if isinstance(node, exp.Paren) else node
     if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"):
         return [part for item in node.expressions for part in _spread(binder, item)]
-    return whole(binder, node)
+    fields = composites.typed(binder, node)
+    return whole(binder, node) if fields is None else _cast(binder, node, fields)
+
+
+def _cast(binder: Binder, node: exp.Expr, fields: Sequence[Column]) -> list[exp.Expr]:
+    """The fields of a value that is cast to a composite type. Raises ViewError."""
+    known = composites.spelled(binder, node, fields)
+    if known is not None:
+        return known
+    kind = node.args["to"].sql(dialect="postgres").lower()
+    if composites.typed(binder, node.this) is not None:
+        inner = node.this.unnest().args["to"].sql(dialect="postgres").lower()
+        if inner != kind:
+            binder.source.refuse(node, f"cannot cast type {inner} to {kind}")
+        return cells(binder, node.this) or []
+    parts = None if whole(binder, node.this) is not None else cells(binder, node.this)
+    if parts is None:
+        hint = "write ROW(…) with its fields, NULL or its text"
+        binder.source.refuse(node, f"a value of type {kind} is not supported in expressions", hint)
+    if len(parts) != len(fields):
+        binder.source.refuse(node, f"cannot cast type record to {kind}", f"it has {len(fields)} fields")
+    return composites.cast(node, parts, fields)
+
+
+def names(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[str]:
+    """What a row's type names its fields: a table's own names, whatever an alias calls them; f1, f2 … where nobody does."""
+    fields = composites.typed(binder, node)
+    if fields is not None:
+        return [f.name for f in fields]
+    if whole(binder, node) is None:
+        return [f"f{i}" for i in range(1, len(columns) + 1)]
+    relation = binder.scope.relation(table_of(node))
+    return list(relation.fields) if relation is not None and relation.fields else [c.name for c in columns]
+
+
+def _is_value(binder: Binder, node: exp.Expr) -> bool:
+    """Whether a row is a value of a type of its own: a table's whole row, or one that is cast to its type."""
+    return whole(binder, node) is not None or composites.typed(binder, node) is not None
 
 
 def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
@@ -41,9 +78,13 @@ def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
         return None
     table = node.args.get("table")
     if isinstance(node.this, exp.Star):
-        return None if table is None else _columns(binder, name_of(table), table)
-    name = name_of(node.this)
-    return None if table is not None or binder.scope.find(name) else _columns(binder, name, node.this)
+        found = None if table is None else _columns(binder, name_of(table), table)
+    else:
+        name = name_of(node.this)
+        found = None if table is not None or binder.scope.find(name) else _columns(binder, name, node.this)
+    for column in found or ():
+        column.meta[WHOLE] = True
+    return found
 
 
 def table_of(node: exp.Expr) -> str:
@@ -75,8 +116,7 @@ def _spread(binder: Binder, item: exp.Expr) -> list[exp.Expr]:
 def compared(binder: Binder, node: exp.Expr, word: str) -> Expr:
     """A comparison whose left side is a row. Raises ViewError."""
     one, other = node.this, node.expression
-    wholes = [whole(binder, side) for side in (one, other)]
-    if any(w is not None for w in wholes):
+    if any(_is_value(binder, side) for side in (one, other)):
         return _wholly(binder, node, word)
     if word in ("is distinct from", "is not distinct from"):
         return _distinct(_pairs(binder, one, other), negated="not" in word)
@@ -89,12 +129,25 @@ def compared(binder: Binder, node: exp.Expr, word: str) -> Expr:
 
 
 def _wholly(binder: Binder, node: exp.Expr, word: str) -> Expr:
-    """A comparison with a table's whole row, as of two values of its type."""
-    if word not in ("=", "<>", "is distinct from", "is not distinct from"):
+    """A comparison with a table's whole row, or a row of a named type, as of two values of its type."""
+    sides = (node.this, node.expression)
+    wholes = any(whole(binder, side) is not None for side in sides)
+    if word not in (*(ROW_WORDS[:2] if wholes else ROW_WORDS), "is distinct from", "is not distinct from"):
         binder.source.refuse(node, f"whole rows can only be compared for being equal, not by {word}", _HINT)
-    for side in (node.this, node.expression):
+    for side in sides:
         _check_there(binder, side)
-    return _distinct(_pairs(binder, node.this, node.expression), negated=word in ("=", "is not distinct from"))
+        if composites.is_missing(binder, side):
+            binder.source.refuse(side, "NULL of a composite type in a comparison is not supported", _HINT)
+    pairs = _pairs(binder, *sides)
+    if not wholes:
+        pairs = [[coerce.settled(a), coerce.settled(b)] for a, b in pairs]
+        for at, (a, b) in enumerate(pairs, 1):
+            if a.type.bare != b.type.bare:
+                reason = f"cannot compare dissimilar column types {a.type.bare} and {b.type.bare} at record column {at}"
+                binder.source.refuse(node, reason, "cast one of the rows to the type of the other")
+    if word in ROW_WORDS[2:]:
+        return ordered(word, pairs)
+    return _distinct(pairs, negated=word in ("=", "is not distinct from"))
 
 
 def _check_there(binder: Binder, side: exp.Expr) -> None:
@@ -128,6 +181,9 @@ def _pairs(binder: Binder, one: exp.Expr, other: exp.Expr) -> list[list[Expr]]:
 
 def equal(binder: Binder, one: exp.Expr, other: exp.Expr) -> Expr:
     """That two rows are equal, column by column."""
+    if any(composites.typed(binder, side) is not None for side in (one, other)):
+        # Postgres compares such as values, or column by column, by how many there are and which of them are constants.
+        binder.source.refuse(one, "IN of rows of a named type is not supported", "write = …, with OR between")
     if any(whole(binder, side) is not None for side in (one, other)):
         return _wholly(binder, exp.EQ(this=one.copy(), expression=other.copy()), "=")
     return decided("=", _pairs(binder, one, other))
@@ -189,11 +245,15 @@ def _field(binder: Binder, node: exp.Expr) -> Expr:
         found = [c for c in columns if c.name == name]
         if not found:
             binder.source.refuse(node, f'column "{name}" not found in data type {table_of(inner)}')
+        found[0].meta.pop(WHOLE)
         return binder.bind(found[0])
     parts = cells(binder, inner)
-    place = int(name[1:]) if name[:1] == "f" and name[1:].isdigit() else 0
     if parts is None:
         return unsupported(binder, node)
-    if not 1 <= place <= len(parts):
-        binder.source.refuse(node, f'could not identify column "{name}" in record data type')
-    return binder.settled(parts[place - 1])
+    known = names(binder, inner, parts)
+    if name not in known:
+        fields = composites.typed(binder, inner)
+        kind = "" if fields is None else inner.unnest().args["to"].sql(dialect="postgres").lower()
+        missing = f'could not identify column "{name}" in record data type'
+        binder.source.refuse(node, f'column "{name}" not found in data type {kind}' if kind else missing)
+    return binder.settled(parts[known.index(name)])

@@ -12,6 +12,7 @@ from engine.operators.expressions.ir import Case, Expr, Literal
 from engine.schema import TEXT
 from views.sql import coerce
 from views.sql.binder import Binder
+from views.sql.composites import is_missing
 from views.sql.documents import unless_missing
 from views.sql.rows import cells, whole
 
@@ -24,6 +25,8 @@ def row_text(binder: Binder, node: exp.Expr) -> Expr | None:
     columns = cells(binder, node)
     if columns is None:
         return None
+    if is_missing(binder, node):
+        return Literal(None, TEXT)
     parts: list[Expr] = []
     for place, column in enumerate(columns):
         parts += [_text(",")] if place else []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Expr
+from engine.operators.expressions.ir import Call, Case, Expr, Literal
 from engine.schema import BOOLEAN
 from views.sql import coerce
 
@@ -28,6 +28,19 @@ def decided(word: str, pairs: Pairs) -> Expr:
     found: Expr = coerce.called(word, pairs[-1])
     for pair in reversed(pairs[:-1]):
         found = Case(((coerce.called("=", pair), found),), coerce.called(word[0], pair), BOOLEAN)
+    return found
+
+
+def ordered(word: str, pairs: Pairs) -> Expr:
+    """`row word row`, one of <, <=, > and >=, of two values of one type: a NULL comes last, and is as large as another."""
+    found: Expr = Literal(word in ("<=", ">="), BOOLEAN)
+    for one, other in reversed(pairs):
+        whens = (
+            (coerce.called("is not distinct from", [one, other]), found),
+            (coerce.called("is null", [one]), Literal(word[0] == ">", BOOLEAN)),
+            (coerce.called("is null", [other]), Literal(word[0] == "<", BOOLEAN)),
+        )
+        found = Case(whens, coerce.called(word[0], [one, other]), BOOLEAN)
     return found
 
 

@@ -14,7 +14,7 @@ from engine.operators.top import Order
 from engine.schema import Column, DataType
 from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from views.scalar import conjuncts
-from views.sql import coerce
+from views.sql import coerce, rows
 from views.sql.arrival import check_arrival, keeps_arrival
 from views.sql.binder import Binder
 from views.sql.environment import Environment
@@ -209,10 +209,7 @@ class Select:
                 self.source.only(node.this, ())
                 found += self.star_of(node)
             elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
-                table = node.this.unnest()
-                if not isinstance(table, exp.Column) or table.args.get("table") is not None:
-                    self.source.refuse(node, "the fields of a value by * are not supported", "name them one by one")
-                found += self.star_of(exp.Column(this=node.expression, table=table.this))
+                found += self.fields_of(node, node.this)
             elif isinstance(node, exp.Alias):
                 found.append(Item(node.this, name_of(node.args["alias"])))
             elif isinstance(node, exp.Aliases):
@@ -222,6 +219,21 @@ class Select:
         if not found:
             self.source.refuse(self.query, "a SELECT without columns is not supported")
         return found
+
+    def fields_of(self, node: exp.Expr, value: exp.Expr) -> list[Item]:
+        """The fields of `(value).*`."""
+        table = value.unnest()
+        if (
+            isinstance(table, exp.Column)
+            and table.args.get("table") is None
+            and not self.scope.find(name_of(table.this))
+        ):
+            return self.star_of(exp.Column(this=node.expression, table=table.this))
+        binder = Binder(self.source, self.scope, "SELECT")
+        parts = rows.cells(binder, value)
+        if parts is None:
+            self.source.refuse(node, "the fields of a value by * are not supported", "name them one by one")
+        return [Item(part, name) for part, name in zip(parts, rows.names(binder, value, parts), strict=True)]
 
     def star_of(self, node: exp.Expr) -> list[Item]:
         """The columns of `t.*`."""

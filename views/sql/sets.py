@@ -15,14 +15,16 @@ from sqlglot import exp
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.ir import Call, ColumnRef, Expr, Literal
 from engine.operators.spread import SetFunction
-from engine.schema import BIGINT, INTEGER, Column, DataType
-from views.catalog import Catalog
-from views.plan import Plan, Project, Spread, identity, keyed
-from views.scalar import outermost, rewrite
+from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType, Kind
+from views.plan import Filter, Plan, Project, Spread, identity, keyed
+from views.scalar import columns, conjunction, outermost, rewrite
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.parse import name_of
-from views.sql.records import field, listed, record_of
+from views.sql.records import Records, listed, record_of
+
+_UNFAILING = (Kind.TEXT, Kind.JSON, Kind.JSONB)
+"""Kinds that any member of an object can be read as."""
 
 PLACE = "$set"
 """The function of a call that stands for what a set-returning function gives: its number, then its arguments."""
@@ -94,29 +96,41 @@ def _columns(call: Call) -> tuple[tuple[str, DataType | None], ...]:
 
 @dataclass(frozen=True)
 class FromCall:
-    """A function in FROM, or several in step: their columns' own names, and those that the alias gives. `records`: of each
-    function the columns of the records that it gives, if it gives such.
+    """A function in FROM, or several in step: their columns' own names, and those that the alias gives. `records`: those that
+    each function gives, if it gives such.
     """
 
     calls: tuple[Call, ...]
-    records: tuple[tuple[Column, ...], ...]
+    records: tuple[Records, ...]
     names: tuple[str, ...]
     ordinal: bool
     alias: str
     given: tuple[str, ...]
 
+    @property
+    def gives_records(self) -> bool:
+        """Whether any of the functions gives rows of columns that its call names."""
+        return any(r.columns for r in self.records)
+
+    @property
+    def reads(self) -> bool:
+        """Whether the functions read columns of what stands before them."""
+        return any(
+            columns(e) for e in (*(a for c in self.calls for a in c.args), *(b for r in self.records for b in r.base))
+        )
+
     def column_names(self) -> tuple[str, ...]:
         """The names in sight: one function whose column has no name of its own gives it the alias."""
-        single = self.names == (self.calls[0].function.partition("(")[0],) and not any(self.records)
+        single = self.names == (self.calls[0].function.partition("(")[0],) and not self.gives_records
         own = [self.alias] if single else list(self.names)
         own += ["ordinality"] if self.ordinal else []
         return (*self.given, *own[len(self.given) :])
 
 
-def in_from(binder: Binder, catalog: Catalog, node: exp.Expr) -> FromCall:
+def in_from(binder: Binder, node: exp.Expr) -> FromCall:
     """A function in FROM bound. Raises ViewError."""
     calls: list[Call] = []
-    records: list[tuple[Column, ...]] = []
+    records: list[Records] = []
     names: list[str] = []
     functions, ordinal, alias, given = _parts(node)
     lists = [_list_of(f) if len(functions) > 1 else given for f in functions for _ in _written(f)]
@@ -128,7 +142,7 @@ def in_from(binder: Binder, catalog: Catalog, node: exp.Expr) -> FromCall:
             binder.source.refuse(
                 node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows"
             )
-        nodes, columns = record_of(binder, catalog, one, listed(binder, some))
+        nodes, given_as = record_of(binder, one, listed(binder, some))
         args = [binder.bind(a) for a in nodes]
         found = binder.typed(one, partial(coerce.called, name, args))
         assert isinstance(found, Call)
@@ -137,8 +151,8 @@ def in_from(binder: Binder, catalog: Catalog, node: exp.Expr) -> FromCall:
                 one, f"{name}() in FROM is not supported: it returns one value", "write SELECT without FROM"
             )
         calls.append(found)
-        records.append(columns)
-        names += [c.name for c in columns] or [n for n, _ in _columns(found)]
+        records.append(given_as)
+        names += [c.name for c in given_as.columns] or [n for n, _ in _columns(found)]
     if ordinal and any(map(listed_types, lists)):
         binder.source.refuse(node, "WITH ORDINALITY cannot be used with a column definition list")
     renamed = [name_of(c) for c in given if not isinstance(c, exp.ColumnDef)]
@@ -165,10 +179,10 @@ def _parts(node: exp.Expr) -> tuple[list[exp.Expr], bool, str | None, list[exp.E
     offset = inner.args.get("offset")
     ordinal = bool(node.args.get("ordinality") or inner.args.get("ordinality") or offset)
     alias = node.args.get("alias") or inner.args.get("alias")
-    columns = [] if alias is None else list(alias.args.get("columns") or ())
+    renamed = [] if alias is None else list(alias.args.get("columns") or ())
     if isinstance(offset, exp.Identifier):
-        columns.append(offset)
-    return functions, ordinal, None if alias is None or alias.this is None else name_of(alias.this), columns
+        renamed.append(offset)
+    return functions, ordinal, None if alias is None or alias.this is None else name_of(alias.this), renamed
 
 
 def _written(node: exp.Expr) -> list[exp.Expr]:
@@ -201,11 +215,23 @@ def beside(plan: Plan, call: FromCall, *, outer: bool = False, placed: bool = Fa
     own, names = identity(plan.schema)
     place = len(made.input.schema.columns)
     exprs = list(own)
-    for one, columns in zip(call.calls, call.records, strict=True):
+    for one, records in zip(call.calls, call.records, strict=True):
         for _ in _columns(one):
             ref = ColumnRef(place, made.schema.columns[place].type)
-            exprs += [field(ref, c) for c in columns] if columns else [ref]
+            exprs += records.fields(ref) if records.columns else [ref]
             place += 1
     last = ["ordinality"] if ordinal else []
     exprs += [ColumnRef(place, BIGINT) for _ in last]
-    return Project(made, tuple(exprs), (*names, *call.names, *last))
+    found = Project(made, tuple(exprs), (*names, *call.names, *last))
+    return _sound(found, len(own), call) if call.gives_records else found
+
+
+def _sound(plan: Plan, begin: int, call: FromCall) -> Plan:
+    """The rows of functions that give records, all of whose columns are read: Postgres makes the whole record, whoever reads
+    which of its columns.
+    """
+    made = plan.schema.columns[begin : begin + len(call.names)]
+    refs = [ColumnRef(i, c.type) for i, c in enumerate(made, begin) if c.type.kind not in _UNFAILING]
+    read = [Call("or", (coerce.called("is null", [r]), coerce.called("is not null", [r])), BOOLEAN) for r in refs]
+    condition = conjunction(read)
+    return plan if condition is None else Filter(plan, condition)

@@ -17,7 +17,6 @@ from engine.operators.expressions.ir import Coalesce, Expr
 from engine.schema import Column
 from views.plan import Import, Join, One, Plan, Project, Scan, identity
 from views.rewrite import fenced
-from views.scalar import columns as columns_of
 from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
 from views.sql.binder import Binder
@@ -263,7 +262,7 @@ class Tables:
     def function(self, node: exp.Expr) -> Item:
         """A function in FROM that reads nothing before it."""
         binder = Binder(self.source, Scope((), (), self.env.outer), "functions in FROM")
-        call = in_from(binder, self.env.catalog, node)
+        call = in_from(binder, node)
         plan = beside(One(), call, placed=self.placed)
         plan = Project(plan, *identity(plan.schema, range(1, len(plan.schema.columns))))
         return plan, self.named_function(node, call, plan.schema.columns)
@@ -276,7 +275,7 @@ class Tables:
             reason = f'"{call.alias}" has {len(columns)} columns, but {len(call.given)} names are given'
             self.source.refuse(node, reason)
         columns = tuple(replace(c, name=n) for c, n in zip(columns, call.column_names(), strict=True))
-        value = len(columns) == 1 and not any(call.records)
+        value = len(columns) == 1 and not call.gives_records
         place = len(columns) - 1 if call.ordinal else None
         rows = [Relation(call.alias, columns, value=value, place=place)]
         rows += [Relation("", hidden, len(columns), place=0)] if hidden else []
@@ -286,8 +285,8 @@ class Tables:
         """One `left JOIN function(…)` that reads columns before it; None for one that reads none."""
         node = join.this
         binder = Binder(self.source, names.within(self.env.outer), "functions in FROM")
-        call = in_from(binder, self.env.catalog, node)
-        if not any(columns_of(a) for c in call.calls for a in c.args):
+        call = in_from(binder, node)
+        if not call.reads:
             return None
         self.source.only(join, {"this", "on", "kind", "side"})
         on = join.args.get("on")

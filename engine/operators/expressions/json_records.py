@@ -1,18 +1,22 @@
 """JSON objects as rows of columns with types: json_to_record, json_populate_recordset and their kin.
 
 Always: the functions give the objects themselves, one a row; `$json field` reads a member of one as a column's type, as
-Postgres fills a record, where a member that is missing or null is NULL. Registered in the catalogue at import.
+Postgres fills a record, where a member that is missing or null is NULL; `$json has` tells whether it is there. Registered in
+the catalogue at import.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from engine.operators.expressions import array_text, images
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.json_text import as_text, items, kind_of, members, quoted
 from engine.operators.expressions.registry import Kernel, Outcome, Values, entry
 from engine.operators.expressions.sets import each
+from engine.operators.expressions.strings import per_value
 from engine.schema import DataType, Kind
 
 NO_ARRAY = "expected JSON array"
@@ -110,9 +114,14 @@ def _field(_params: tuple[DataType, ...], result: DataType) -> Kernel:
     return kernel
 
 
+def _has(text: str, key: str) -> bool:
+    return key in dict(members(text))
+
+
 def _register() -> None:
     for kind in (Kind.JSON, Kind.JSONB):
         entry("$json field", (kind, Kind.TEXT), Kind.OTHER, _field, fallback=True)
+        entry("$json has", (kind, Kind.TEXT), Kind.BOOLEAN, per_value(_has, pa.bool_()), fallback=True)
     for name in sorted(RECORDS):
         binary = Kind.JSONB if name.startswith("jsonb") else Kind.JSON
         rows = each((_objects if name.endswith("set") else _object)(name))

@@ -1,0 +1,115 @@
+"""Rows of composite types against Postgres, through changes: every SELECT equal to Postgres's, or refused with this reason."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sidecar.console.script import run_script
+from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.script.asked import Answer
+
+TABLES = r"""
+create type mood as enum ('sad', 'glad');
+create domain small as int;
+create type pair as (x int, y int);
+create type part as (name text, n small, m mood, since date, "Size" numeric(6,2), tags text[]);
+create type outer_pair as (p pair, q int);
+create type tiny as (v varchar(2));
+create type cut as (t timestamp(0));
+create table item (id int primary key, name text, n int, doc jsonb);
+insert into item values (1, 'a,b', 4, '{"n": 9, "tags": ["x", null]}'), (2, e'q"\\(', null, '{"name": null, "m": "glad"}'),
+  (3, '', 0, '{}'), (4, null, null, null);
+create table lot (id int, name text, n int);
+insert into lot values (1, 'a', null), (2, ' ', 2);
+"""
+CHANGES = r"""
+insert into item values (5, e'tab\t\'', 7, '{"since": "2020-02-29", "Size": 1.005}');
+update item set doc = '{"n": null, "name": ")"}', name = '\' where id = 2;
+update item set n = n + 1;
+delete from item where id = 1;
+insert into lot values (5, null, null), (5, 'NULL', 1);
+"""
+BASE = "row(i.name, i.n, 'sad', null, 12.345, array[i.name])::part"
+EQUAL = {
+    "records_of_a_named_type": "select i.id, q.* from item i, jsonb_populate_record(null::part, i.doc) q",
+    "records_over_a_row": f"select i.id, q.* from item i, jsonb_populate_record({BASE}, i.doc) q",
+    "records_over_a_row_as_json": f"select i.id, q.* from item i, json_populate_record({BASE}, i.doc::json) q",
+    "records_over_a_text":
+        "select i.id, q.x, q.y from item i, jsonb_populate_record(' ( 3 ,)'::pair, jsonb_build_object('y', i.n)) q",
+    "records_over_a_table_s_row": "select q.* from item i, jsonb_populate_record(i, '{\"name\": \"new\", \"n\": null}') q",
+    "records_over_a_row_that_may_be_missing":
+        "select i.id, q.* from item i left join lot l on l.id = i.id, jsonb_populate_record(l, i.doc - 'm') q",
+    "sets_of_records_over_a_row":
+        "select i.id, q.* from item i left join jsonb_populate_recordset(row(i.id, i.n)::pair,"
+        " case when i.n is null then '[]' else '[{\"x\": 1}, {\"y\": 2}, {}]' end::jsonb) q on true",
+    "a_record_s_columns_count_though_nobody_reads_them":
+        "select i.id, q.b from item i, jsonb_to_record(jsonb_build_object('a', i.name)) q(a int, b int) where i.id < 0",
+    "fields_of_rows":
+        f"select ({BASE}).*, ({BASE}).\"Size\" + 1 as s, (row(i.id, i.n)::pair).y, (row(i.name, 2)).*, ('(,7)'::pair).y as z"
+        " from item i",
+    "rows_as_text":
+        f"select i.id, {BASE}::text as a, null::pair::text as b, row(null::pair, row(i.n, 1)::pair)::text as c,"
+        " row(row(i.id, i.n), 1)::outer_pair::text as d from item i",
+    "rows_as_json":
+        f"select to_jsonb({BASE}), row_to_json(row(i.id, i.n)::pair), to_json(null::pair), to_jsonb(row(row(1, i.n)::pair, 2)),"
+        " to_json(row(row(i.id, i.n), 1)::outer_pair) from item i",
+    "rows_in_json_lists": "select n is null as e, jsonb_agg(row(id, n)::pair order by id) from item group by n is null",
+    "rows_compared_as_values":
+        "select a.id, b.id, row(a.n, a.id)::pair = row(b.n, b.id)::pair as e, row(a.n, a.id)::pair < row(b.n, b.id)::pair as l,"
+        " row(a.n, a.id)::pair <= row(b.n, b.id)::pair as le, row(a.n, a.id)::pair > row(b.n, b.id)::pair as g,"
+        " row(a.n, a.id)::pair >= row(b.n, b.id)::pair as ge, row(a.n, a.id)::pair <> row(b.n, b.id)::pair as ne,"
+        " row(a.n, a.id)::pair is distinct from row(b.n, b.id)::pair as d from item a, item b",
+    "rows_that_are_null":
+        "select row(n, null)::pair is null as a, row(n, 1)::pair is not null as b, null::pair is null as c, '(,)'::pair is null"
+        " as d from item",
+}  # fmt: skip
+REFUSED = {
+    "a_field_of_a_composite_type":
+        ("select q.q from item, jsonb_populate_record(null::outer_pair, doc) q", "jsonb_populate_record with a field of type"),
+    "a_type_whose_times_have_no_digits":
+        ("select * from jsonb_populate_record(null::cut, '{}')", 'type "cut" is no table or composite type here'),
+    "a_row_as_text_whose_field_is_short":
+        ("select ('(abc)'::tiny).v", "a row as text with a field of type character varying(2)"),
+    "rows_of_a_named_type_in_a_list": ("select row(1, n)::pair in (row(1, 2)::pair) from item", "IN of rows of a named type"),
+    "null_of_a_composite_type_compared": ("select null::pair = row(1, 2)::pair", "NULL of a composite type in a comparison"),
+}  # fmt: skip
+ALIKE = {
+    "select ('(1,2'::pair).x": 'malformed record literal: "(1,2"',
+    "select ('(1)'::pair).x": 'malformed record literal: "(1)"',
+    "select ('(1,2)x'::pair).x": 'malformed record literal: "(1,2)x"',
+    "select (row(1, 2)::pair).z": 'column "z" not found in data type pair',
+    "select (row(1)::pair).x": "cannot cast type record to pair",
+    "select (row(row(1, 2)::pair, 2)::outer_pair::pair).x": "cannot cast type outer_pair to pair",
+    "select row(1, 2)::pair = row(1, 2::bigint)":
+        "cannot compare dissimilar column types integer and bigint at record column 2",
+}  # fmt: skip
+_NUMBERS = itertools.count()
+
+
+def answers(postgres: EmbeddedPostgres, *statements: str) -> list[Answer]:
+    script = ";\n".join(s.strip().removesuffix(";") for s in (TABLES, *statements))
+    told = list(run_script(postgres, f"composites_{next(_NUMBERS)}", script))
+    assert all(isinstance(a, Answer) for a in told), told
+    return [a for a in told if isinstance(a, Answer)]
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal(postgres: EmbeddedPostgres, name: str) -> None:
+    for answer in answers(postgres, EQUAL[name], CHANGES, EQUAL[name]):
+        assert (answer.status, answer.reason) == ("equal", "")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(postgres: EmbeddedPostgres, name: str) -> None:
+    query, reason = REFUSED[name]
+    [answer] = answers(postgres, query)
+    assert answer.status == "refused"
+    assert answer.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("query", ALIKE)
+def test_what_both_refuse_in_the_same_words_is_equal(postgres: EmbeddedPostgres, query: str) -> None:
+    [answer] = answers(postgres, query)
+    assert (answer.status, answer.reason) == ("equal", ALIKE[query])
