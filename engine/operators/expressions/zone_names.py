@@ -162,7 +162,7 @@ def known_zone(name: str) -> str | None:
         title.replace("_Of_", "_of_"),
         title.replace("-Au-", "-au-"),
     ):
-        if spelled and _is_known(spelled):
+        if spelled[:1].isalpha() and _is_known(spelled):
             return spelled
     return None
 
