@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from engine.batch.updates import Int64s
 from engine.operators.aggregates import Slot
-from engine.operators.expressions import array_text, fallback, interval_text, json_text, numerals
+from engine.operators.expressions import array_text, fallback, interval_reading, interval_text, json_text, numerals
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.internal import PACKED_AS_NUMBERS
@@ -268,7 +268,7 @@ def _comparable(kind: str, image: Any) -> Any:
 
 def _intervals(values: list[Any], detail: Mapping[str, Any]) -> str:
     """sum or avg of intervals that stand behind their keys."""
-    read = [interval_text.read(behind_key(v)[1]) for v in values]
+    read = [interval_reading.read(behind_key(v)[1]) for v in values]
     endless = {v for v in read if not interval_text.is_finite(v)}
     if len(endless) > 1:
         raise RowError(interval_text.OUT_OF_RANGE)

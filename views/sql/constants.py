@@ -145,3 +145,44 @@ def _escaped(raw: str) -> str:
     if "\0" in found:
         raise RowError('invalid byte sequence for encoding "UTF8": 0x00')
     return paired(found)
+
+
+INTERVAL_UNITS = {
+    *("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"),
+    *(f"{unit}({digits})" for unit in ("", "SECOND") for digits in range(7)),
+}
+"""What may stand behind an interval's text: units, with the digits of its seconds."""
+_IN_PARENTHESES = (TokenType.L_PAREN, TokenType.NUMBER, TokenType.R_PAREN)
+
+
+def precise_intervals(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens, the digits of an interval's seconds being part of its unit: `second(2)`, and `(2)` where it has none."""
+    out: list[Token] = []
+    left = list(tokens)[::-1]
+    while left:
+        token = left.pop()
+        out.append(token)
+        if len(left) < 3 or tuple(t.token_type for t in left[:-4:-1]) != _IN_PARENTHESES:
+            continue
+        if not left[-2].text.isdigit():
+            continue
+        told = f"({min(int(left[-2].text), 6)})"
+        if token.text.lower() == "second" and _is_of_interval(out[:-1]):
+            token.text, token.end = f"{token.text}{told}", left[-3].end
+            del left[-3:]
+        elif token.token_type is TokenType.INTERVAL and len(left) > 3 and left[-4].token_type is TokenType.STRING:
+            unit = left.pop()
+            unit.text, unit.token_type, unit.end = told, TokenType.VAR, left[-2].end
+            del left[-2:]
+            out += [left.pop(), unit]
+    return out
+
+
+def _is_of_interval(before: Sequence[Token]) -> bool:
+    """Whether a unit behind these tokens is an interval's: behind its text, or its type's name."""
+    kinds = [t.token_type for t in before]
+    at = len(before) - 1
+    if at > 1 and before[at].text.lower() == "to" and before[at - 1].text.upper() in INTERVAL_UNITS:
+        at -= 2
+    at -= at > 0 and kinds[at] is TokenType.STRING
+    return at >= 0 and kinds[at] is TokenType.INTERVAL

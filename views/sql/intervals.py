@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions import interval_text
+from engine.operators.expressions import interval_reading, interval_text
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Expr, Literal
@@ -18,6 +18,13 @@ from views.sql.binder import Binder, binds, unsupported
 from views.sql.datatypes import digits_of
 
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
+_SPANS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "year": ((), ("month",)),
+    "day": ((), ("hour",), ("minute",), ("second",)),
+    "hour": ((), ("minute",), ("second",)),
+    "minute": ((), ("second",)),
+}
+"""The fields that may be the last of a type, by the first."""
 
 
 @binds(exp.Interval, reads="this unit fraction_in_string")
@@ -25,22 +32,28 @@ def _interval(binder: Binder, node: exp.Expr) -> Expr:
     value = node.this
     if not isinstance(value, exp.Literal):
         return unsupported(binder, node)
-    return interval_constant(binder, node, str(value.this), fields_of(binder, node, node.args.get("unit")))
+    return interval_constant(binder, node, str(value.this), *fields_of(binder, node, node.args.get("unit")))
 
 
-def fields_of(binder: Binder, node: exp.Expr, unit: exp.Expr | None) -> tuple[str, ...]:
-    """The fields that an interval's type names, the first and the last. Raises ViewError."""
+def fields_of(binder: Binder, node: exp.Expr, unit: exp.Expr | None) -> tuple[tuple[str, ...], int | None]:
+    """The fields that an interval's type names, the first and the last, and the digits of its seconds. Raises ViewError."""
     ends = (unit.this, unit.expression) if isinstance(unit, exp.IntervalSpan) else (unit,) if unit is not None else ()
-    fields = tuple(str(end.this).lower() for end in ends)
+    named = [str(getattr(end, "this", end)).lower().partition("(") for end in ends]
+    fields = tuple(name for name, _, _ in named if name)
     if any(f not in _FIELDS for f in fields):
         unsupported(binder, node)
-    return fields
+    if fields[1:] not in _SPANS.get(fields[0] if fields else "", ((),)):
+        binder.source.refuse(node, f'syntax error at or near "{fields[1]}"')
+    digits = [int(told[:-1]) for _, _, told in named if told]
+    return fields, digits[0] if digits else None
 
 
-def interval_constant(binder: Binder, node: exp.Expr, spelled: str, fields: tuple[str, ...] = ()) -> Expr:
+def interval_constant(
+    binder: Binder, node: exp.Expr, spelled: str, fields: tuple[str, ...] = (), digits: int | None = None
+) -> Expr:
     """The interval that a text spells. Raises ViewError."""
     try:
-        found = interval_text.restricted(interval_text.read(spelled, fields), fields)
+        found = interval_text.restricted(interval_reading.read(spelled, fields), fields, digits)
     except RowError as error:
         binder.source.refuse(node, str(error))
     return Literal(interval_text.image(found), INTERVAL)
@@ -54,11 +67,10 @@ def is_interval(node: exp.Expr) -> bool:
 def to_interval(binder: Binder, node: exp.Expr) -> Expr:
     """CAST(… AS interval …). Raises ViewError."""
     to = node.args["to"].this
-    digits = digits_of(node.args["to"], INTERVAL)
-    fields = fields_of(binder, node, to.args.get("unit") if isinstance(to, exp.Interval) else None)
+    fields, digits = fields_of(binder, node, to.args.get("unit") if isinstance(to, exp.Interval) else None)
+    digits = digits_of(node.args["to"], INTERVAL) if digits is None else digits
     if isinstance(node.this, exp.Literal) and node.this.is_string:
-        value = interval_constant(binder, node, str(node.this.this), fields)
-        return value if digits is None else _restricted(value, fields, digits)
+        return interval_constant(binder, node, str(node.this.this), fields, digits)
     value = binder.bind(node.this)
     if value.type == coerce.UNKNOWN:
         return Literal(None, INTERVAL)

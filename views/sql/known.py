@@ -12,7 +12,8 @@ from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.ir import Expr, Literal
 from engine.operators.expressions.regex_syntax import Options, options_of
 from engine.operators.expressions.regexes import matcher, similar
-from engine.operators.expressions.zone_names import made_in, zone_of
+from engine.operators.expressions.zone_names import zone_of
+from engine.operators.expressions.zones import made_in
 
 Reader = Callable[[str], object]
 

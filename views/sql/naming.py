@@ -86,4 +86,5 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
 
 def _type_name(node: exp.Cast) -> str:
     spelled = re.split(r"[(\[]", node.to.sql(dialect="postgres").lower().removesuffix(" array"))[0].strip()
-    return _TYPES.get(spelled, spelled)
+    # An interval's fields are no part of its type's name.
+    return "interval" if spelled.startswith("interval ") else _TYPES.get(spelled, spelled)

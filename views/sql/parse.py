@@ -24,7 +24,7 @@ from views.catalog import Catalog
 from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql import foreign
-from views.sql.constants import BadConstant, plain_numbers, plain_strings
+from views.sql.constants import INTERVAL_UNITS, BadConstant, plain_numbers, plain_strings, precise_intervals
 from views.sql.refusals import matching_hint
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
@@ -67,7 +67,6 @@ _PAIRS = {
     (TokenType.USING, TokenType.LT): TokenType.ASC,
     (TokenType.USING, TokenType.GT): TokenType.DESC,
 }
-_UNITS = {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}
 
 
 def _plus(operand: exp.Expr | None) -> exp.Expr | None:
@@ -225,7 +224,7 @@ class _Parser(PostgresParser):
     def _parse_interval_span(self, this: exp.Expr, parse_function_unit: bool = True) -> exp.Interval:  # noqa: ARG002
         """An interval's text as it stands: sqlglot would keep the first of its quantities alone."""
         unit: exp.Expr | None = None
-        if self._curr is not None and self._curr.text.upper() in _UNITS:
+        if self._curr is not None and self._curr.text.upper() in INTERVAL_UNITS:
             unit = self._parse_var(any_token=True, upper=True)
             if self._match_text_seq("TO"):
                 unit = self.expression(
@@ -241,6 +240,10 @@ class _Tokenizer(Postgres.Tokenizer):
 class _Dialect(Postgres):
     Parser, Tokenizer = _Parser, _Tokenizer
     INDEX_OFFSET = 0
+
+
+# sqlglot's own takes words that Postgres takes for names, and none with digits.
+_Dialect.VALID_INTERVAL_UNITS = INTERVAL_UNITS
 
 
 @dataclass(frozen=True)
@@ -316,7 +319,7 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
         tokens = plain_strings(_operators(plain_numbers(tokens, spec.sql)), spec.sql)
     except BadConstant as error:
         raise source.error(str(error), offset=error.token.start) from None
-    tokens = _one_word(tokens)
+    tokens = precise_intervals(_one_word(tokens))
     try:
         # A comment after the last semicolon is a statement to sqlglot.
         parsed = dialect.parser().parse(tokens, spec.sql)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import fallback, interval_text
+from engine.operators.expressions import fallback, interval_reading, interval_text
 from engine.operators.expressions.calendar_fields import (
     FIELDS,
     extract,
@@ -64,11 +64,11 @@ def _days_between(_params: Params, result: DataType) -> Kernel:
 def interval_parts(value: Values) -> tuple[tuple[Any, Any, Any], Any]:
     """((months, days, micros) as numpy or integers, messages) of intervals."""
     if isinstance(value, pa.Scalar):
-        return interval_text.read(value.as_py()), None
+        return interval_reading.read(value.as_py()), None
     parts = []
     errors = None
     for i in range(3):
-        out, errors = fallback.map_values(lambda s, i=i: interval_text.read(s)[i], pa.int64(), [value])
+        out, errors = fallback.map_values(lambda s, i=i: interval_reading.read(s)[i], pa.int64(), [value])
         parts.append(pc.fill_null(out, 0).to_numpy(zero_copy_only=False))
     return (parts[0], parts[1], parts[2]), errors
 

@@ -34,7 +34,9 @@ class ZoneOutOfRange(Exception):
 
 @dataclass
 class Moment:
-    """What was found. `special`: epoch, infinity, -infinity or a word of `VOLATILE`, in the place of all else."""
+    """What was found. `special`: epoch, infinity, -infinity or a word of `VOLATILE`, in the place of all else.
+    `undated`: the offset of its zone hangs on a date that it does not have.
+    """
 
     year: int = 0
     month: int = 0
@@ -55,6 +57,7 @@ class Moment:
     two_digits: bool = False
     month_by_name: bool = False
     only_time: bool = field(default=False)
+    undated: bool = False
 
     @property
     def time_of_day(self) -> int:
@@ -252,7 +255,8 @@ class Moment:
             self.offset = ABBREVIATIONS[text]
             return frozenset({"zone"})
         if text in CHANGING:
-            raise RowError(f'time zone "{text}" {NO_NAME}')
+            self.zone = CHANGING[text]
+            return frozenset({"zone"})
         found = word_of(text)
         if found is None:
             try:

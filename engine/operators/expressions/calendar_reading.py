@@ -23,7 +23,7 @@ from engine.operators.expressions.calendar_text import (
 from engine.operators.expressions.calendar_words import VOLATILE, fields_of
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.numerals import invalid
-from engine.operators.expressions.zone_names import moment_of, offset_at
+from engine.operators.expressions.zone_names import Abbreviated, moment_of, offset_at
 from engine.schema import Kind
 
 UNSPELLED = "spelling of"
@@ -117,6 +117,9 @@ def _clock(text: str, name: str) -> Moment:
     found = _read(text, name, only_time=True)
     if found.zone is not None and not isinstance(found.zone, int):
         if not {"year", "month", "day"} <= found.seen:
+            if isinstance(found.zone, Abbreviated):
+                found.undated = True
+                return found
             # The zone's offset hangs on the date, unless it never changed.
             raise invalid(name, text)
         local = day_number(found.year, found.month, found.day) * DAY + found.time_of_day
@@ -134,6 +137,8 @@ def read_time(text: str) -> int:
 def read_timetz(text: str) -> tuple[int, int]:
     """(microseconds since midnight, seconds east of Greenwich) of a time's text with a zone; without one it is UTC."""
     found = _clock(text, "time with time zone")
+    if found.undated:
+        raise RowError(f'{UNSPELLED} time with time zone not supported: "{text}": it depends on the time of the query')
     return found.time_of_day, found.offset or 0
 
 

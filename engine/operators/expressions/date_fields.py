@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.julian import JULIAN_1970, julian, week_start
+from engine.operators.expressions.zone_names import Zone
 
 BLANK = " \t\n\r\v\f"
 """What separates fields."""
@@ -20,7 +21,7 @@ Date = tuple[int, int, int]
 
 @dataclass
 class ReadFields:
-    """What was read; 0 where nothing was. Its reader is its only writer. `zone`: seconds east, None where unknown."""
+    """What was read; 0 where nothing was. Its reader is its only writer. `zone`: None where unknown."""
 
     calendar: str = ""
     hour: int = 0
@@ -43,7 +44,7 @@ class ReadFields:
     month_week: int = 0
     century: int = 0
     julian: int = 0
-    zone: int | None = None
+    zone: Zone | None = None
     zone_sign: int = 0
     zone_hour: int = 0
     zone_minute: int = 0
@@ -157,11 +158,11 @@ def _clock(f: ReadFields, subject: str) -> int:
     return ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
 
 
-def moment_of(f: ReadFields, subject: str) -> tuple[Date, int, int | None]:
-    """(date, microseconds of the day, the zone's offset in microseconds if any). Raises RowError."""
+def moment_of(f: ReadFields, subject: str) -> tuple[Date, int, Zone | None]:
+    """(date, microseconds of the day, the zone if any). Raises RowError."""
     date, clock = _date(f, subject), _clock(f, subject)
     if f.zone_sign:
         if not (0 <= f.zone_hour <= 15 and 0 <= f.zone_minute < 60):
             raise RowError(f'time zone displacement out of range: "{subject}"')
         return date, clock, f.zone_sign * (f.zone_hour * 60 + f.zone_minute) * 60_000_000
-    return date, clock, None if f.zone is None else f.zone * 1_000_000
+    return date, clock, f.zone

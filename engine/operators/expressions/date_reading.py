@@ -17,7 +17,8 @@ from engine.operators.expressions.interval_text import DAY
 from engine.operators.expressions.intervals import stamp
 from engine.operators.expressions.julian import JULIAN_1970
 from engine.operators.expressions.template import Piece, is_sign
-from engine.operators.expressions.zone_names import ABBREVIATIONS
+from engine.operators.expressions.zone_names import abbreviated
+from engine.operators.expressions.zone_names import moment_of as moment_in
 
 _DIGITS = {"DDD", "DD", "D", "HH24", "HH12", "HH", "IDDD", "ID", "IW", "IYYY",
            "IYY", "IY", "I", "J", "MI", "MM", "MS", "Q", "SSSSS", "SSSS", "SS", "US", "WW", "W", "Y,YYY", "YYYY", "YYY", "YY",
@@ -185,10 +186,10 @@ class _Reader:
         fields = self.fields
         if key == "TZ" and self._next().isalpha():
             word = re.match(r"[A-Za-z]+", self.text[self.at :])
-            seconds = ABBREVIATIONS.get(word[0].lower()) if word else None
-            if word is None or seconds is None:
+            zone = abbreviated(word[0]) if word else None
+            if word is None or zone is None:
                 raise RowError(f'invalid value "{self.text[self.at :]}" for "{piece.key}"')
-            fields.zone, fields.zone_sign = seconds, 0
+            fields.zone, fields.zone_sign = zone, 0
             self.at += len(word[0])
             return
         if key == "TZM":
@@ -208,11 +209,11 @@ class _Reader:
 def read_stamp(subject: str, template: str) -> int:
     """to_timestamp(subject, template): microseconds of UTC. Raises RowError."""
     fields = _Reader(subject, date_template(template)).read()
-    day, clock, offset = moment_of(fields, subject)
+    day, clock, zone = moment_of(fields, subject)
     days = day_of(*day)
     if days is None:
         raise RowError("timestamp out of range")
-    moment = stamp((days - JULIAN_1970) * DAY + clock - (offset or 0))
+    moment = stamp(moment_in((days - JULIAN_1970) * DAY + clock, zone or 0))
     return _rounded(moment, 10 ** (6 - fields.fraction_digits)) if fields.fraction_digits else moment
 
 

@@ -1,4 +1,4 @@
-"""Intervals: what Postgres reads as one, how it shows one, and the arithmetic of months, days and microseconds.
+"""Intervals: how Postgres shows one, and the arithmetic of months, days and microseconds.
 
 Always: an interval is (months, days, microseconds), each of its own sign; infinity is all three at their greatest, its
 negative at their least. The three never turn into each other but where a function says so. Pure functions; whatever
@@ -8,11 +8,9 @@ Postgres refuses raises `RowError`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.numerals import BLANKS, invalid
 
 DAY = 86_400_000_000
 Interval = tuple[int, int, int]
@@ -20,41 +18,6 @@ Interval = tuple[int, int, int]
 INFINITE: Interval = (2**31 - 1, 2**31 - 1, 2**63 - 1)
 MINUS_INFINITE: Interval = (-(2**31), -(2**31), -(2**63))
 OUT_OF_RANGE = "interval out of range"
-
-_MONTHS = {"year": 12, "decade": 120, "century": 1200, "millennium": 12000}
-_MICROS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 6 * 10**7, "hour": 36 * 10**8}
-_UNITS: dict[str, str] = {}
-for _unit, _names in {
-    "microsecond": "microsecond microseconds us usec usecs microsecon",
-    "millisecond": "millisecond milliseconds ms msec msecs millisecon",
-    "second": "second seconds s sec secs",
-    "minute": "minute minutes m min mins",
-    "hour": "hour hours h hr hrs",
-    "day": "day days d",
-    "week": "week weeks w",
-    "month": "month months mon mons",
-    "year": "year years y yr yrs",
-    "decade": "decade decades decs dec",
-    "century": "century centuries cent c",
-    "millennium": "millennium millennia mil mils",
-}.items():
-    for _name in _names.split():
-        _UNITS[_name] = _unit
-_TOKEN = re.compile(
-    r"\s*(?:(?P<clock>[+-]?\d+:\d+(?::\d+)?(?:\.\d*)?)|(?P<years>[+-]?\d+-\d+)(?![\d.-])"
-    r"|(?P<number>(?:[+-]\s*)?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)|(?P<word>[a-z]+)|(?P<at>@))",
-    re.ASCII | re.IGNORECASE,
-)
-_ISO = re.compile(
-    r"P(?=.)(?:(?P<Y>#)Y)?(?:(?P<M>#)M)?(?:(?P<W>#)W)?(?:(?P<D>#)D)?"
-    r"(?:T(?=.)(?:(?P<h>#)H)?(?:(?P<m>#)M)?(?:(?P<s>#)S)?)?".replace("#", r"-?(?:\d+\.?\d*|\.\d+)"),
-    re.ASCII,
-)
-_SECONDS = {"second", "millisecond", "microsecond"}
-_COVERS = {"clock": {"hour", "minute"} | _SECONDS}
-"""What else may not be given beside; neither may milliseconds beside seconds that have a fraction."""
-_ISO_UNITS = {"Y": "year", "M": "month", "W": "week", "D": "day", "h": "hour", "m": "minute", "s": "second"}
-_ALTERNATIVE = re.compile(r"P(\d{4})-(\d{2})-(\d{2})(?:T(\d{2}):(\d{2}):(\d{2}(?:\.\d+)?))?", re.ASCII)
 
 
 def _fits(value: Interval) -> bool:
@@ -69,137 +32,11 @@ def checked(months: int, days: int, micros: int) -> Interval:
     return value
 
 
-def _rounded(value: float) -> int:
+def rounded(value: float) -> int:
     """Half of a microsecond and above away from zero, but for half itself."""
     whole = int(value)
     rest = value - whole
     return whole + (rest > 0.5) - (rest < -0.5)
-
-
-def _quantity(number: str, unit: str) -> Interval:
-    whole, point, part = number.partition(".")
-    if "e" in number.lower():
-        value = float(number)
-        count, rest = int(value), value - int(value)
-    else:
-        count = int(whole or "0") if whole not in ("+", "-", "") else 0
-        rest = float(f"{'-' if number.startswith('-') else ''}0.{part or 0}") if point else 0.0
-    if unit in _MONTHS:
-        size = _MONTHS[unit]
-        return count * size + round(rest * size), 0, 0
-    if unit == "month":
-        return count, *_days(0, rest * 30)
-    if unit == "week":
-        return 0, *_days(count * 7, rest * 7)
-    if unit == "day":
-        return 0, *_days(count, rest)
-    return 0, 0, count * _MICROS[unit] + _rounded(rest * _MICROS[unit])
-
-
-def _days(count: int, rest: float) -> tuple[int, int]:
-    """Whole days, and microseconds of the day that is left."""
-    return count + int(rest), _rounded((rest - int(rest)) * DAY)
-
-
-def _clock(text: str, fields: Sequence[str]) -> int:
-    negative, body = text.startswith("-"), text.lstrip("+-")
-    parts = body.split(":")
-    if len(parts) == 2 and ("." in parts[1] or (fields and fields[-1] == "second" and fields[0] == "minute")):
-        parts.insert(0, "0")
-    seconds = float(f"0.{parts[2].partition('.')[2] or 0}") if len(parts) > 2 else 0.0
-    hours, minutes, whole = int(parts[0]), int(parts[1]), int(parts[2].partition(".")[0]) if len(parts) > 2 else 0
-    if minutes > 59 or whole > 60:
-        raise RowError("")
-    micros = (hours * 60 + minutes) * 60_000_000 + whole * 1_000_000 + round(seconds * 1e6)
-    return -micros if negative else micros
-
-
-def read(text: str, fields: Sequence[str] = ()) -> Interval:
-    """The interval that a text spells; `fields`: those that its type names. Raises RowError."""
-    body = text.strip(BLANKS)
-    if body.lower() in ("infinity", "+infinity", "-infinity"):
-        return MINUS_INFINITE if body.startswith("-") else INFINITE
-    try:
-        found = _iso(body) if body.startswith("P") else _postgres(body, fields)
-    except RowError as error:
-        if str(error):
-            raise
-        raise RowError(f'interval field value out of range: "{text}"') from None
-    if found is None:
-        raise invalid("interval", text)
-    if not _fits(found):
-        raise RowError(f'interval field value out of range: "{text}"')
-    return found
-
-
-def _iso(body: str) -> Interval | None:
-    plain = _ALTERNATIVE.fullmatch(body)
-    if plain:
-        seconds = round(float(plain[6] or 0) * 1e6)
-        clock = (int(plain[4] or 0) * 60 + int(plain[5] or 0)) * 60_000_000 + seconds
-        return int(plain[1]) * 12 + int(plain[2]), int(plain[3]), clock
-    match = _ISO.fullmatch(body)
-    if match is None:
-        return None
-    parts = [_quantity(v, _ISO_UNITS[k]) for k, v in match.groupdict().items() if v is not None]
-    return _sum(parts)
-
-
-def _sum(parts: Sequence[Interval]) -> Interval:
-    return sum(p[0] for p in parts), sum(p[1] for p in parts), sum(p[2] for p in parts)
-
-
-def _postgres(body: str, fields: Sequence[str]) -> Interval | None:
-    parts: list[Interval] = []
-    seen: set[str] = set()
-    number: str | None = None
-    at, ago = 0, False
-
-    def take(unit: str, part: Interval, number: str = "") -> bool:
-        covered = _COVERS.get(unit, {unit})
-        if unit == "second" and float("0." + (re.sub("e.*", "", number.lower()).partition(".")[2] or "0")):
-            covered = _SECONDS
-        if seen & covered:
-            return False
-        seen.update(covered)
-        parts.append(part)
-        return True
-
-    while at < len(body):
-        match = _TOKEN.match(body, at)
-        if match is None or ago:
-            return None
-        at = match.end()
-        if match["at"]:
-            continue
-        if word := match["word"]:
-            if word.lower() == "ago" and number is None and parts:
-                ago = True
-                continue
-            unit = _UNITS.get(word.lower())
-            if number is None or unit is None or not take(unit, _quantity(number, unit), number):
-                return None
-            number = None
-            continue
-        if number is not None and not (match["clock"] and take("day", _quantity(number, "day"))):
-            return None
-        number = match["number"] and re.sub(r"\s", "", match["number"])
-        if match["clock"] and not take("clock", (0, 0, _clock(match["clock"], fields))):
-            return None
-        if match["years"]:
-            sign = -1 if match["years"].startswith("-") else 1
-            years, months = match["years"].lstrip("+-").split("-")
-            if int(months) > 11:
-                raise RowError("")
-            if not take("month", (sign * (int(years) * 12 + int(months)), 0, 0)):
-                return None
-    last = fields[-1] if fields else "second"
-    if number is not None and not take(last, _quantity(number, last), number):
-        return None
-    if not parts:
-        return None
-    total = _sum(parts)
-    return (-total[0], -total[1], -total[2]) if ago else total
 
 
 def image(value: Interval) -> str:
@@ -341,7 +178,7 @@ _KEPT = {"year": 12, "month": 1}
 
 
 def restricted(value: Interval, fields: Sequence[str], digits: int | None = None) -> Interval:
-    """The interval as a type of these fields holds it, its seconds rounded to `digits`."""
+    """The interval as a type of these fields holds it, its seconds rounded to `digits`. Raises RowError."""
     if not is_finite(value):
         return value
     months, days, micros = value
@@ -353,5 +190,9 @@ def restricted(value: Interval, fields: Sequence[str], digits: int | None = None
         micros = _toward_zero(micros, size) * size if size else 0
     elif digits is not None and digits < 6:
         size = 10 ** (6 - digits)
-        micros = (abs(micros) + size // 2) // size * size * (1 if micros >= 0 else -1)
+        sign = 1 if micros >= 0 else -1
+        micros += size // 2 * sign
+        if not -(2**63) <= micros < 2**63:
+            raise RowError(OUT_OF_RANGE)
+        micros = abs(micros) // size * size * sign
     return months, days, micros

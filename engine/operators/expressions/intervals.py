@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
-from engine.operators.expressions import fallback
+from engine.operators.expressions import fallback, interval_reading
 from engine.operators.expressions import interval_text as spans
 from engine.operators.expressions.calendar_fields import FIELDS
 from engine.operators.expressions.conversions import conversion
@@ -29,7 +29,7 @@ INTERVAL = DataType(Kind.OTHER, name="interval")
 """Postgres's interval: an OTHER, each value the text of an interval."""
 Params = tuple[DataType, ...]
 PHYSICAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int64(), Kind.TIMESTAMP: pa.int64(), Kind.TIMESTAMPTZ: pa.int64()}
-read = functools.lru_cache(maxsize=4096)(spans.read)
+read = functools.lru_cache(maxsize=4096)(interval_reading.read)
 STAMP_RANGE = "timestamp out of range"
 
 
@@ -302,7 +302,7 @@ def _finite_parts(value: Interval) -> Interval:
 
 
 def _image(spelled: str) -> str:
-    return image(spans.read(spelled))
+    return image(interval_reading.read(spelled))
 
 
 def _order(held: str) -> str:

@@ -1,4 +1,4 @@
-"""Time zones by their names: those of the time zone database, Postgres's abbreviations, and offsets as POSIX writes them.
+"""Time zones by their names: those of the time zone database, Postgres's abbreviations, and rules as POSIX writes them.
 
 Always: a local time that there is twice is the later one, and one that there is not is taken as if the clocks had not been
 moved yet, as Postgres does. Called by `zones` and by what reads times.
@@ -7,7 +7,7 @@ moved yet, as Postgres does. Called by `zones` and by what reads times.
 from __future__ import annotations
 
 import functools
-import re
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -15,11 +15,8 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions.fallback import RowError
+from engine.operators.expressions.zone_rules import Rule, read_rule
 
-Zone = str | int
-"""A name of the time zone database, or an offset in microseconds."""
-
-NO_NAME = "is not supported: write a name, or an interval"
 _OFFSETS = {
     -36000: "hst taht",
     -34200: "mart",
@@ -61,68 +58,111 @@ _OFFSETS = {
 ABBREVIATIONS = {name: seconds for seconds, names in _OFFSETS.items() for name in names.split()}
 """Postgres's default abbreviations of zones whose offset is one, and its seconds east of Greenwich."""
 
-_CHANGING = (
-    "amst anast anat arst art azst azt ckt clt davt easst east fkst fkt gest get gyt iot irkst irkt kgt kost "
-    "krast krat lhdt lint lkt magst magt mawt msk novst novt nut omsst omst petst pett pyt sgt tkt tmt ulat "
-    "vet vlast vlat volt yakst yakt yekt"
-)
-CHANGING = frozenset(_CHANGING.split())
-"""Postgres's default abbreviations whose offset depends on the date: they are not supported."""
+_ZONES = {
+    "America/Argentina/Buenos_Aires": "arst art",
+    "America/Asuncion": "pyt",
+    "America/Caracas": "vet",
+    "America/Guyana": "gyt",
+    "America/Santiago": "clt",
+    "Antarctica/Davis": "davt",
+    "Antarctica/Mawson": "mawt",
+    "Asia/Anadyr": "anast anat",
+    "Asia/Ashgabat": "tmt",
+    "Asia/Baku": "azst azt",
+    "Asia/Bishkek": "kgt",
+    "Asia/Colombo": "lkt",
+    "Asia/Irkutsk": "irkst irkt",
+    "Asia/Kamchatka": "petst pett",
+    "Asia/Krasnoyarsk": "krast krat",
+    "Asia/Magadan": "magst magt",
+    "Asia/Novosibirsk": "novst novt",
+    "Asia/Omsk": "omsst omst",
+    "Asia/Singapore": "sgt",
+    "Asia/Tbilisi": "gest get",
+    "Asia/Ulaanbaatar": "ulat",
+    "Asia/Vladivostok": "vlast vlat",
+    "Asia/Yakutsk": "yakst yakt",
+    "Asia/Yekaterinburg": "yekt",
+    "Asia/Yerevan": "amst",
+    "Atlantic/Stanley": "fkst fkt",
+    "Australia/Lord_Howe": "lhdt",
+    "Europe/Moscow": "msk",
+    "Europe/Volgograd": "volt",
+    "Indian/Chagos": "iot",
+    "Pacific/Easter": "easst east",
+    "Pacific/Fakaofo": "tkt",
+    "Pacific/Kiritimati": "lint",
+    "Pacific/Kosrae": "kost",
+    "Pacific/Niue": "nut",
+    "Pacific/Rarotonga": "ckt",
+}
 
-_POSIX = re.compile(
-    r"(?:<[^>]+>|[^\d,+<>-]*)([+-]?)(\d{1,2}|1[0-5]\d|16[0-7])(?::([0-5]?\d)(?::([0-5]?\d))?)?", re.ASCII
-)
-"""An offset as POSIX writes it, after any letters: west of Greenwich is positive."""
+
+class Abbreviated(NamedTuple):
+    """An abbreviation whose offset hangs on the date: that of its zone, but where the zone's own history tells it. `told`:
+    (from which moment, offset), in microseconds.
+    """
+
+    zone: str
+    told: tuple[tuple[int, int], ...] = ()
+
+
+Zone = str | int | Rule | Abbreviated
+"""A name of the time zone database, an offset in microseconds, POSIX's rule, or an abbreviation."""
+
+CHANGING = {name: Abbreviated(zone) for zone, names in _ZONES.items() for name in names.split()}
+"""Postgres's default abbreviations whose offset depends on the date."""
+
+NO_NAME = "is not supported: its summer or winter lasts for days"
+_LINKED = {
+    "CST6CDT": "America/Chicago",
+    "EST5EDT": "America/New_York",
+    "MST7MDT": "America/Denver",
+    "PST8PDT": "America/Los_Angeles",
+}
+"""Names that mean another since the time zone database's release 2024b, which a machine need not have."""
+
+_HOUR = 3_600_000_000
+# Of these abbreviations the time zone database knows only Moscow's.
+_MOSCOW = ((text.PLAIN_MICROS[0], 3), (1_301_180_400_000_000, 4), (1_414_274_400_000_000, 3))
+CHANGING["msk"] = Abbreviated("Europe/Moscow", tuple((since, hours * _HOUR) for since, hours in _MOSCOW))
 
 _FIRST, _KNOWN, _SETTLED = text.PLAIN_MICROS[0], *(text.day_number(y, 1, 1) * text.DAY for y in (2037, 2500))
 _CYCLE = 146_097 * text.DAY
 """Four hundred years, after which each day of the calendar is the same weekday again, and a rule of summer time repeats."""
 
 
+def abbreviated(name: str) -> Zone | None:
+    """The zone that an abbreviation in any case means; None for another word."""
+    seconds = ABBREVIATIONS.get(name.lower())
+    return CHANGING.get(name.lower()) if seconds is None else seconds * 1_000_000
+
+
 @functools.lru_cache(maxsize=256)
 def zone_of(name: str) -> Zone:
     """The zone that a name or an abbreviation means. Raises RowError."""
-    seconds = ABBREVIATIONS.get(name.lower())
-    if seconds is not None:
-        return seconds * 1_000_000
-    if name.lower() in CHANGING:
-        raise RowError(f'time zone "{name}" {NO_NAME}')
-    offset = _POSIX.fullmatch(name)
-    if offset:
-        seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60 + int(offset[4] or 0)
-        return (1 if offset[1] == "-" else -1) * seconds * 1_000_000
-    known = known_zone(name)
+    known = abbreviated(name)
+    known = (known_zone(name) or read_rule(name)) if known is None else known
     if known is None:
-        # POSIX's rules for summer time have digits.
-        unread = NO_NAME if any(c.isdigit() for c in name) else "not recognized"
-        raise RowError(f'time zone "{name}" {unread}')
-    return known
-
-
-_SIGNED = re.compile(r"([+-])(?:(\d\d?)(\d\d)|(\d+)(?::(\d+)(?::(\d+))?)?)", re.ASCII)
-"""An offset as ISO writes it, with its sign: east of Greenwich is positive."""
-
-_MOST_HOURS = 15
-
-
-def made_in(name: str) -> Zone:
-    """The zone that make_timestamptz() is told. Raises RowError."""
-    if name[:1].isdigit():
-        raise RowError(f'invalid input syntax for type numeric time zone: "{name}"')
-    found = _SIGNED.fullmatch(name)
-    if found is None:
-        return zone_of(name)
-    hours, minutes, seconds = int(found[2] or found[4]), int(found[3] or found[5] or 0), int(found[6] or 0)
-    if hours > _MOST_HOURS or minutes > 59 or seconds > 59:
-        raise RowError(f'numeric time zone "{name}" out of range')
-    return (1 if found[1] == "+" else -1) * ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+        raise RowError(f'time zone "{name}" not recognized')
+    if isinstance(known, Rule) and known.is_close():
+        raise RowError(f'time zone "{name}" {NO_NAME}')
+    return known.standard if isinstance(known, Rule) and known.summer is None else known
 
 
 def known_zone(name: str) -> str | None:
     """The name in the time zone database that a name in any case means; None for none."""
+    name = name.removeprefix(":")
     title = name.title()
-    for spelled in (name, name.upper(), title, title.replace("_Of_", "_of_"), title.replace("-Au-", "-au-")):
-        if spelled and _is_known(spelled):
+    for spelled in (
+        _LINKED.get(name.upper(), ""),
+        name,
+        name.upper(),
+        title,
+        title.replace("_Of_", "_of_"),
+        title.replace("-Au-", "-au-"),
+    ):
+        if spelled[:1].isalpha() and _is_known(spelled):
             return spelled
     return None
 
@@ -139,6 +179,13 @@ def offset_at(zone: Zone, micros: int) -> int:
     """The zone's offset, in microseconds, at a moment of UTC."""
     if isinstance(zone, int):
         return zone
+    if isinstance(zone, Rule):
+        return zone.offset_at(micros)
+    if isinstance(zone, Abbreviated):
+        if zone.told:
+            return _told(zone, micros)
+        local = micros + offset_at(zone.zone, micros)
+        return local - moment_of(local, zone.zone)
     if micros >= _KNOWN:
         return _offset_by_rule(zone, micros)
     # No zone's clocks were set before the year 1.
@@ -158,8 +205,15 @@ def _offset_by_rule(zone: str, micros: int) -> int:
     return (shown.days * 86_400 + shown.seconds) * 1_000_000
 
 
+def _told(zone: Abbreviated, micros: int) -> int:
+    return next((offset for since, offset in reversed(zone.told) if since <= micros), zone.told[0][1])
+
+
 def moment_of(micros: int, zone: Zone) -> int:
     """The moment at which the zone's clocks show a time; it may be out of a timestamp's range."""
+    if isinstance(zone, Abbreviated):
+        moment = moment_of(micros, zone.zone)
+        return micros - _told(zone, moment) if zone.told else moment
     before, after = offset_at(zone, micros - text.DAY), offset_at(zone, micros + text.DAY)
     meant = [o for o in (before, after) if offset_at(zone, micros - o) == o]
     return micros - min(meant, default=before)

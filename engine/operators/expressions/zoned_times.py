@@ -78,7 +78,7 @@ def _shown_at(image: str, offset: int) -> str:
 
 def _in_zone(name: str, image: str) -> str:
     zone = zone_of(name)
-    if isinstance(zone, str):
+    if not isinstance(zone, int):
         raise RowError(f'time zone "{name}" {UNDATED}')
     return _shown_at(image, offset_at(zone, 0) // SECOND)
 

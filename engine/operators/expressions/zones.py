@@ -10,12 +10,13 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.operators.expressions.calendar import TRUNCATED, WITHIN_HOURS, truncate
+from engine.operators.expressions.calendar_decoding import BadFormat, ZoneOutOfRange, offset_of
 from engine.operators.expressions.calendar_fields import FIELDS
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.interval_text import Interval, image, is_finite
 from engine.operators.expressions.intervals import INTERVAL, is_endless, on_numbers, stamp, stamp_of
 from engine.operators.expressions.registry import entry
-from engine.operators.expressions.zone_names import Zone, made_in, moment_of, offset_at, zone_of
+from engine.operators.expressions.zone_names import Abbreviated, Zone, moment_of, offset_at, zone_of
 from engine.schema import Kind
 
 
@@ -51,6 +52,7 @@ def _by_offset(sign: int) -> Callable[[Interval, int], int]:
 
 def _date_trunc(field: str, micros: int, name: str) -> int:
     zone = zone_of(name)
+    zone = zone.zone if isinstance(zone, Abbreviated) else zone
     unit = FIELDS.get(field.lower())
     if unit not in TRUNCATED:
         verb = "supported" if (unit or "").startswith("timezone") else "recognized"
@@ -61,6 +63,18 @@ def _date_trunc(field: str, micros: int, name: str) -> int:
     cut = int(truncate(unit, np.int64(local)))
     # Within an hour the clocks are not moved: only longer units look at the zone again.
     return to_moment(cut, zone) if unit not in WITHIN_HOURS else stamp(micros - (local - cut))
+
+
+def made_in(name: str) -> Zone:
+    """The zone that make_timestamptz() is told: an offset with a sign is east of Greenwich, as ISO has it. Raises RowError."""
+    if name[:1].isdigit():
+        raise RowError(f'invalid input syntax for type numeric time zone: "{name}"')
+    try:
+        return offset_of(name) * 1_000_000
+    except BadFormat:
+        return zone_of(name)
+    except ZoneOutOfRange:
+        raise RowError(f'numeric time zone "{name}" out of range') from None
 
 
 def _register() -> None:
