@@ -273,11 +273,13 @@ class Resync:
             raise ResyncError(
                 "the table stands still", table=self.table, hint="mend what `headrace status` names first"
             )
+        at = runtime.sources.get(self.intake.name)
+        if at is None:
+            return False  # what is read before the first snapshot may be gone in it, which does not say so
         if self._reading is None:
             self._seen.clear()
             self._reading = self.executor.submit(self.read)
-        at = runtime.sources.get(self.intake.name)
-        if at is None or not self._reading.done() or at.lsn < self._reading.result().lsn:
+        if not self._reading.done() or at.lsn < self._reading.result().lsn:
             return False
         read = self._reading.result()
         with closing(flow.beside()()) as beside:
@@ -301,7 +303,5 @@ class Resync:
         if self.intake.lost.lacking(self.table) > read.lsn:
             return None  # a column was lost after the table was read
         after = [t for t in self._seen if t.lsn > read.lsn]
-        if any(t.kind == "snapshot" for t in after):
-            return None  # it does not say which rows went before it
         later = upserts(enumerate(after, 1), {self.table: self.schema}).get(self.table)
         return difference(self.schema, text_lines(self.schema, rows.rows), rows.diffs, read, later)

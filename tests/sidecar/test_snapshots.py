@@ -217,8 +217,9 @@ def test_the_end_of_a_bound_transaction_may_come_again(shop: Little) -> None:
     is_right(shop, shop.state)
 
 
-def test_a_table_that_was_read_before_the_snapshot_is_read_again_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("left", [[(2, 6)], []])
+def test_a_table_is_read_for_a_resync_after_the_first_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: list[Row]
 ) -> None:
     """Found by the simulator (seed 2027): what had gone between the two came back by the resync."""
     shop = Asked(tmp_path, monkeypatch)
@@ -227,7 +228,7 @@ def test_a_table_that_was_read_before_the_snapshot_is_read_again_after_it(
         shop.start()
         shop.ask(CUSTOMERS)
         shop.turn()
-        anew(shop, {CUSTOMERS: [(2, 6)]})
+        anew(shop, {CUSTOMERS: left, ORDERS: [(1, 1)]})
         shop.show_all()
         shop.turn(4)
         assert [told["removed"] for told in shop.told] == [0]

@@ -1,9 +1,8 @@
 """Partitions are added to the topic of a table while everybody runs: its keys go to other partitions from then on.
 
 Always: what was sent stays where it is, and what waits to be sent goes where its producer meant it to; a transaction may have
-events in partitions that no sidecar knows yet. Not in lives with incremental snapshots: of these, a row that waits in one
-partition while its key changes in another has nothing that tells it is older (docs/debezium.md names it). Nor with lost slots:
-rows of a later snapshot in a partition that nobody knows yet make what docs/guarantees.md names of them frequent.
+events in partitions that no sidecar knows yet. Not in lives with incremental snapshots: of these, a row that is read after a
+change of its key, from another partition, has nothing that tells it is older (docs/debezium.md names it).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from tests.sim.beside import Incremental
 from tests.sim.shop import Shop
-from tests.sim.slots import Slots
 
 if TYPE_CHECKING:
     from engine.errors import HeadraceError
@@ -39,7 +37,7 @@ class Wider:
 
     def begin(self, world: World) -> None:
         """See `Fate`."""
-        if any(isinstance(fate, Incremental | Slots) for fate in world.fates):
+        if any(isinstance(fate, Incremental) for fate in world.fates):
             self.rate = 0.0
 
     def mend(self, world: World) -> None:
