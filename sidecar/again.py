@@ -124,10 +124,8 @@ class Again:
         if not own:
             raise ReplayRefused("the record is not in its topic any more", topic=letter.topic, partition=letter.partition,
                                 offset=letter.offset, hint="`headrace resync` the table, then discard the letter")  # fmt: skip
-        for changes in found:
-            after = changes.offsets > letter.offset
-            if after.any():
-                return None
+        if any(_later(changes, own[-1]).any() for changes in found):
+            return None
         outlived = self.intake.assembler.outlived(own[0])
         if outlived:
             return None
@@ -145,6 +143,14 @@ class Again:
         given = Transaction("resync", 0, lsn, commit_us, (Slice(changes, 0, len(changes)),))
         rows = upserts([(1, given)], {changes.table: schema})[changes.table]
         return injected(changes.table, rows.rows, rows.kinds, lsn, commit_us, whole=False)
+
+
+def _later(changes: TableChanges, own: TableChanges) -> np.ndarray:
+    """Which of these come behind an event: not its copies, nor those of events before it, which a connector sends again."""
+    lsn, order = own.lsns[-1], own.orders[-1]
+    newer = (changes.lsns > lsn) | ((changes.lsns == lsn) & (changes.orders > order))
+    later: np.ndarray = (changes.offsets > own.offsets[-1]) & (newer | (changes.snapshot > 1))
+    return later
 
 
 def by_id(letters: Letters, ids: Sequence[str], source: str | None = None) -> list[Letter]:

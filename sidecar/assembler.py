@@ -266,9 +266,11 @@ class TransactionAssembler:
         if self._stops.known:
             self._stops.passed(end.transaction, end.lsn, end.counts, pending)
         slices = pending.whole() if pending else ()
+        supplied = tuple(pending.supplied()) if pending and pending.gaps else ()
         self._remember(end.transaction, end.lsn)
         self._given_us = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
-        return Transaction("transaction", end.transaction, end.lsn, self._given_us, slices, self._stops.take_errors())
+        errors = self._stops.take_errors()
+        return Transaction("transaction", end.transaction, end.lsn, self._given_us, slices, errors, supplied=supplied)
 
     def _stop_before(self, end: TransactionMark, pending: Pending | None) -> None:
         """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
@@ -377,7 +379,7 @@ class TransactionAssembler:
         lsn = self._bound.get(event.transaction)
         return lsn if lsn >= event.lsn else None
 
-    def skip(self, record: Undecodable) -> None:
+    def skip(self, record: Undecodable, *, known: bool = False) -> None:
         """See `Assembler.skip`."""
         event, table = record.event, record.table
         if event is None or table is None or self._stops.idle(table):
@@ -394,7 +396,7 @@ class TransactionAssembler:
         elif bound is not None and again is not None and event.order >= 0:
             again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
         elif bound is None and event.order >= 0 and (pending := self._pending.of(event.transaction, record.sent_ms)):
-            pending.gap(table, event.order, record)
+            pending.gap(table, event.order, record, known=known)
 
     def follow(self, log: Ahead) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""

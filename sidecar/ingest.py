@@ -140,8 +140,9 @@ class Intake:
         return [b for b in undecodable if b not in known]
 
     def _pass_over(self, record: Undecodable) -> None:
-        self.passed.add((record.topic, record.partition, record.offset))
-        self.assembler.skip(record)
+        place = (record.topic, record.partition, record.offset)
+        self.passed.add(place)
+        self.assembler.skip(record, known=place in self.known)
 
     def _set_aside(self, undecodable: Sequence[Undecodable], messages: Messages) -> Sequence[Undecodable]:
         """Make dead letters of the records that may be, durably; the others. Raises LettersError.
@@ -207,6 +208,7 @@ class Intake:
             self.lulls.attend()
         given, self.injected = self.injected, []
         out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
+        self.passed.difference_update(*(t.supplied for t in out))
         self._quiet = frozenset()
         if self.assembler.stops:
             self._settle()

@@ -52,13 +52,15 @@ def by_transaction(changes: TableChanges) -> tuple[bool, Iterable[tuple[int, int
 class Pending:
     """What of one transaction is here, by table. `clean`: within each slice no event stands twice.
 
-    `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table. `sent_ms`: when the
-    last of it that is here was sent, as Kafka has it; LATER where that is not known of all.
+    `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table; `without`: those that
+    are left out, whatever copies of them are here. `sent_ms`: when the last of it that is here was sent, as Kafka has it; LATER
+    where that is not known of all.
     """
 
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     clean: bool = True
     gaps: dict[str, dict[int, Place]] = field(default_factory=dict)
+    without: dict[str, set[int]] = field(default_factory=dict)
     sent_ms: int = -1
 
     def add(self, table: str, events: Slice, sent_ms: int, *, clean: bool) -> None:
@@ -67,8 +69,10 @@ class Pending:
         self.clean &= clean
         self.sent_ms = max(self.sent_ms, sent_ms)
 
-    def gap(self, table: str, order: int, record: Undecodable) -> None:
-        """An event that is passed over."""
+    def gap(self, table: str, order: int, record: Undecodable, *, known: bool = False) -> None:
+        """An event that is passed over; `known`: as the log has it, and no copy of it counts."""
+        if known:
+            self.without.setdefault(table, set()).add(order)
         self.gaps.setdefault(table, {}).setdefault(order, (record.topic, record.partition, record.offset))
         self.sent_ms = max(self.sent_ms, record.sent_ms)
 
@@ -116,12 +120,25 @@ class Pending:
         return {t: n - here for t, n in expected.items() if (here := self.distinct(t)) < n}
 
     def whole(self) -> tuple[Slice, ...]:
-        """All slices, repetitions taken out."""
+        """All slices, repetitions taken out, and what is left out."""
+        if self.without:
+            return tuple(s for table in self.slices for s in self._left(table))
         if self.clean:
             first = [slices[0] for slices in self.slices.values() if len(slices) == 1]
             if len(first) == len(self.slices):
                 return tuple(first)
         return tuple(s for slices in self.slices.values() for s in first_copies(slices, None))
+
+    def _left(self, table: str) -> Iterator[Slice]:
+        for s in first_copies(self.slices[table], None):
+            stays = ~np.isin(s.changes.orders[s.start : s.stop], list(self.without.get(table, ())))
+            yield from (Slice(s.changes, s.start + a, s.start + b) for a, b in runs(stays) if stays[a])
+
+    def supplied(self) -> Iterator[Place]:
+        """Where records were passed over of which copies are here that count."""
+        for table, gaps in self.gaps.items():
+            here = {int(o) for s in self.slices.get(table, ()) for o in s.changes.orders[s.start : s.stop]}
+            yield from (gaps[order] for order in gaps.keys() & (here - self.without.get(table, set())))
 
 
 class Unfinished(dict[int, Pending]):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from connectors.changes import Decoded, TableChanges, Undecodable
 from engine.errors import HeadraceError
-from sidecar.pending import Slice
+from sidecar.pending import Place, Slice
 from sidecar.stops import Stop
 
 
@@ -34,7 +34,8 @@ class Transaction:
     -1 for snapshots, chunks, cuts and adopted, -2 for mended, -3 for resync. `lsn`: of its END (version for Spark).
     `commit_us`: µs since 1970 UTC. `errors`: what becomes of tables' errors: table → message → change. `whole`: of resync, the
     table that is as the source has it from here on. `more`: the transaction goes on in the next epoch (`sidecar.portions`).
-    `gone`: of a chunk, which its table does not have any more, and which counts where the log has it.
+    `gone`: of a chunk, which its table does not have any more, and which counts where the log has it. `supplied`: records that
+    were passed over, and of which it has copies.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Transaction:
     whole: str = ""
     more: bool = False
     gone: bool = False
+    supplied: tuple[Place, ...] = ()
 
 
 def as_bound(held: deque[Transaction], bound: Iterable[tuple[int, int]]) -> None:
@@ -162,7 +164,7 @@ class Assembler(Protocol):
     def stop(self, table: str, record: Undecodable, text: str) -> bool:
         """A record of a table cannot be decoded: the table alone stops, `text` its error. False: not without the others."""
 
-    def skip(self, record: Undecodable) -> None:
+    def skip(self, record: Undecodable, *, known: bool = False) -> None:
         """A record is passed over, at the user's word: where its event can be read, it counts as here."""
 
     def follow(self, log: Ahead) -> None:

@@ -120,7 +120,7 @@ class VersionAssembler:
         """A table of a publisher does not stop without the others."""
         return False
 
-    def skip(self, record: Undecodable) -> None:
+    def skip(self, record: Undecodable, *, known: bool = False) -> None:
         """Nothing is passed over: a version without a row would not be that version."""
 
     def follow(self, log: Ahead) -> None:

@@ -150,7 +150,7 @@ def test_a_record_that_cannot_be_decoded_stops_only_where_a_view_needs_it(
 
 def test_a_record_named_under_skip_is_passed_over() -> None:
     skipped: list[Undecodable] = []
-    nothing: Any = type("Nothing", (), {"accept": lambda *_: None, "skip": lambda _, bad: skipped.append(bad)})()
+    nothing: Any = type("Nothing", (), {"accept": lambda *_: None, "skip": lambda _, bad, known: skipped.append(bad)})()
     intake = Intake("shop", "debezium", nothing, cast(Format, Broken("s.a")), nothing, frozenset({"s.a"}))
     intake.skip = frozenset({("p.s.a", 3, 42)})
     intake.take(Messages("p.s.a", 3, np.array([42]), [None], [b"{"], np.array([0])))

@@ -126,6 +126,35 @@ def test_one_that_can_be_read_by_now_stays_a_letter_after_a_death(shop: Aside) -
     assert shop.rows("customers") == answers(shop.state)["customers"]
 
 
+def repeated(shop: Aside) -> None:
+    """The connector sends the record once more, when the configuration is corrected."""
+    [letter] = shop.letters.read()
+    shop.places.clear()
+    shop.log.append(letter.topic, letter.value, key=letter.key, partition=letter.partition)
+    shop.go()
+
+
+def test_a_copy_of_it_is_no_later_record(shop: Aside) -> None:
+    spoilt(shop)
+    repeated(shop)
+    assert shop.again() == ["applied"]
+    assert shop.rows("customers") == answers(shop.state)["customers"]
+
+
+def test_a_copy_of_it_is_not_taken_in_after_a_death(shop: Aside) -> None:
+    """It was no part of the transaction when that was bound, and may be met before that is given again."""
+    spoilt(shop)
+    without = shop.rows("customers")
+    repeated(shop)
+    shop.end(drained=False)
+    shop.start()
+    shop.transact((ORDERS, "c", (9, 9)))
+    shop.go()
+    assert shop.rows("customers") == without
+    assert shop.again() == ["applied"]
+    assert shop.rows("customers") == answers(shop.state)["customers"]
+
+
 def test_one_whose_transaction_is_not_whole_yet_waits_for_it(shop: Aside) -> None:
     [_, bad] = shop.transact((ORDERS, "c", (2, 2)), (CUSTOMERS, "u", (2, 9)))
     shop.places.add(bad)

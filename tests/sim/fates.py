@@ -15,6 +15,7 @@ from tests.sim.changes import drawn_changes
 from tests.sim.columns import drawn_columns
 from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
+from tests.sim.odd import drawn_odd
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
 from tests.sim.stands import drawn_stands
@@ -49,7 +50,7 @@ class Fate(Protocol):
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
     drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
-    drawn_publisher,
+    drawn_odd, drawn_publisher,
 )  # fmt: skip
 
 

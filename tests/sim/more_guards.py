@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from connectors.formats import spark
-from sidecar import resync
+from sidecar import again, resync
 from sidecar.chunks import Chunks
 from sidecar.ingest import Intake
 from sidecar.lost import EVOLVE, Lost
 from sidecar.lulls import Lulls
+from sidecar.reclock import Reclock
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
 from sidecar.transactions import Ahead
 from tests.sim import world
+from tests.sim.odd import Odd, drawn_odd
 from tests.sim.slots import Slots
 
 Patch = pytest.MonkeyPatch
@@ -83,6 +85,26 @@ def lulls_pass(patch: Patch) -> None:
     patch.setattr(Lulls, "holds", lambda self, end: False)
 
 
+def only_odd(patch: Patch) -> None:
+    """Lives with letters that are replayed, and with nothing else."""
+
+    def drawn(seed: int) -> list[Odd]:
+        draws = (random.Random(f"drawn_odd of {seed}, {n}") for n in range(99))
+        return [next(odd for odd in map(drawn_odd, draws) if odd is not None)]
+
+    patch.setattr(world, "drawn", drawn)
+
+
+def nothing_passed(patch: Patch) -> None:
+    only_odd(patch)
+    patch.setattr(Reclock, "passed", lambda self, source: frozenset())
+
+
+def copies_are_later(patch: Patch) -> None:
+    only_odd(patch)
+    patch.setattr(again, "_later", lambda changes, own: changes.offsets > own.offsets[-1])
+
+
 MORE: dict[str, Callable[[Patch], None]] = {
     "what the log has comes before a later snapshot": snapshot_at_once,
     "rows that a later snapshot does not see go": rows_stay,
@@ -94,5 +116,7 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "rows of a chunk that a TRUNCATE took away are left out": none_gone,
     "rows of a chunk go before what comes behind them": none_before,
     "an END behind a lull waits for what the notifications say": lulls_pass,
+    "what a transaction was bound without stays out of it": nothing_passed,
+    "a copy of a letter is no later word on its row": copies_are_later,
     "a version waits for those that its END names": versions_alone,
 }
