@@ -54,6 +54,9 @@ EQUAL = {
         " from item i left join item l on l.id = i.n cross join (select id as k, name from lot) s order by 2",
     "rows_of_groups_as_columns":
         "select row(n is null, count(*)), row(max(name), min(n))::tiny from item group by n is null",
+    "rows_in_a_query":
+        "select id, row(id, n) in (select id, n from lot) as a, row(n, name) not in (select n, name from lot where n > 1) as b,"
+        " row(id, n) = any (select id, n from lot) as c, row(n, id) >= all (select n, id from lot) as d from item",
     "rows_as_text":
         f"select i.id, {BASE}::text as a, null::pair::text as b, row(null::pair, row(i.n, 1)::pair)::text as c,"
         " row(row(i.id, i.n), 1)::outer_pair::text as d from item i",

@@ -82,6 +82,13 @@ def _is_value(binder: Binder, node: exp.Expr) -> bool:
     return whole(binder, node) is not None or composites.typed(binder, node) is not None
 
 
+def bare(node: exp.Expr) -> exp.Expr:
+    """`ROW(a, b)` as `(a, b)`, which asks the same of a query; anything else as it is."""
+    row = isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"
+    plain = row and not any(isinstance(part.this, exp.Star) for part in node.expressions)
+    return exp.Tuple(expressions=[part.copy() for part in node.expressions]) if plain else node
+
+
 def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:
     """The columns of a table whose name, or name.*, stands where a value should; None for anything else."""
     node = node.unnest() if isinstance(node, exp.Paren) else node
