@@ -23,6 +23,7 @@ from views.optimize import FINAL, optimize
 from views.plan import Join, LeftJoin, Plan, walk
 from views.rewrite import fenced, without_fences
 from views.spec import ViewSpec
+from views.sql.binder import OUTPUT
 from views.sql.environment import Environment
 from views.sql.ordered import with_places
 from views.sql.ordering import CLAUSES
@@ -167,6 +168,9 @@ def compile_query(
     `views` may compile a view when it is first looked up: `as_view`, so that others may read what does not fail of it.
     """
     source, query = parse(spec, catalog)
+    if isinstance(query, exp.Select) and not as_view:
+        for item in query.expressions:
+            item.unalias().meta[OUTPUT] = True
     try:
         bound = bind_query(source, Environment(catalog, views), query)
         if as_view and failing(bound) is not None:

@@ -16,7 +16,7 @@ create domain small as int;
 create type pair as (x int, y int);
 create type part as (name text, n small, m mood, since date, "Size" numeric(6,2), tags text[]);
 create type outer_pair as (p pair, q int);
-create type tiny as (v varchar(2));
+create type tiny as (v varchar(2), n int);
 create type cut as (t timestamp(0));
 create table item (id int primary key, name text, n int, doc jsonb);
 insert into item values (1, 'a,b', 4, '{"n": 9, "tags": ["x", null]}'), (2, e'q"\\(', null, '{"name": null, "m": "glad"}'),
@@ -49,6 +49,14 @@ EQUAL = {
     "fields_of_rows":
         f"select ({BASE}).*, ({BASE}).\"Size\" + 1 as s, (row(i.id, i.n)::pair).y, (row(i.name, 2)).*, ('(,7)'::pair).y as z"
         " from item i",
+    "rows_as_columns":
+        f"select i, i.id, row(i.n, i.name), (i.id, null), {BASE}, null::pair as p, '(1,)'::pair, row(i.id, i.n)::pair as q, l, s"
+        " from item i left join item l on l.id = i.n cross join (select id as k, name from lot) s order by 2",
+    "rows_of_groups_as_columns":
+        "select row(n is null, count(*)), row(max(name), min(n))::tiny from item group by n is null",
+    "rows_in_a_query":
+        "select id, row(id, n) in (select id, n from lot) as a, row(n, name) not in (select n, name from lot where n > 1) as b,"
+        " row(id, n) = any (select id, n from lot) as c, row(n, id) >= all (select n, id from lot) as d from item",
     "rows_as_text":
         f"select i.id, {BASE}::text as a, null::pair::text as b, row(null::pair, row(i.n, 1)::pair)::text as c,"
         " row(row(i.id, i.n), 1)::outer_pair::text as d from item i",
@@ -71,8 +79,14 @@ REFUSED = {
     "a_type_whose_times_have_no_digits":
         ("select * from jsonb_populate_record(null::cut, '{}')", 'type "cut" is no table or composite type here'),
     "a_row_as_text_whose_field_is_short":
-        ("select ('(abc)'::tiny).v", "a row as text with a field of type character varying(2)"),
+        ("select ('(abc,)'::tiny).v", "a row as text with a field of type character varying(2)"),
     "rows_of_a_named_type_in_a_list": ("select row(1, n)::pair in (row(1, 2)::pair) from item", "IN of rows of a named type"),
+    "distinct_rows": ("select distinct row(n, 1) from item", "DISTINCT cannot compare values of type record"),
+    "rows_in_the_order_of_their_type": ("select row(n, 1) as r from item order by r", "could not identify an ordering operator"),
+    "groups_by_a_row_of_the_list": ("select row(n, 1) as r, count(*) from item group by 1", "GROUP BY cannot compare"),
+    "a_row_of_a_subquery": ("select r from (select row(n, 1) as r from item) q", "function row(integer, integer) does not exist"),
+    "rows_in_a_union": ("select row(n, 1) from item union select row(1, n) from item", "function row(integer, integer) does not"),
+    "a_row_in_a_choice": ("select coalesce(row(n, 1), null) from item", "function row(integer, integer) does not exist"),
     "null_of_a_composite_type_compared": ("select null::pair = row(1, 2)::pair", "NULL of a composite type in a comparison"),
 }  # fmt: skip
 ALIKE = {

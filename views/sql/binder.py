@@ -34,6 +34,9 @@ GROUPING = "$grouping"
 WHOLE = "whole"
 """The mark of a column's node that stands there as a part of its table's whole row."""
 
+OUTPUT = "output"
+"""The mark of a node that is a column of what a query that is asked, not stored, gives: there a row may be a value."""
+
 Handler = Callable[["Binder", exp.Expr], Expr]
 
 _HANDLERS: dict[type[exp.Expr], tuple[Handler, frozenset[str] | None]] = {}

@@ -141,7 +141,7 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
         query = node.expressions[0]
     if query is not None:
         negated = word == "not in"
-        return member_of(binder, node.this, query, "<>" if negated else "=", every=negated)
+        return member_of(binder, rows.bare(node.this), query, "<>" if negated else "=", every=negated)
     if not node.expressions:
         binder.source.refuse(node, 'syntax error at or near ")"', "a list of IN has a value at least")
     if rows.cells(binder, node.this) is not None:
@@ -210,7 +210,7 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
         return coerce.called("in", args)
     if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
         every = isinstance(node.expression, exp.All)
-        return member_of(binder, node.this, inner, _OPERATORS[type(node)], every=every)
+        return member_of(binder, rows.bare(node.this), inner, _OPERATORS[type(node)], every=every)
     every = isinstance(node.expression, exp.All) or str(node.expression.this).lower() == "all"
     return quantified(binder, node, _OPERATORS[type(node)], inner, every=every)
 

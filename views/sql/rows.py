@@ -66,9 +66,27 @@ def names(binder: Binder, node: exp.Expr, columns: Sequence[exp.Expr]) -> list[s
     return list(relation.fields) if relation is not None and relation.fields else [c.name for c in columns]
 
 
+def type_of(binder: Binder, node: exp.Expr) -> str | None:
+    """The name of a row's type, where it needs no schema; None for anything else."""
+    if composites.typed(binder, node) is not None:
+        schema, name = composites.named(node.unnest().args["to"]) or ("", "")
+        return name if schema is None else None
+    if whole(binder, node) is not None:
+        relation = binder.scope.relation(table_of(node))
+        return None if relation is None else relation.row or None
+    return None if cells(binder, node) is None else "record"
+
+
 def _is_value(binder: Binder, node: exp.Expr) -> bool:
     """Whether a row is a value of a type of its own: a table's whole row, or one that is cast to its type."""
     return whole(binder, node) is not None or composites.typed(binder, node) is not None
+
+
+def bare(node: exp.Expr) -> exp.Expr:
+    """`ROW(a, b)` as `(a, b)`, which asks the same of a query; anything else as it is."""
+    row = isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"
+    plain = row and not any(isinstance(part.this, exp.Star) for part in node.expressions)
+    return exp.Tuple(expressions=[part.copy() for part in node.expressions]) if plain else node
 
 
 def whole(binder: Binder, node: exp.Expr) -> list[exp.Expr] | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Case, Expr, Literal
-from engine.schema import TEXT
+from engine.operators.expressions.ir import Case, Coalesce, Expr, Literal
+from engine.schema import TEXT, DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.composites import is_missing
 from views.sql.documents import unless_missing
-from views.sql.rows import cells, whole
+from views.sql.rows import cells, type_of, whole
 
 _QUOTED = ' \t\n\v\f\r(),"\\'
 """What a field has no quotes without."""
@@ -34,6 +34,20 @@ def row_text(binder: Binder, node: exp.Expr) -> Expr | None:
         parts.append(_field(binder.settled(column) if inner is None else inner))
     found: Expr = coerce.called("concat", [_text("("), *parts, _text(")")])
     return found if whole(binder, node) is None else unless_missing(binder, node, found)
+
+
+def row_value(binder: Binder, node: exp.Expr) -> Expr | None:
+    """A row as a value of its type, which is held as its text; None for anything else, and where its type has no name here."""
+    kind = type_of(binder, node)
+    if kind is None:
+        return None
+
+    def made() -> Expr:
+        text = row_text(binder, node)
+        assert text is not None  # what has a type is a row
+        return Coalesce((text,), DataType(Kind.OTHER, name=kind))
+
+    return binder.typed(node, made)
 
 
 def _field(value: Expr) -> Expr:

@@ -23,6 +23,7 @@ class Relation:
     whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
     columns are named in the table's own type, where an alias names them otherwise. `value`: whether its row is its one
     column, as that of a function that returns single values. `place`: the column that numbers the rows of a function.
+    `row`: the name of its rows' type, where that is known and needs no schema.
     """
 
     alias: str
@@ -34,6 +35,7 @@ class Relation:
     fields: tuple[str, ...] = ()
     value: bool = False
     place: int | None = None
+    row: str = ""
 
     def nullable(self) -> Relation:
         """This relation where it may be missing."""
@@ -57,11 +59,16 @@ class Scope:
 
     @classmethod
     def of(
-        cls, alias: str, columns: tuple[Column, ...], key: Iterable[int] = (), fields: tuple[str, ...] = ()
+        cls,
+        alias: str,
+        columns: tuple[Column, ...],
+        key: Iterable[int] = (),
+        fields: tuple[str, ...] = (),
+        row: str = "record",
     ) -> Scope:
         """The scope of one relation."""
         visible = tuple((c.name, i) for i, c in enumerate(columns))
-        return cls((Relation(alias, columns, 0, frozenset(key), fields=fields),), visible)
+        return cls((Relation(alias, columns, 0, frozenset(key), fields=fields, row=row),), visible)
 
     @property
     def width(self) -> int:

@@ -16,12 +16,13 @@ from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from views.scalar import conjuncts
 from views.sql import coerce, rows
 from views.sql.arrival import check_arrival, keeps_arrival
-from views.sql.binder import Binder
+from views.sql.binder import OUTPUT, Binder
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
 from views.sql.ordering import CLAUSES, Limit, by_keys, limit_of, orders_of, ordinal, topped
 from views.sql.parse import Source, name_of
+from views.sql.rowtext import row_value
 from views.sql.scope import Relation, Scope
 from views.sql.setops import comparable
 from views.sql.sets import SetCalls, sets_in
@@ -246,7 +247,8 @@ class Select:
     def item(self, binder: Binder, item: Item) -> Expr:
         """One column of the SELECT list over the FROM row."""
         if item.star is None:
-            return binder.bind(item.node)
+            row = row_value(binder, item.node) if item.node.meta.get(OUTPUT) else None
+            return binder.bind(item.node) if row is None else row
         return binder.reference(item.star, item.node)
 
     def grouped(self, group: exp.Expr | None) -> Sets:

@@ -250,7 +250,8 @@ class Tables:
             self.refused(node)
         self.source.only(node, {"this", "db", "alias", "joins"})
         plan, columns, name = self.named(node)
-        scope = self.aliased(node, name, columns, plan)
+        own = "" if node.args.get("db") is not None else "record" if name in self.env.ctes else name
+        scope = self.aliased(node, name, columns, plan, own)
         if node.args.get("joins"):
             return self.nested(plan, scope, node.args["joins"])
         return plan, scope
@@ -358,8 +359,8 @@ class Tables:
         scope = self.aliased(node, "", plan.schema.columns, plan)
         return self.nested(plan, scope, node.args.get("joins") or [])
 
-    def aliased(self, node: exp.Expr, name: str, columns: tuple[Column, ...], plan: Plan) -> Scope:
-        """The scope of one item under its alias, its columns renamed if the alias lists names."""
+    def aliased(self, node: exp.Expr, name: str, columns: tuple[Column, ...], plan: Plan, row: str = "record") -> Scope:
+        """The scope of one item under its alias, its columns renamed if the alias lists names; `row`: its rows' type."""
         alias = node.args.get("alias")
         if alias is not None:
             self.source.only(alias, {"this", "columns"})
@@ -370,9 +371,9 @@ class Tables:
                 self.source.refuse(alias, reason)
             columns = tuple(replace(c, name=n) for c, n in zip(columns, given, strict=False)) + columns[len(given) :]
         if not isinstance(plan, Scan | Import):
-            return Scope.of(name, columns)
+            return Scope.of(name, columns, row=row)
         key = plan.schema.key if isinstance(plan, Scan) else None
-        return Scope.of(name, columns, key or (), plan.schema.names)
+        return Scope.of(name, columns, key or (), plan.schema.names, row)
 
     def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
         """Refuses a name used twice in one FROM clause."""
