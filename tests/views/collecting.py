@@ -128,6 +128,16 @@ COLLECTING: tuple[Supported, ...] = (
          "select id, timetz '10:00+02' + discount * interval '1 hour' as a, placed::timestamp(0) as b, placed::time(1)::timetz"
          " at time zone '-03' as c, timetz '12:00+02' = timetz '10:00+00' as d, extract(timezone from timetz '1:00-03:30') as e"
          " from orders"),
+        ("Zones by abbreviations and by POSIX's rules", "zone_rules",
+         "select id, placed at time zone 'MSK' as a, date_trunc('day', placed at time zone 'VET', 'PST8PDT,M3.2.0,M11.1.0') as b,"
+         " timestamptz '2024-07-04 12:00 MSK' at time zone 'FOO8BAR' as c from orders"),
+        ("Intervals of any spelling, and digits of their seconds", "interval_spellings",
+         "select id, placed + interval '1 2' day to hour as a, interval '12:34.5678' minute to second(2) * id as b,"
+         " ('P0002-10-15T10:30:' || id)::interval(0) as c, (id || ' mils ago')::interval as d from orders"),
+        ("IS JSON", "is_json",
+         "select id, status is json as a, (status || '{}') is not json object as b, details::jsonb is json scalar as c,"
+         " ('{\"a\": 1, \"a' || id || '\": 2}') is json with unique keys as d from"
+         " (select o.id, o.status, p.details from orders o join payments p using (id)) s"),
         ("array_fill, array_sort, array_reverse", "arrays_made",
          "select id, array_fill(total, array[2, 2]) as a, array_sort(array[discount, parts, 3], true) as b,"
          " array_reverse(array[[id, 1], [2, discount]]) as c from orders where discount > 0"),

@@ -12,7 +12,7 @@ from sqlglot import exp
 from engine.errors import HeadraceError
 from engine.operators.expressions.coercion import STRINGS
 from engine.operators.expressions.ir import Call, Expr, Literal
-from engine.schema import BIT, BOOLEAN, Kind
+from engine.schema import BIT, BOOLEAN, TEXT, Kind
 from views.sql import coerce, rows
 from views.sql.arrays import quantified
 from views.sql.binder import Binder, binds, unsupported
@@ -127,7 +127,23 @@ def _tested(binder: Binder, node: exp.Expr, *, negated: bool) -> Expr:
     if isinstance(what, exp.Boolean):
         value = "true" if what.this else "false"
         return coerce.called(f"{word} {value}", [binder.boolean(node.this, f"IS {value.upper()}")])
+    if isinstance(what, exp.JSON):
+        found = _is_json(binder, node)
+        return coerce.called("not", [found]) if negated else found
     return unsupported(binder, what)
+
+
+def _is_json(binder: Binder, node: exp.Expr) -> Expr:
+    """value IS JSON …. Raises ViewError."""
+    test = node.expression
+    value = binder.settled(node.this)
+    kind = value.type.kind
+    if kind is Kind.BYTEA:
+        binder.source.refuse(node, "IS JSON of a bytea is not supported", "use convert_from(…, 'UTF8') IS JSON")
+    if kind not in (Kind.TEXT, Kind.VARCHAR, Kind.BPCHAR, Kind.JSON, Kind.JSONB):
+        binder.source.refuse(node, f"cannot use type {value.type} in IS JSON predicate")
+    args = [value, Literal(str(test.this).lower(), TEXT), Literal(bool(test.args.get("unique")), BOOLEAN)]
+    return coerce.called("$is_json", args)
 
 
 @binds(exp.In, reads="this expressions query")

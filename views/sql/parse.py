@@ -25,6 +25,7 @@ from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql import foreign
 from views.sql.constants import INTERVAL_UNITS, BadConstant, plain_numbers, plain_strings, precise_intervals
+from views.sql.predicates import read_test
 from views.sql.refusals import matching_hint
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
@@ -151,16 +152,9 @@ class _Parser(PostgresParser):
         return self._parse_at_time_zone(self.expression(exp.AtTimeZone(this=this, zone=exp.Literal.string("UTC"))))
 
     def _parse_is(self, this: exp.Expr | None) -> exp.Expr | None:
-        """IS, and IS [NOT] [NFC …] NORMALIZED."""
-        found = re.match(
-            r"\s*is\s+(not\s+)?(?:(nfk?[cd])\s+)?normalized\b", self.sql[self._prev.start :], re.IGNORECASE
-        )
-        if found is None:
-            return super()._parse_is(this)
-        self._advance(sum(1 for part in found.groups() if part) + 1)
-        args = [this, exp.Literal.string((found[2] or "nfc").upper())]
-        made = self.expression(exp.Anonymous(this="is_normalized", expressions=args))
-        return self.expression(exp.Not(this=made)) if found[1] else made
+        """IS, and IS [NOT] [NFC …] NORMALIZED, and IS [NOT] JSON …."""
+        found = read_test(self, this)
+        return super()._parse_is(this) if found is None else self._parse_column_ops(found)
 
     def _parse_trim(self) -> exp.Trim:
         """What stands in TRIM's parentheses: a place, and what is cut off FROM a text, or arguments."""

@@ -181,3 +181,45 @@ def _nested(found: list[str], shape: tuple[int, ...]) -> str:
         return "[" + ",".join(found) + "]"
     size = len(found) // shape[0]
     return "[" + ",".join(_nested(found[i : i + size], shape[1:]) for i in range(0, len(found), size)) + "]"
+
+
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(INVALID)
+    return found
+
+
+_UNIQUE = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_constant, object_pairs_hook=_distinct)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All keys and strings of a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        if isinstance(value, dict):
+            yield from value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
+
+
+def is_json(text: str, kind: str, unique: bool, *, is_valid: bool = False) -> bool:
+    """text IS JSON kind [WITH UNIQUE KEYS]; `is_valid`: it is known to be JSON.
+
+    >>> is_json("[1]", "array", False), is_json('{"a": 1, "a": 2}', "value", True), is_json("[", "value", False)
+    (True, False, False)
+    """
+    plain = kind_of(text) if kind_of(text) in ("object", "array") else "scalar"
+    if kind not in ("value", plain):
+        return False
+    try:
+        if unique:
+            # Postgres reads what strings say only to compare keys, and stops there at what is no character.
+            return not any(_NO_CHARACTER.search(s) for s in _strings(_UNIQUE.decode(text)))
+        return is_valid or bool([_DECODER.decode(text)])
+    except (ValueError, RecursionError):
+        return False

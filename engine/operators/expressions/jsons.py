@@ -7,6 +7,7 @@ the catalogue at import.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from engine.operators.expressions.json_text import (
     canonical,
     dumps,
     encoded,
+    is_json,
     item,
     item_of_binary,
     items,
@@ -329,6 +331,9 @@ def _register() -> None:
     for sign, word, of_other, make in tests:
         for name in (sign, f"jsonb_{word}"):
             entry(name, (JB, of_other), B, make, fallback=True)
+    for tested in (T, J, JB):
+        told = per_value(partial(is_json, is_valid=tested is not T), pa.bool_())
+        entry("$is_json", (tested, T, B), B, told, fallback=True)
     entry("$json", (None,), T, _column, strict=False, fallback=True)
     for name, missing in (("$json key", NO_KEY), ("$jsonb key", "field name must not be null")):
         entry(name, (None,), T, _column_key(missing), strict=False, fallback=True)
