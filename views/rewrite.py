@@ -28,9 +28,9 @@ def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
     return changed
 
 
-def transform(plan: Plan, change: Callable[[Plan], Plan], *kinds: type[Plan]) -> Plan:
-    """`change`, a pure function, applied to every node of `kinds`, inputs first. Where none of them stands nothing is visited."""
-    wanted = frozenset[type](kinds)
+def transform(plan: Plan, change: Callable[[Plan], Plan], kind: type[Plan], *kinds: type[Plan]) -> Plan:
+    """`change`, a pure function, applied to every node of these kinds, inputs first. Where none stands nothing is visited."""
+    wanted = frozenset[type]((kind, *kinds))
 
     def changed(node: Plan) -> Plan:
         # A changed input is not equal to what it was, and so neither is the node over it.
