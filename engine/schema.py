@@ -16,7 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from engine.errors import TypeNotSupported
-from engine.value import hashed_once, spelled_once
+from engine.value import derived, hashed_once, spelled_once
 
 
 class Kind(enum.Enum):
@@ -257,6 +257,11 @@ class Column:
     type: DataType
     nullable: bool = True
 
+    @derived
+    def arrow(self) -> pa.Field:
+        """The Arrow field of a payload; it is nullable, as deletes and outer rows leave holes."""
+        return pa.field(self.name, self.type.arrow)
+
 
 @hashed_once
 @dataclass(frozen=True)
@@ -277,12 +282,12 @@ class Schema:
         at = {c.name: i for i, c in enumerate(cols)}
         return cls(cols, None if key is None else tuple(at[k] for k in key))
 
-    @cached_property
+    @derived
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of a payload; fields are nullable, as deletes and outer rows leave holes."""
-        return pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
+        """The Arrow schema of a payload."""
+        return pa.schema([c.arrow for c in self.columns])
 
-    @cached_property
+    @derived
     def names(self) -> tuple[str, ...]:
         """Column names by position."""
         return tuple(c.name for c in self.columns)
@@ -298,6 +303,6 @@ class Schema:
         """A payload without rows."""
         return self._empty
 
-    @cached_property
+    @derived
     def _empty(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self.arrow], schema=self.arrow)

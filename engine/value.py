@@ -6,10 +6,43 @@ where texts have other hashes. Called by the modules that declare types, columns
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 C = TypeVar("C")
+V = TypeVar("V")
+
+
+class derived(Generic[V]):
+    """What follows from a value's fields, worked out where it is first asked: `cached_property` without its lock.
+
+    >>> class Pair:
+    ...     @derived
+    ...     def both(self) -> list[int]:
+    ...         return [1, 2]
+    >>> pair = Pair()
+    >>> pair.both is pair.both
+    True
+    """
+
+    def __init__(self, work_out: Callable[[Any], V]) -> None:
+        self._work_out = work_out
+        self._name = work_out.__name__
+        self.__doc__ = work_out.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> derived[V]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> V: ...
+
+    def __get__(self, instance: object | None, owner: type) -> V | derived[V]:
+        """The value; from then on it stands among what the instance holds, where Python looks first."""
+        if instance is None:
+            return self
+        found = instance.__dict__[self._name] = self._work_out(instance)
+        return found
 
 
 def hashed_once(cls: type[C]) -> type[C]:

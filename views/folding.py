@@ -65,33 +65,55 @@ def failing(plan: Plan) -> Fails | None:
 
 
 def _computed(plan: Plan) -> None:
-    for expr in _columns(plan):
+    for expr in _columns(plan) or ():
         simplified(expr)
 
 
-def _columns(plan: Plan) -> Sequence[Expr]:
-    """What stands for each column where it is read: an expression of constants and of columns of which nothing is known."""
+Known = Sequence[Expr] | None
+"""Of each column an expression of constants and of columns of which nothing is known; None where nothing is known of any."""
+
+
+def _columns(plan: Plan) -> Known:
+    """What stands for the columns where they are read."""
     if isinstance(plan, Project):
         found = _columns(plan.input)
-        return [substituted(e, found) for e in plan.exprs]
+        exprs = [_over(e, found) for e in plan.exprs]
+        return None if all(isinstance(e, ColumnRef) for e in exprs) else exprs
     if isinstance(plan, Filter):
         found = _columns(plan.input)
         if is_fence(plan):
-            return [_apart(e, i) for i, e in enumerate(found)]
-        simplified(substituted(plan.predicate, found))
+            return None if found is None else [_apart(e, i) for i, e in enumerate(found)]
+        simplified(_over(plan.predicate, found))
         return found
     if isinstance(plan, Join | LeftJoin):
-        width = len(plan.left.schema.columns)
-        left, right = _columns(plan.left), [shifted(e, width) for e in _columns(plan.right)]
-        if plan.residual is not None:
-            simplified(substituted(plan.residual, [*left, *right]))
-        if isinstance(plan, Join):
-            return [*left, *right]
-        full = [_apart(e, i) for i, e in enumerate(left)] if plan.full else left
-        return [*full, *(_apart(e, width + i) for i, e in enumerate(right))]
+        return _beside(plan)
     for child in children(plan):
         _computed(child)
-    return identity(plan.schema)[0]
+    return None
+
+
+def _over(expr: Expr, found: Known) -> Expr:
+    return expr if found is None else substituted(expr, found)
+
+
+def _beside(plan: Join | LeftJoin) -> Known:
+    """What stands for a join's columns."""
+    sides = _columns(plan.left), _columns(plan.right)
+    if sides == (None, None):
+        if plan.residual is not None:
+            simplified(plan.residual)
+        return None
+    width = len(plan.left.schema.columns)
+    left, plain = (
+        identity(p.schema)[0] if s is None else s for p, s in zip((plan.left, plan.right), sides, strict=True)
+    )
+    right = [shifted(e, width) for e in plain]
+    if plan.residual is not None:
+        simplified(substituted(plan.residual, [*left, *right]))
+    if isinstance(plan, Join):
+        return [*left, *right]
+    full = [_apart(e, i) for i, e in enumerate(left)] if plan.full else left
+    return [*full, *(_apart(e, width + i) for i, e in enumerate(right))]
 
 
 def _apart(expr: Expr, place: int) -> Expr:

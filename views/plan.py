@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from operator import is_
 from typing import Literal
 
 from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
@@ -18,13 +18,26 @@ from engine.operators.framed import RANKS, WindowFunction
 from engine.operators.spread import SetFunction
 from engine.operators.top import Order
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
+from engine.value import derived
 from views.scalar import may_be_null, proved_present
 
 
 class _Node:
-    """What all nodes share: a digest that names the computation."""
+    """What all nodes share: the nodes that they stand on, and a digest that names the computation."""
 
-    @cached_property
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        """The direct inputs, left to right."""
+        raise NotImplementedError
+
+    @derived
+    def kinds(self) -> frozenset[type]:
+        """The classes of the node and of everything below it: what a rule need not look into."""
+        own: type = type(self)
+        found = frozenset[type]().union(*[p.kinds for p in self.below])
+        return found if own in found else found | {own}
+
+    @derived
     def digest(self) -> str:
         """A stable hash of the node and everything below it."""
         hasher = hashlib.sha256(type(self).__name__.encode())
@@ -38,8 +51,31 @@ class _Node:
         return hasher.hexdigest()
 
 
+class _Leaf(_Node):
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        return ()
+
+
+class _Over(_Node):
+    input: Plan
+
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        return (self.input,)
+
+
+class _Beside(_Node):
+    left: Plan
+    right: Plan
+
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        return (self.left, self.right)
+
+
 @dataclass(frozen=True)
-class Scan(_Node):
+class Scan(_Leaf):
     """A table, by its full name, with all of its columns."""
 
     table: str
@@ -48,7 +84,7 @@ class Scan(_Node):
 
 
 @dataclass(frozen=True)
-class Import(_Node):
+class Import(_Leaf):
     """Another view, by name; `fingerprint` is that view's."""
 
     view: str
@@ -58,14 +94,14 @@ class Import(_Node):
 
 
 @dataclass(frozen=True)
-class Project(_Node):
+class Project(_Over):
     """One output column an expression, named."""
 
     input: Plan
     exprs: tuple[Expr, ...]
     names: tuple[str, ...]
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Types and nullability of the expressions."""
         inputs = self.input.schema.columns
@@ -73,20 +109,20 @@ class Project(_Node):
 
 
 @dataclass(frozen=True)
-class Filter(_Node):
+class Filter(_Over):
     """Rows for which the predicate is true."""
 
     input: Plan
     predicate: Expr
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's, less the NULLs that the predicate rules out."""
         return _present(self.input.schema, proved_present(self.predicate))
 
 
 @dataclass(frozen=True)
-class Join(_Node):
+class Join(_Beside):
     """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true.
 
     Fresh from the binder it has no keys and the whole condition as residual; the rules find keys and order.
@@ -100,7 +136,7 @@ class Join(_Node):
     kind: Literal["inner"] = "inner"
     at: int = field(default=0, compare=False, repr=False)
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Both sides' columns; keys and what the residual rules out are not NULL."""
         both = Schema((*self.left.schema.columns, *self.right.schema.columns))
@@ -110,7 +146,7 @@ class Join(_Node):
 
 
 @dataclass(frozen=True)
-class DeltaJoin(_Node):
+class DeltaJoin(_Over):
     """The rows of `input`, a tree of inner joins (see `views.joins`), of which nothing is kept but its leaves' arrangements."""
 
     input: Plan
@@ -122,7 +158,7 @@ class DeltaJoin(_Node):
 
 
 @dataclass(frozen=True)
-class LeftJoin(_Node):
+class LeftJoin(_Beside):
     """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true,
     and the left rows without a partner, with NULL for the right columns; `full`: the right rows without one too.
     """
@@ -135,7 +171,7 @@ class LeftJoin(_Node):
     full: bool = False
     at: int = field(default=0, compare=False, repr=False)
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Both sides' columns; the right ones may be NULL, and the left ones of a full join."""
         right = (replace(c, nullable=True) for c in self.right.schema.columns)
@@ -144,7 +180,7 @@ class LeftJoin(_Node):
 
 
 @dataclass(frozen=True)
-class Semijoin(_Node):
+class Semijoin(_Beside):
     """The left rows whose key is among the right keys (NULL is among none); `negated`: the other left rows."""
 
     left: Plan
@@ -153,14 +189,14 @@ class Semijoin(_Node):
     right_key: tuple[int, ...]
     negated: bool = False
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The left columns; a key that is among others is not NULL."""
         return _present(self.left.schema, set() if self.negated else set(self.left_key))
 
 
 @dataclass(frozen=True)
-class Reduce(_Node):
+class Reduce(_Over):
     """One row a group: the key columns, then the aggregates. An empty key is the one group of everything.
 
     The last `determined` key columns have one value for each value of the others (columns of a table by its key).
@@ -172,7 +208,7 @@ class Reduce(_Node):
     names: tuple[str, ...]
     determined: int = 0
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Key columns as in the input; of the aggregates count alone is never NULL, others where a group proves it."""
         inputs = self.input.schema.columns
@@ -183,12 +219,12 @@ class Reduce(_Node):
 
 
 @dataclass(frozen=True)
-class Distinct(_Node):
+class Distinct(_Over):
     """Each different row once."""
 
     input: Plan
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's columns."""
         return Schema(self.input.schema.columns)
@@ -200,7 +236,12 @@ class Union(_Node):
 
     inputs: tuple[Plan, ...]
 
-    @cached_property
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        """All inputs."""
+        return self.inputs
+
+    @derived
     def schema(self) -> Schema:
         """The first input's columns; NULL where any input can be."""
         rows = zip(*(p.schema.columns for p in self.inputs), strict=True)
@@ -208,17 +249,17 @@ class Union(_Node):
 
 
 @dataclass(frozen=True)
-class One(_Node):
+class One(_Leaf):
     """One row, of which nothing is read: what a SELECT without FROM, and VALUES, stand on."""
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """A row needs a column to be one."""
         return Schema((Column("row", BOOLEAN, nullable=False),))
 
 
 @dataclass(frozen=True)
-class Top(_Node):
+class Top(_Over):
     """Of each group (NULLs are one) the rows `offset` to `offset + limit` in the order `orders`.
 
     `limit` None: all behind the offset. `ties`: and the rows that `orders` cannot tell from the last one.
@@ -231,26 +272,26 @@ class Top(_Node):
     offset: int = 0
     ties: bool = False
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's columns."""
         return Schema(self.input.schema.columns)
 
 
 @dataclass(frozen=True)
-class Repeat(_Node):
+class Repeat(_Over):
     """Each row as many times as its last column, a bigint above zero, says; without that column."""
 
     input: Plan
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's columns but the last."""
         return Schema(self.input.schema.columns[:-1])
 
 
 @dataclass(frozen=True)
-class Windowed(_Node):
+class Windowed(_Over):
     """Each row with what window functions say of it in its group (NULLs are one), which `orders` sort."""
 
     input: Plan
@@ -259,7 +300,7 @@ class Windowed(_Node):
     functions: tuple[WindowFunction, ...]
     names: tuple[str, ...]
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's columns, then one a function; counts and ranks are never NULL."""
         found = [
@@ -270,7 +311,7 @@ class Windowed(_Node):
 
 
 @dataclass(frozen=True)
-class Spread(_Node):
+class Spread(_Over):
     """Each row with each row that set functions make of it, these in step; `outer`: or once, with NULL, where there is
     none. `ordinal`: and with the number of what is made, from 1.
     """
@@ -281,7 +322,7 @@ class Spread(_Node):
     ordinal: bool = False
     outer: bool = False
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """The input's columns, then the functions' and the number."""
         types = [t for f in self.functions for t in f.types]
@@ -313,24 +354,18 @@ Plan = (
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     """The direct inputs, left to right."""
-    if isinstance(plan, Scan | Import | One):
-        return ()
-    if isinstance(plan, Join | LeftJoin | Semijoin):
-        return (plan.left, plan.right)
-    if isinstance(plan, Union):
-        return plan.inputs
-    return (plan.input,)
+    return plan.below
 
 
 def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
     """The node over other inputs; itself when they are the same objects."""
-    if all(a is b for a, b in zip(children(plan), inputs, strict=True)):
+    if all(map(is_, plan.below, inputs)):
         return plan
-    if isinstance(plan, Join | LeftJoin | Semijoin):
+    if isinstance(plan, _Beside):
         return replace(plan, left=inputs[0], right=inputs[1])
     if isinstance(plan, Union):
         return replace(plan, inputs=tuple(inputs))
-    assert not isinstance(plan, Scan | Import | One), "it has no inputs, and so is itself"
+    assert isinstance(plan, _Over), "a leaf has no inputs, and so is itself"
     return replace(plan, input=inputs[0])
 
 
@@ -346,7 +381,7 @@ def expressions(plan: Plan) -> tuple[Expr, ...]:
 def walk(plan: Plan) -> Iterator[Plan]:
     """The node and everything below, outermost first."""
     yield plan
-    for child in children(plan):
+    for child in plan.below:
         yield from walk(child)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.operators.expressions.ir import Expr, Literal
 from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan, Project, children, expressions, with_children
+from views.plan import Filter, Join, LeftJoin, Plan, Project, expressions, with_children
 
 
 def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
@@ -28,15 +28,24 @@ def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:
     return changed
 
 
-def transform(plan: Plan, change: Callable[[Plan], Plan]) -> Plan:
-    """`change`, a pure function, applied to every node, inputs first."""
+def transform(plan: Plan, change: Callable[[Plan], Plan], kind: type[Plan], *kinds: type[Plan]) -> Plan:
+    """`change`, a pure function, applied to every node of these kinds, inputs first. Where none stands nothing is visited."""
+    wanted = frozenset[type]((kind, *kinds))
 
     def changed(node: Plan) -> Plan:
-        found = change(with_children(node, [visit(p) for p in children(node)]))
-        return node if found == node else found
+        # A changed input is not equal to what it was, and so neither is the node over it.
+        over = with_children(node, [p if wanted.isdisjoint(p.kinds) else visit(p) for p in node.below])
+        if type(over) not in wanted:
+            return over
+        found = change(over)
+        return found if found is over or found != node else node
 
     visit = once(changed)
-    return visit(plan)
+    return plan if wanted.isdisjoint(plan.kinds) else visit(plan)
+
+
+SPEAKING = (Project, Filter, Join, LeftJoin)
+"""The nodes that have `expressions`."""
 
 
 def with_expressions(plan: Plan, change: Callable[[Expr], Expr]) -> Plan:
@@ -65,4 +74,4 @@ def is_fence(plan: Plan) -> bool:
 
 def without_fences(plan: Plan) -> Plan:
     """The plan as it runs."""
-    return transform(plan, lambda node: node.input if isinstance(node, Filter) and is_fence(node) else node)
+    return transform(plan, lambda node: node.input if isinstance(node, Filter) and is_fence(node) else node, Filter)

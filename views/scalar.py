@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import is_
 
 import pyarrow as pa
 
@@ -70,10 +71,14 @@ def base_name(call: Call) -> str:
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct operands, in order of evaluation."""
-    if isinstance(expr, Call | Coalesce):
+    if isinstance(expr, ColumnRef):  # most of all, and so asked first
+        return ()
+    if isinstance(expr, Call):
         return expr.args
     if isinstance(expr, Cast):
         return (expr.arg,)
+    if isinstance(expr, Coalesce):
+        return expr.args
     if isinstance(expr, Case):
         return (*(e for when in expr.whens for e in when), expr.otherwise)
     return ()
@@ -97,8 +102,10 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     if changed is not None:
         return changed
     below = children(expr)
-    parts = tuple(rewrite(e, change) for e in below)
-    return expr if all(a is b for a, b in zip(parts, below, strict=True)) else rebuild(expr, parts)
+    if not below:
+        return expr
+    parts = tuple([rewrite(e, change) for e in below])
+    return expr if all(map(is_, parts, below)) else rebuild(expr, parts)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

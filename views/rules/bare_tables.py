@@ -20,7 +20,7 @@ def bare_tables(plan: Plan) -> Plan:
     >>> bare_tables(LeftJoin(a, chosen, (0,), (1,))).input == LeftJoin(a, b, (0,), (0,))
     True
     """
-    return transform(plan, _bare)
+    return transform(plan, _bare, LeftJoin)
 
 
 def _bare(plan: Plan) -> Plan:

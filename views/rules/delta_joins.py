@@ -33,7 +33,7 @@ def delta_joins(plan: Plan) -> Plan:
 
 
 def _joined(plan: Plan, visit: Callable[[Plan], Plan]) -> Plan:
-    if isinstance(plan, DeltaJoin):
+    if isinstance(plan, DeltaJoin) or Join not in plan.kinds:
         return plan
     if isinstance(plan, Project) and isinstance(plan.input, Join):
         tree = _inside(plan.input, visit)

@@ -24,7 +24,7 @@ def factor_conditions(plan: Plan) -> Plan:
     >>> factor_conditions(given) == Filter(a, both(x, Call("or", (y, z), BOOLEAN)))
     True
     """
-    return transform(plan, _factored)
+    return transform(plan, _factored, Filter, Join, LeftJoin)
 
 
 def _factored(plan: Plan) -> Plan:

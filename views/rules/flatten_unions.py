@@ -15,7 +15,7 @@ def flatten_unions(plan: Plan) -> Plan:
     >>> flatten_unions(Distinct(Union((a, Distinct(Union((a, a))))))) == Distinct(Union((a, a, a)))
     True
     """
-    return transform(plan, _flat)
+    return transform(plan, _flat, Union, Distinct)
 
 
 def _flat(plan: Plan) -> Plan:

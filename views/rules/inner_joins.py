@@ -19,7 +19,7 @@ def inner_joins(plan: Plan) -> Plan:
     >>> isinstance(inner_joins(Filter(LeftJoin(a, b, (0,), (0,)), big)).input, Join)
     True
     """
-    return transform(plan, _inner)
+    return transform(plan, _inner, Filter)
 
 
 def _inner(plan: Plan) -> Plan:

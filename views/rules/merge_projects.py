@@ -24,7 +24,7 @@ def merge_projects(plan: Plan) -> Plan:
     >>> merge_projects(Project(a, (x, y), ("x", "y"))) == a
     True
     """
-    return transform(plan, _merged)
+    return transform(plan, _merged, Project, Reduce)
 
 
 def _merged(plan: Plan) -> Plan:

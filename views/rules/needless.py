@@ -25,7 +25,7 @@ def needless(plan: Plan) -> Plan:
     >>> needless(Join(a, a, (0,), (0,))) == Project(a, *identity(a.schema, (0, 1, 0, 1)))
     True
     """
-    return transform(plan, _without)
+    return transform(plan, _without, Distinct, Join)
 
 
 def _without(plan: Plan) -> Plan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from engine.operators.expressions.ir import ColumnRef, Expr, Literal
+from engine.value import derived
 from views.keys import is_unique
 from views.plan import Filter, Join, Plan, Project, Scan, children, keyed, with_children
 from views.rewrite import once
@@ -25,15 +25,15 @@ class _Condition:
 
     expr: Expr
 
-    @cached_property
+    @derived
     def reads(self) -> frozenset[int]:
         return columns(self.expr)
 
-    @cached_property
+    @derived
     def may_fail(self) -> bool:
         return fallible(self.expr)
 
-    @cached_property
+    @derived
     def pairs(self) -> tuple[_Pair, ...]:
         """The sides of an equality of columns, either way round."""
         sides = equality(self.expr)
@@ -71,6 +71,8 @@ def order_joins(plan: Plan) -> Plan:
     """
 
     def ordered(node: Plan) -> Plan:
+        if Join not in node.kinds:
+            return node
         if not isinstance(node, Join) or node.left_key:
             return with_children(node, [visit(p) for p in children(node)])
         cluster = _Cluster(visit)
@@ -90,7 +92,7 @@ class _Leaf:
     at: int
     filters: list[Expr] = field(default_factory=list)
 
-    @cached_property
+    @derived
     def span(self) -> frozenset[int]:
         return frozenset(range(self.start, self.start + len(self.plan.schema.columns)))
 

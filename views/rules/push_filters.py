@@ -42,7 +42,7 @@ def push_filters(plan: Plan) -> Plan:
     >>> push_filters(Filter(Project(a, (y,), ("y",)), big(x))) == Project(Filter(a, big(y)), (y,), ("y",))
     True
     """
-    return transform(plan, _pushed)
+    return transform(plan, _pushed, Filter)
 
 
 def _pushed(plan: Plan) -> Plan:

@@ -30,7 +30,7 @@ def value_classes(plan: Plan) -> Plan:
     >>> value_classes(Distinct(a)).schema == Distinct(a).schema, value_classes(Distinct(a)) == Distinct(a)
     (True, False)
     """
-    return transform(plan, _classed)
+    return transform(plan, _classed, Distinct, Reduce, Top, Windowed)
 
 
 def _classed(plan: Plan) -> Plan:

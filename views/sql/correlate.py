@@ -31,7 +31,7 @@ from views.plan import (
     keyed,
     walk,
 )
-from views.rewrite import transform, with_expressions
+from views.rewrite import SPEAKING, transform, with_expressions
 from views.scalar import (
     columns,
     conjunction,
@@ -118,12 +118,12 @@ def raised(plan: Plan) -> Plan:
         place = outer_place(e)
         return None if place is None else outer_ref(place[0] + 1, place[1], e.type)
 
-    return transform(plan, lambda node: with_expressions(node, lambda e: rewrite(e, change)))
+    return transform(plan, lambda node: with_expressions(node, lambda e: rewrite(e, change)), *SPEAKING)
 
 
 def lowered(plan: Plan, values: Mapping[int, Expr]) -> Plan:
     """The plan seen from one level further down: what it reads there stands in `values`."""
-    return transform(plan, lambda node: with_expressions(node, lambda e: _lowered(e, values)))
+    return transform(plan, lambda node: with_expressions(node, lambda e: _lowered(e, values)), *SPEAKING)
 
 
 def _lowered(expr: Expr, values: Mapping[int, Expr]) -> Expr:

@@ -81,13 +81,21 @@ def _count(binder: Binder, node: exp.Expr, clause: str) -> int | Expr | None:
         variables(binder, node, clause)
     if reaches_out(expr):
         return queried(binder, node, clause, clause, required=False)
-    found = evaluate(expr, ONE_ROW)
-    if found.errors is not None and found.errors.null_count < 1:
-        source.refuse(node, f"{clause} must be a constant", "write a number")
-    value = found.values[0].as_py()
+    value = _constant(source, node, expr, clause)
     if value is not None and not 0 <= value <= MOST_ROWS // 2:
         source.refuse(node, f"{clause} must not be negative" if value < 0 else f"{clause} is too large")
     return None if value is None else int(value)
+
+
+def _constant(source: Source, node: exp.Expr, expr: Expr, clause: str) -> int | None:
+    """What an expression of constants comes to."""
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return expr.value
+    found = evaluate(expr, ONE_ROW)
+    if found.errors is not None and found.errors.null_count < 1:
+        source.refuse(node, f"{clause} must be a constant", "write a number")
+    value: int | None = found.values[0].as_py()
+    return value
 
 
 def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | None:
