@@ -136,7 +136,6 @@ def test_one_of_before_the_snapshot_that_counts_changes_nothing(
         shutil.rmtree(tmp_path / "state")
         bad = shop.transact((CUSTOMERS, "c", (2, 9)))[0]
         shop.places.add(bad)
-        shop.transact((CUSTOMERS, "d", (2, 9)))
         shop.show_all()
         shop.snapshot({ORDERS: [(1, 1)], CUSTOMERS: [(5, 5)]})
         shop.show_all()
