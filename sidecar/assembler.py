@@ -253,7 +253,7 @@ class TransactionAssembler:
         self._read_ms = self._chunks.read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         self._pending.let_go(self._snapshot.sent_ms)
-        self._first_lsn = lsn
+        self._first_lsn = self._emptied.first_snapshot = lsn
         self._chunks.older(lsn)
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this

@@ -21,13 +21,14 @@ KEPT = 1000
 
 
 class Emptied:
-    """`snapshot`: the LSN of the last later snapshot, -1 for none."""
+    """`snapshot`: the LSN of the last later snapshot, -1 for none; `first_snapshot`: of the first, which may have been another
+    before it, of a connector that was killed."""
 
     def __init__(self, bound: BoundTransactions) -> None:
         self._bound = bound
         self._met: dict[str, dict[int, int]] = {}
         self._given: dict[str, tuple[int, int]] = {}
-        self.snapshot = -1
+        self.snapshot = self.first_snapshot = -1
 
     def met(self, events: TableChanges) -> None:
         """Events of a table, whose TRUNCATEs are remembered."""
@@ -61,6 +62,8 @@ class Emptied:
         """Whether an event of one record came before its table's rows were taken away; None where nobody can tell."""
         txid, lsn, kind = int(row.transactions[0]), int(row.lsns[0]), int(row.snapshot[0])
         emptied = self.last(row.table)
+        if kind != 2 and lsn < self.first_snapshot:
+            return True
         if max(emptied[0], self.snapshot) < 0:
             return False
         end = self._bound.get(txid) if kind == 0 and row.metadata[0] else txid if kind == 2 else lsn
@@ -70,9 +73,10 @@ class Emptied:
         """As a manifest keeps it."""
         for table in self._met:
             self.last(table)
-        return {"tables": {table: list(at) for table, at in self._given.items()}, "snapshot": self.snapshot}
+        return {"tables": {table: list(at) for table, at in self._given.items()}, "snapshot": self.snapshot,
+                "first": self.first_snapshot}  # fmt: skip
 
     def restore(self, body: Mapping[str, Any]) -> None:
         """Of a manifest. Raises KeyError."""
         self._given = {table: (end, lsn) for table, (end, lsn) in body["tables"].items()}
-        self.snapshot = body["snapshot"]
+        self.snapshot, self.first_snapshot = body["snapshot"], body.get("first", -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,25 @@ def test_one_that_can_be_read_by_now_stays_a_letter_after_a_death(shop: Aside) -
         shop.transact((CUSTOMERS, "u", (2, 5)))
         shop.go()
     assert shop.rows("customers") == answers(shop.state)["customers"]
+
+
+def test_one_of_before_the_snapshot_that_counts_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connector that was killed before its snapshot was kept takes another one, after it has sent transactions."""
+    with Aside(tmp_path, monkeypatch).begun({ORDERS: [(1, 1)]}) as shop:
+        shop.end()
+        shutil.rmtree(tmp_path / "state")
+        bad = shop.transact((CUSTOMERS, "c", (2, 9)))[0]
+        shop.places.add(bad)
+        shop.show_all()
+        shop.snapshot({ORDERS: [(1, 1)], CUSTOMERS: [(5, 5)]})
+        shop.show_all()
+        shop.start()
+        shop.turn(3)
+        shop.places.clear()
+        assert shop.again() == ["superseded"]
+        assert shop.rows("customers") == {(5, 5): 1}
 
 
 def repeated(shop: Aside) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,8 @@ class _Strict:
 class Odd:
     """`rate`: how often one is written, a step. `written`: the LSN of each row's END, by key; `corrected`: how many sidecars had
     started when that was done, none of which knows it; `asked`: the run that is to replay, while it has not answered; `over`:
-    all were, and so each row must be there; `stale`: letters of which was said that their table is to be read."""
+    all were, and so each row must be there; `stale`: letters of which was said that their table is to be read;
+    `snapshots`: the LSNs of all, also of those that came to nothing."""
 
     draw: random.Random
     rate: float
@@ -77,6 +79,7 @@ class Odd:
     asked: Process | None = None
     over: bool = False
     stale: Sequence[str] = ()
+    snapshots: list[int] = field(default_factory=list)
     ends_of: Counter[str] = field(default_factory=Counter)
 
     def begin(self, world: World) -> None:
@@ -89,6 +92,8 @@ class Odd:
         world.judge.unsure = self._unsure
         for shop in world.shops.values():
             shop.broken = 0.0
+        shop: Any = self._shop
+        shop.snapshot = partial(self._snapshot, shop.snapshot)
         world.patches.append(self._in_place)
         world.settled.append(lambda: self.over)
 
@@ -102,19 +107,25 @@ class Odd:
 
         patch.setattr(wiring, "make_format", made)
 
+    def _snapshot(self, real: Callable[[], None]) -> None:
+        real()
+        self.snapshots.append(self._shop.lsn)
+
     @property
     def _shop(self) -> Shop:
         return next(iter(self.world.shops.values()))
 
     def _unsure(self, at: tuple[int, ...]) -> Iterable[Absent]:
-        """Those of a later commit, and any of the others that no snapshot has read; all of them before the correction."""
+        """Those of a later commit; before the correction, those that no snapshot has read; and any of the others, but for what
+        the last snapshot has read."""
         here = [id_ for id_, lsn in self.written.items() if lsn <= at[0]]
-        may = [] if self.over else [i for i in here if not self.written[i] <= self._shop.read_after < at[0]]
-        later = {(CUSTOMERS, id_) for id_ in IDS if id_ not in here}
-        least = len(may) if self.corrected is None else 0
-        for count in range(len(may), least - 1, -1):
+        read = {i for i in here if any(self.written[i] < lsn <= at[0] for lsn in self.snapshots)}
+        must = {i for i in read if self.written[i] <= self._shop.read_after < at[0]} if not self.over else set(here)
+        may = [i for i in here if i not in must and (self.corrected is not None or i in read)]
+        lacks = {(CUSTOMERS, i) for i in IDS if i not in must and i not in may}
+        for count in range(len(may), -1, -1):
             for some in combinations(may, count):
-                yield frozenset(later | {(CUSTOMERS, id_) for id_ in some})
+                yield frozenset(lacks | {(CUSTOMERS, i) for i in some})
 
     def at_door(self, world: World, process: Process) -> None:
         """See `Fate`."""
