@@ -64,6 +64,11 @@ EQUAL = {
     "a_time_is_an_interval_where_one_is_asked_for": "select since::time * 2, -(since::time), since::time / 2 from shelf",
     "subscripts_backwards": "select id, generate_subscripts(array[id, parts], 1, id > 0) from shelf",
     "checksums": "select crc32(name::bytea), crc32c(name::bytea), crc32c('123456789'), crc32c('') from shelf",
+    "parts_of_a_json_with_escapes":
+        r"""select '{"k\u0062": [1,"\u0041"]}'::json -> 'kb', json_array_elements('["\u0000"]') from shelf""",
+    "a_part_of_a_json_that_no_text_can_hold":
+        r"""select id, ('{"a": {"b": "\u0000' || left(name, 1) || '"}}')::json ->> 'a' from shelf where id < 2""",
+    "keys_of_a_json_that_no_text_can_hold": r"""select k from shelf, json_object_keys('{"a": ["\ud83d"]}') k""",
     "words_of_other_databases_are_names": "select id as long, x.string from (select id, name as string from shelf) x",
     "having_alone_looks_at_no_row": "select 1 as one from shelf where 1 / id = 1 having 1 < 2",
     "having_alone_keeps_nothing": "select 1 as one from shelf having 1 > 2",

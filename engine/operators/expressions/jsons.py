@@ -30,6 +30,7 @@ from engine.operators.expressions.json_text import (
     member,
     members,
     quoted,
+    unescaped,
 )
 from engine.operators.expressions.registry import Kernel, Maker, Outcome, Param, Pseudo, Values, entry
 from engine.operators.expressions.sets import each
@@ -104,6 +105,13 @@ def _list(found: list[str | None], params: Params) -> str:
     return "[" + ", ".join(encoded(f, p) for f, p in zip(found, params, strict=True)) + "]"
 
 
+def _got(
+    get: Callable[..., str | None], binary: bool, form: Callable[[Any], Any] = lambda part: part
+) -> Callable[..., Any]:
+    """What takes a part of a JSON text by `get`, and gives it in a form."""
+    return lambda text, *place: form(get(text if binary else unescaped(text), *place))
+
+
 def _path(text: str, path: str) -> str | None:
     return at_path(text, array_text.elements(path))
 
@@ -127,7 +135,7 @@ def _elements(name: str, as_texts: bool) -> Callable[[str | None], list[str | No
                 else f"cannot call {name} on a non-array"
             )
             raise RowError(plain if kind == "object" or name.startswith("jsonb") else f"cannot call {name} on a scalar")
-        return [as_text(i) if as_texts else i for i in items(text)]
+        return [as_text(i) for i in items(unescaped(text))] if as_texts else list(items(text))
 
     return found
 
@@ -281,16 +289,16 @@ def _register() -> None:
     for kind, name in ((J, "json"), (JB, "jsonb")):
         binary = kind is JB
         place = item_of_binary if binary else item
-        entry("->", (kind, T), kind, per_value(member, STRING), fallback=True)
-        entry("->", (kind, N), kind, per_value(place, STRING), fallback=True)
-        entry("->>", (kind, T), T, per_value(lambda v, k: as_text(member(v, k)), STRING), fallback=True)
-        entry("->>", (kind, N), T, per_value(lambda v, k, place=place: as_text(place(v, k)), STRING), fallback=True)
-        entry("#>", (kind, texts), kind, per_value(_path, STRING), fallback=True)
-        entry("#>>", (kind, texts), T, per_value(lambda v, p: as_text(_path(v, p)), STRING), fallback=True)
-        path = lambda v, *p: at_path(v, list(p))  # noqa: E731
-        entry(f"{name}_extract_path", (kind, T), kind, per_value(path, STRING), variadic=True, fallback=True)
-        out = lambda v, *p: as_text(at_path(v, list(p)))  # noqa: E731
-        entry(f"{name}_extract_path_text", (kind, T), T, per_value(out, STRING), variadic=True, fallback=True)
+        many = {"variadic": True, "fallback": True}
+        gets = (
+            ("->", "->>", (kind, T), member, {"fallback": True}),
+            ("->", "->>", (kind, N), place, {"fallback": True}),
+            ("#>", "#>>", (kind, texts), _path, {"fallback": True}),
+            (f"{name}_extract_path", f"{name}_extract_path_text", (kind, T), lambda v, *p: at_path(v, list(p)), many),
+        )
+        for part, as_texts, params, get, options in gets:
+            entry(part, params, kind, per_value(_got(get, binary), STRING), **options)  # type: ignore[arg-type]
+            entry(as_texts, params, T, per_value(_got(get, binary, as_text), STRING), **options)  # type: ignore[arg-type]
         entry(f"{name}_array_length", (kind,), N, per_value(_length, pa.int32()), fallback=True)
         entry(f"{name}_typeof", (kind,), T, per_value(kind_of, STRING), fallback=True)
         entry(f"to_{name}", (None,), kind, _encoding(binary), fallback=True)
@@ -305,7 +313,7 @@ def _register() -> None:
             pairs = _each_pair(full, bool(suffix))
             entry(full, (kind,), result, pairs, fallback=True, columns=(("key", TEXT), ("value", None)))
         full = f"{name}_object_keys"
-        keys = each(lambda v, n=full: [k for k, _ in _pairs(n, v)])
+        keys = each(lambda v, n=full: [k for k, _ in _pairs(n, unescaped(v) if v else v)])
         entry(full, (kind,), T, keys, fallback=True, columns=((full, None),))
     entry("array_to_json", (Pseudo.ARRAY,), J, _encoding(False), fallback=True)
     entry("array_to_json", (Pseudo.ARRAY, B), J, _pretty_encoding, fallback=True)
@@ -341,7 +349,8 @@ def _register() -> None:
 
 def _each_pair(name: str, as_texts: bool) -> Maker:
     def found(text: str | None) -> list[tuple[str, str | None]]:
-        return [(k, as_text(v) if as_texts else v) for k, v in _pairs(name, text)]
+        read = text if text is None or name.startswith("jsonb") else unescaped(text)
+        return [(k, as_text(v) if as_texts else v) for k, v in _pairs(name, read)]
 
     return each(found, width=2)
 
