@@ -18,6 +18,7 @@ from connectors.sink import Fenced
 from engine.errors import HeadraceError
 from engine.kernels import warm
 from sidecar import stopped
+from sidecar.allocators import share_one_heap
 from sidecar.config import Settings
 from sidecar.emit import Group
 from sidecar.generation import StateError, numbers
@@ -47,6 +48,7 @@ def serve(settings: Settings, leaving: Leaving, *, as_folder: bool = False, as_j
     `as_folder`: with the views of the folder, though the run before died with others. A run from which another has
     taken over notes nothing, as the state folder is the other's by then, and ends with Fenced, whatever it met first.
     """
+    share_one_heap()
     allow_files()
     try:
         running = _start(settings, as_folder=as_folder, as_json=as_json)

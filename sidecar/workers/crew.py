@@ -21,6 +21,7 @@ from typing import Any
 
 from engine.errors import HeadraceError
 from engine.kernels import warm
+from sidecar.allocators import share_one_heap
 from sidecar.workers.channel import Channel, ChannelClosed
 from sidecar.workers.serving import Ends, serve
 
@@ -174,6 +175,7 @@ def _main(
     work: Work,
 ) -> None:  # fmt: skip
     """A worker's process."""
+    share_one_heap()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # of the terminal or a service's manager; the driver says when it is over
     threading.Thread(target=_end_with_parent, daemon=True).start()
