@@ -20,7 +20,7 @@ os.environ.setdefault("NUMBA_CPU_NAME", "generic")
 _ARENAS = -8
 """`M_ARENA_MAX` of mallopt(3)."""
 if "MALLOC_ARENA_MAX" not in os.environ:
-    # a heap of its own for each thread keeps what that thread has let go of, in pieces: a MiB and more a minute, for hours
+    # a heap of its own for each thread keeps what that thread has let go of, in pieces
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_ARENAS, 1)
 
