@@ -1,8 +1,9 @@
 """The bank: transfers among accounts in three tables, random DML beside them, and what must hold at every commit.
 
 Always: in each committed transaction the balances add up to TOTAL, and a ledger whose ids have no gap has one entry a
-transfer, while each transfer counts one move on each of its accounts. `wrong` is the invariant, over sums that a reader found.
-A second source has a bank of its own, and a view joins the two: it must show one commit of each.
+transfer, of which a writer may keep the newest alone, while each transfer counts one move on each of its accounts. `wrong` is
+the invariant, over sums that a reader found. A second source has a bank of its own, and a view joins the two: it must show one
+commit of each.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ VIEWS = {
     "total": "select sum(balance) as total, sum(moves) as moves, count(*) as accounts from accounts",
     "wealth": "select o.name, sum(a.balance) as balance, count(*) as accounts from accounts a "
     "join owner o on o.id = a.owner group by o.name",
-    "entries": "select count(*) as entries, max(id) as last, sum(amount) as amount from ledger",
+    "entries": "select count(*) as entries, min(id) as oldest, max(id) as last, sum(amount) as amount from ledger",
     "noisy": "select k, v, n from noise where n > 0",
     "crowded": "select v, w from crowd",
     "by_length": "select length(v) as length, count(*) as times, sum(n) as n from noise group by length(v)",
@@ -131,7 +132,7 @@ def create(db: psycopg.Connection[Any], draw: random.Random, half: Half = ONE) -
 
 @dataclass
 class Sums:
-    """What one reader found at one frontier; None where a view is empty."""
+    """What one reader found at one frontier; None where a view is empty. `entries`: how many, the oldest, the last."""
 
     accounts: int
     moves: int
@@ -152,7 +153,8 @@ class Faults:
 
     def check(self, where: str, found: Sums) -> None:
         """Count what is wrong with one state."""
-        entries, last = int(found.entries[0]), int(found.entries[1] or 0)
+        gone = int(found.entries[1] or 1) - 1
+        entries, last = int(found.entries[0]) + gone, int(found.entries[2] or 0)
         self.lost += max(0, last - entries)
         self.doubled += max(0, entries - last)
         whole = (TOTAL, 2 * entries, (TOTAL, 2 * entries, ACCOUNTS), TOTAL)
@@ -173,12 +175,15 @@ class Writer(threading.Thread):
     """Transfers and random DML until `stop`; a connection that is lost is made anew, and what was committed looked up.
 
     `works`, `rests`: seconds after which it rests, and how long, so that whoever compares finds a frontier that stays.
+    `keeps`: so many entries of the ledger stay; all of them where it is 0.
     """
 
-    def __init__(self, url: str, seed: int, rate: float, *, works: float = math.inf, rests: float = 0.0) -> None:
+    def __init__(
+        self, url: str, seed: int, rate: float, *, works: float = math.inf, rests: float = 0.0, keeps: int = 0
+    ) -> None:
         super().__init__(daemon=True)
         self.url, self.draw, self.rate = url, random.Random(seed), rate
-        self.works, self.rests = works, rests
+        self.works, self.rests, self.keeps = works, rests, keeps
         self.done = self.lost_answers = 0
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -242,6 +247,8 @@ class Writer(threading.Thread):
             statement = sql.SQL("update {} set balance = balance + %s, moves = moves + 1 where id = %s")
             db.execute(statement.format(sql.Identifier(BRANCHES[account % 3])), (sign * amount, account))
         db.execute("insert into ledger values (%s, %s, %s)", (self._entry + 1, amount, "m" * self.draw.randrange(20)))
+        if self.keeps:
+            db.execute("delete from ledger where id <= %s", (self._entry + 1 - self.keeps,))
 
     def _noise(self, db: psycopg.Connection[Any]) -> None:
         draw = self.draw

@@ -60,7 +60,6 @@ def picture(samples: Sequence[Mapping[str, float]]) -> str:
     """What a soak sampled, over minutes."""
     told = {
         "memory_mib": ("Memory, mapped files apart", "MiB"),
-        "beside_mib": ("Memory beside what arrangements hold", "MiB"),
         "files": ("Open files", ""),
         "threads": ("Threads", ""),
     }

@@ -13,8 +13,8 @@ from tests.crash.soak import KEPT, Sample, grown, thinned
 
 def samples(**slopes: float) -> list[Sample]:
     """A run of an hour: levels with noise, which rise by so much over it; it warms up with a jump."""
-    noise = np.random.default_rng(1).normal(size=(720, 4))
-    levels = {"memory_mib": (340.0, 4.0), "beside_mib": (300.0, 4.0), "files": (60.0, 0.5), "threads": (30.0, 0.0)}
+    noise = np.random.default_rng(1).normal(size=(720, 3))
+    levels = {"memory_mib": (340.0, 4.0), "files": (60.0, 0.5), "threads": (30.0, 0.0)}
     return [
         {"at": 5.0 * i, **{
             name: level + spread * noise[i, k] + slopes.get(name, 0.0) * i / 720 + (50.0 if i < 100 else 0.0)
@@ -24,7 +24,7 @@ def samples(**slopes: float) -> list[Sample]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "rise"), [("beside_mib", 60.0), ("files", 5.0), ("threads", 2.0)])
+@pytest.mark.parametrize(("name", "rise"), [("memory_mib", 60.0), ("files", 5.0), ("threads", 2.0)])
 def test_what_grows_is_named_and_what_is_flat_is_not(name: str, rise: float) -> None:
     assert grown(samples()) == []
     assert grown(samples(**{name: -rise})) == []
@@ -38,4 +38,4 @@ def test_samples_become_a_picture() -> None:
     assert kept[-1]["at"] == samples()[-1]["at"]
     drawn = ET.fromstring(picture(kept))
     lines = [e.get("points", "").split() for e in drawn if e.tag.endswith("polyline")]
-    assert [len(points) for points in lines] == [len(kept)] * 4
+    assert [len(points) for points in lines] == [len(kept)] * 3

@@ -24,7 +24,7 @@ _SUMS = """
 select (select coalesce(sum(balance), 0) from headrace.{0}accounts), (select coalesce(sum(moves), 0) from headrace.{0}accounts),
        (select row(total, moves, accounts)::text from headrace.{0}total),
        (select coalesce(sum(balance), 0) from headrace.{0}wealth),
-       (select row(entries, coalesce(last, 0))::text from headrace.{0}entries)
+       (select row(entries, coalesce(oldest, 1), coalesce(last, 0))::text from headrace.{0}entries)
 """
 _TOGETHER = "select coalesce(sum({0}balance), 0), coalesce(sum({0}moves), 0) from headrace.together"
 _AT = "select epoch, sources from headrace.frontier where sink = 'warehouse'"
@@ -199,7 +199,7 @@ class BusWatch(Watch):
         accounts_of = [r.get("row", r) for r in accounts for _ in range(int(r.get("count", 1)))]
         return Sums(
             sum(int(r["balance"]) for r in accounts_of), sum(int(r["moves"]) for r in accounts_of),
-            one("total", "total", "moves", "accounts"), wealth, one("entries", "entries", "last"), self._of_both(half),
+            one("total", "total", "moves", "accounts"), wealth, one("entries", "entries", "oldest", "last"), self._of_both(half),
         )  # fmt: skip
 
     def _of_both(self, half: Half) -> tuple[int, int] | None:
