@@ -200,9 +200,13 @@ def _array_of_arrays(values: list[Any], detail: Mapping[str, Any]) -> str:
 
 
 def _json_list(*, binary: bool) -> Fold:
+    """Of what is `broken` each begins a line, but for one that is missing."""
+
     def fold(values: list[Any], detail: Mapping[str, Any]) -> str:
-        rows = (row[0] for row in _rows(values, detail) if row[0] is not None)
-        text = "[" + (", \n " if detail["broken"] else ", ").join(rows) + "]"
+        rows = [row[0] for row in _rows(values, detail) if row[0] is not None]
+        text = f"[{', '.join(rows)}]"
+        if detail["broken"]:
+            text = "[" + "".join(rows[:1] + [f", {row}" if row == "null" else f", \n {row}" for row in rows[1:]]) + "]"
         return json_text.canonical(text) if binary else text
 
     return fold

@@ -47,6 +47,12 @@ EQUAL = {
         " is not null union all select t::text, 1, row(t.*)::text from tag t group by t::text, t.id, t.v, t.c",
     "a_missing_row_is_null_and_one_of_nulls_is_not":
         "select id, q::text, q::text is null from shelf left join (values (1, null), (0, 'x')) q(k, v) on k = id",
+    "a_missing_row_or_array_in_json_begins_no_line":
+        "select json_agg(t order by s.id), json_agg(case when s.id > 0 then array[s.id] end order by s.id desc),"
+        " json_agg(t order by s.id desc) from shelf s left join tag t on t.id = s.id",
+    "zones_in_any_case":
+        "select since at time zone 'us/pacific', since at time zone 'aMERICA/port-au-prince', since at time zone 'nz-chat',"
+        " timestamptz '2020-06-01 12:00 EUROPE/berlin' at time zone 'utc' from shelf",
     "names_of_array_types":
         "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
     "percentiles_of_no_fraction_are_of_one_group":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -153,18 +153,13 @@ def zone_of(name: str) -> Zone:
 def known_zone(name: str) -> str | None:
     """The name in the time zone database that a name in any case means; None for none."""
     name = name.removeprefix(":")
-    title = name.title()
-    for spelled in (
-        _LINKED.get(name.upper(), ""),
-        name,
-        name.upper(),
-        title,
-        title.replace("_Of_", "_of_"),
-        title.replace("-Au-", "-au-"),
-    ):
-        if spelled[:1].isalpha() and _is_known(spelled):
-            return spelled
-    return None
+    found = (_LINKED.get(name.upper(), ""), _spellings().get(name.lower(), ""))
+    return next((spelled for spelled in found if spelled and _is_known(spelled)), None)
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    return {name.lower(): name for name in available_timezones()}
 
 
 def _is_known(name: str) -> bool:
