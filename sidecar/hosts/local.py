@@ -144,7 +144,7 @@ def _serve(running: Running, leaving: Leaving, *, as_json: bool) -> None:
             door.close()
         if ended:
             with suppress(StateError):
-                force.note(running.generation, [v.spec for v in running.views], ended=True)
+                changing.end()
         running.close()
 
 

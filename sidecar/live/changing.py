@@ -2,14 +2,16 @@
 
 Always: one change at a time; the folder is understood and everything new computed on the asker's own thread, beside the
 running dataflow; the views in force are durable before they take force; a change that is cancelled or fails before that
-has changed nothing. The control door and SIGHUP ask.
+has changed nothing. Once the run has ended in order, a change that was under way notes nothing more. The control door and
+SIGHUP ask.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from engine.errors import HeadraceError
@@ -28,18 +30,23 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 
 class Changing:
-    """Changes the views of a running sidecar. Called by any thread. `swapped` is told, on the loop, that others are in force."""
+    """Changes the views of a running sidecar. Called by any thread. `swapped` is told, on the loop, that others are in force;
+    `noting` is held by whoever notes them.
+    """
 
     def __init__(
         self,
         running: Running,
         swapped: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        noting: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._running = running
         self._swapped = swapped
         self._clock = clock
         self._one = threading.Lock()
+        self._noting = threading.Lock() if noting is None else noting
+        self._ended = False
         self._beside: Beside | None = None
         self._last: Mapping[str, Any] | None = None
 
@@ -95,6 +102,17 @@ class Changing:
             beside.cancel()
         return beside is not None
 
+    def end(self) -> None:
+        """The run ends in order: note that, with the views in force. Raises StateError."""
+        with self._noting:
+            self._ended = True
+            force.note(self._running.generation, [v.spec for v in self._running.views], ended=True)
+
+    def _note(self, specs: Sequence[spec.ViewSpec]) -> None:
+        with self._noting:
+            if not self._ended:
+                force.note(self._running.generation, specs)
+
     def _apply(self, plan: ViewsPlan, tell: Tell) -> dict[str, Any]:
         running, runtime = self._running, self._running.runtime
         started = self._clock()
@@ -104,12 +122,12 @@ class Changing:
             beside = self._beside = runtime.desk.ask(self._begin)
             if beside is not None:
                 self._build(plan, beside, tell)
-            force.note(running.generation, plan.specs)
+            self._note(plan.specs)
             built = self._clock()
             seconds = runtime.desk.ask(lambda: self._swap(plan, beside, opened))
         except BaseException:
             opened.close()
-            force.note(running.generation, [v.spec for v in running.views])
+            self._note([v.spec for v in running.views])
             raise
         finally:
             self._beside = None

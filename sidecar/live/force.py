@@ -31,8 +31,12 @@ def note(generation: Generation, specs: Sequence[ViewSpec], *, ended: bool = Fal
     try:
         replace_durably(generation.disk, generation.views, text.encode())
     except OSError as error:
-        raise StateError(f"cannot keep the views in force: {error.strerror}", file=generation.views,
-                         hint="free disk space, or make the state folder writable") from error  # fmt: skip
+        gone = isinstance(error, FileNotFoundError)
+        remedy = (
+            "another run has begun and swept it, or it was removed" if gone else "free disk space, or make it writable"
+        )
+        raise StateError(f"cannot keep the views in force in the state folder: {error.strerror}", file=generation.views,
+                         hint=remedy) from error  # fmt: skip
 
 
 def last(state: Path, disk: Disk = LOCAL) -> tuple[tuple[ViewSpec, ...], bool] | None:

@@ -32,7 +32,7 @@ from tests.sim.declared import understood
 from tests.sim.oracle import Wrong
 from tests.sim.process import Process
 from tests.sim.shop import TABLES
-from tests.sim.strands import Asked, Strand
+from tests.sim.strands import Alone, Asked, Strand
 from tests.sim.variants import DEFINITIONS, Choice, all_of, answers, called, view_of
 from views.spec import ViewSpec
 
@@ -146,12 +146,14 @@ class Changes:
     def begun(self, process: Process, with_: Understood) -> None:
         """A run is there. Raises Wrong, and StateError."""
         assert process.running is not None, "it is there"
-        force.note(process.running.generation, with_.specs)
         choice = self._choice(with_)
         may_be = {_set(self.folder) if one is None else one for one in self.kept}
         if self._alone(process) and not self.world.wiped and _set(choice) not in may_be:
             raise Wrong(f"it starts with {sorted(_set(choice))}, and may with {may_be}")
-        self.changing[process.number] = Changing(process.running, clock=lambda: self._clock(process))
+        self.kept.add(_set(choice))  # a power cut may leave what was being noted
+        force.note(process.running.generation, with_.specs)
+        alone = Alone(lambda: self._here(process))
+        self.changing[process.number] = Changing(process.running, clock=lambda: self._clock(process), noting=alone)
         self._in_force(process, choice)
 
     def _choice(self, of: Understood) -> Choice:
@@ -169,10 +171,9 @@ class Changes:
 
     def ended(self, process: Process) -> None:
         """A run has drained."""
-        assert process.running is not None, "it was there"
         self.kept.add(None)
         with suppress(StateError):
-            force.note(process.running.generation, [v.spec for v in process.running.views], ended=True)
+            self.changing[process.number].end()
 
     # a change
 

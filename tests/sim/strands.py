@@ -81,6 +81,30 @@ class Strand:
             return
 
 
+class Alone:
+    """A lock of the process's loop and its strands: the loop lets a strand that holds it go on. `here`: the strand that runs."""
+
+    def __init__(self, here: Callable[[], Strand | None]) -> None:
+        self._here = here
+        self._held = False
+        self._by: Strand | None = None
+
+    def __enter__(self) -> None:
+        here = self._here()
+        while self._held:
+            if here is None:
+                assert self._by is not None, "the loop does not wait for itself"
+                self._by.run()
+            else:
+                here.waits = lambda: self._held
+                here.pause()
+                here.waits = lambda: False
+        self._held, self._by = True, here
+
+    def __exit__(self, *_: object) -> None:
+        self._held, self._by = False, None
+
+
 class Asked(Future[Any]):
     """What a strand asked the loop for: it waits, and lets others go on, until the loop has done that or time is up."""
 

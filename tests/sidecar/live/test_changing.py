@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sidecar.config import load
+from sidecar.desk import DeskClosed
 from sidecar.generation import StateError
 from sidecar.live import force
 from sidecar.live.beside import Beside, Cancelled
@@ -54,6 +55,24 @@ def test_a_view_is_added_while_transactions_go_on(shop: Little) -> None:
     assert fate["adds"]
     assert [t["event"] for t in told][:2] == ["plan", "progress"]
     assert told[-1]["rows"] == told[-1]["of"] > 0
+
+
+def test_a_change_that_the_end_of_the_run_meets_notes_nothing_after_it(shop: Little) -> None:
+    """Found by the simulator: the next start took the views of a run that had ended in order for those of one that had died."""
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + BIGGEST)
+    assert shop.running is not None
+    changing, runtime = Changing(shop.running), shop.running.runtime
+
+    def ends(_: object) -> None:
+        runtime.desk.close()
+        changing.end()
+
+    with pytest.raises(DeskClosed, match="stopping"):
+        meanwhile(shop, lambda: changing.apply(drop=False, tell=ends), busy=False)
+    found = force.last(shop.running.settings.state)
+    assert found is not None
+    assert found[1], "the run ended in order"
+    assert "biggest" not in {v.name for v in found[0]}
 
 
 def test_views_that_stay_miss_no_transaction(shop: Little) -> None:
