@@ -1,8 +1,9 @@
 """What sinks hold of a state folder that was lost (DECISIONS.md 16): nothing is written before each source has passed it again.
 
-Always: what is read counts as passed, whatever it gives. Where it gives less than the sinks have, as the last snapshot found no
-row, and no record tells its LSN, an epoch without rows says that the source stands where they have it: so no frontier goes
-back, and what is gone since goes at once. The log keeps it like any other. Filled at a start, owned by the runtime.
+Always: what is read counts as passed, whatever it gives, once the source waits for nothing. Where it gives less than the sinks
+have, as the last snapshot found no row, and no record tells its LSN, an epoch without rows says that the source stands where
+they have it: so no frontier goes back, and what is gone since goes at once. A snapshot that is not whole says nothing: it may
+be all that retention has left of it. The log keeps the epoch like any other. Filled at a start, owned by the runtime.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Adopted:
                 return False
             at = sources.get(intake.name)
             if at is None or at.lsn < wanted.lsn:
-                if not intake.injected:
+                if not intake.injected and intake.assembler.waiting() is None:
                     intake.injected.append(Transaction(ADOPTED, -1, wanted.lsn, wanted.commit_us, ()))
                 return False
         self.frontiers = {}

@@ -99,6 +99,29 @@ def test_a_transaction_without_its_end_holds_no_position_once_the_slot_is_lost(s
             shop.start()
 
 
+def test_what_retention_left_of_a_snapshot_empties_no_sink(shop: Little, tmp_path: Path) -> None:
+    """Found by the simulator: the state folder is lost when the topics are cut, and the sinks were told that nothing is there."""
+    shop.transact((CUSTOMERS, "u", (1, 7)), (ORDERS, "c", (5, 7)))
+    shop.show_all()
+    shop.turn(2)
+    held, places = dict(shop.state), shop.running.runtime.parts.intakes[0].positions()
+    shop.end()
+    shutil.rmtree(tmp_path / "state")
+    for topic, offsets in places.items():
+        for partition, offset in offsets.items():
+            shop.log.truncate(topic, partition, offset)
+    shop.start()
+    shop.turn(3)
+    is_right(shop, held)
+    waiting = shop.running.runtime.waiting()
+    assert waiting is not None
+    assert waiting[1].kind == "snapshot"
+    anew(shop, {CUSTOMERS: [(1, 8)], VISITS: [(1, 1)]})
+    shop.show_all()
+    shop.turn(3)
+    is_right(shop, shop.state)
+
+
 def test_what_the_log_has_comes_before_a_snapshot_that_it_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from tests.sim.beside import drawn_incremental
 from tests.sim.changes import drawn_changes
 from tests.sim.columns import drawn_columns
+from tests.sim.kept import drawn_kept
 from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
 from tests.sim.odd import drawn_odd
@@ -50,7 +51,7 @@ class Fate(Protocol):
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
     drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
-    drawn_odd, drawn_publisher,
+    drawn_odd, drawn_kept, drawn_publisher,
 )  # fmt: skip
 
 
