@@ -53,6 +53,14 @@ EQUAL = {
     "zones_in_any_case":
         "select since at time zone 'us/pacific', since at time zone 'aMERICA/port-au-prince', since at time zone 'nz-chat',"
         " timestamptz '2020-06-01 12:00 EUROPE/berlin' at time zone 'utc' from shelf",
+    "units_are_told_by_their_first_ten_letters":
+        "select extract(millenniums from interval '3000 years'), date_part('microsecondly', time '10:00:01.5'),"
+        " date_trunc('millenniums', since), extract('timezone_ho' from timestamptz '2020-01-01 00:00+00') from shelf",
+    "unknown_arrays_are_of_what_stands_beside_them":
+        "select array_append('{1,2}', id), array_prepend(id, '{2}'), array_cat('{1}', '{2}'), array_position('{1,2}', parts),"
+        " array_position('{a,b}', 'b'), array_positions('{1,2}', parts), array_remove('{1,2}', '1'), '{1}' || name from shelf",
+    "unknown_times_at_time_zones":
+        "select timezone('UTC', '2020-01-01'), '2020-01-01' at time zone 'Asia/Tokyo', id from shelf",
     "names_of_array_types":
         "select '{1,null}'::_int4, array_agg(id order by id)::_text, '{a}'::_varchar, '{t}'::_bool from shelf",
     "percentiles_of_no_fraction_are_of_one_group":
@@ -260,6 +268,7 @@ EQUAL = {
 }  # fmt: skip
 REFUSED = {
     "a_type_of_another_database": ("select id::tinyint from shelf", "type tinyint is not supported in expressions"),
+    "a_parameter": ("select id from shelf where id = $1", "parameter is not supported: $1"),
     "columns_but_for_some": ("select s.* except (id) from shelf s", "EXCEPT is not supported here"),
     "an_aggregate_of_the_query_around_in_its_where":
         ("select id from shelf o where (select sum(o.parts)) > 1", "sum is of columns of the query around alone"),

@@ -196,10 +196,15 @@ def lacking(state: State, absent: Absent) -> State:
     return {t: Counter({r: n for r, n in rows.items() if (t, r[0]) not in absent}) for t, rows in state.items()}
 
 
+def positions_in(manifest: bytes | None) -> dict[str, dict[str, int]]:
+    """Where all sources go on from a manifest, by topic and partition."""
+    sources = orjson.loads(manifest)["sources"].values() if manifest else ()
+    return {topic: partitions for source in sources for topic, partitions in source["positions"].items()}
+
+
 def unheld(kept: bytes | None, positions: Mapping[str, Mapping[int, int]]) -> str:
     """What is wrong where these positions are called safe and a power cut would leave this manifest; "" for nothing."""
-    sources = orjson.loads(kept)["sources"].values() if kept else ()
-    held = {t: ps for s in sources for t, ps in s["positions"].items()}
+    held = positions_in(kept)
     for topic, partitions in positions.items():
         for partition, offset in partitions.items():
             if held.get(topic, {}).get(str(partition), -1) < offset:

@@ -84,8 +84,15 @@ _PREFIXES: dict[TokenType, type[exp.Expr]] = {
     TokenType.RLIKE: exp.BitwiseNot,
     TokenType.PIPE_SLASH: exp.Sqrt,
     TokenType.DPIPE_SLASH: exp.Cbrt,
-    TokenType.PARAMETER: exp.Abs,
 }
+
+
+def _absolute(parser: Any) -> exp.Expr:
+    """`@ operand`; a dollar is the same token, and begins a parameter, of which a view has none."""
+    kind, operand = (
+        (exp.Parameter, parser._parse_primary) if parser._prev.text == "$" else (exp.Abs, parser._parse_term)
+    )
+    return parser.expression(kind(this=operand()))  # type: ignore[no-any-return]
 
 
 def _before(kind: type[exp.Expr]) -> Any:
@@ -126,6 +133,7 @@ class _Parser(PostgresParser):
         **PostgresParser.UNARY_PARSERS,
         TokenType.PLUS: lambda self: _plus(self._parse_unary()),
         **{token: _before(kind) for token, kind in _PREFIXES.items()},
+        TokenType.PARAMETER: _absolute,
     }
 
     TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}

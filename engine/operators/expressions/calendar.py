@@ -17,8 +17,8 @@ from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import fallback, interval_reading, interval_text
 from engine.operators.expressions.calendar_fields import (
-    FIELDS,
     extract,
+    field_of,
     infinite_days,
     infinite_stamps,
     month_start,
@@ -171,7 +171,7 @@ def _date_trunc(params: Params, result: DataType) -> Kernel:
         for spelled in spellings:
             chosen = np.True_ if isinstance(field, pa.Scalar) else pc.fill_null(pc.equal(field, spelled), False)
             mask = np.broadcast_to(np.asarray(chosen), (rows,)) & there
-            unit = FIELDS.get(spelled.lower())
+            unit = field_of(spelled)
             if unit not in TRUNCATED:
                 verb = "supported" if (unit or "").startswith("timezone") else "recognized"
                 message = f'unit "{spelled.lower()}" not {verb} for type {name}'

@@ -45,7 +45,7 @@ def months_of(days: Any) -> Any:
     return np.asarray(days, "datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
-FIELDS = {
+_NAMES = {
     **{n: n for n in ("century", "decade", "millennium", "year", "quarter", "month", "week", "day", "hour", "minute")},
     **{n: n for n in ("second", "millisecond", "microsecond", "epoch", "dow", "isodow", "doy", "isoyear")},
     "milliseconds": "millisecond",
@@ -88,6 +88,15 @@ FIELDS = {
     "qtr": "quarter",
     "julian": "julian",
 }
+_SPELLED = 10
+_FIELDS = {name[:_SPELLED]: field for name, field in _NAMES.items()}
+
+
+def field_of(spelled: str) -> str | None:
+    """The field that a name in any case means, of which Postgres reads the first ten characters; None for none."""
+    return _FIELDS.get(spelled.lower()[:_SPELLED])
+
+
 CLOCKFIELDS = ("hour", "minute", "second", "millisecond", "microsecond")
 _JULIAN_1970 = 2_440_588
 _GROWING = ("year", "decade", "century", "millennium", "isoyear", "epoch", "julian")
@@ -152,7 +161,7 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
     )  # fmt: skip
 
     def extract(spelled: str, value: int) -> str | None:
-        field = FIELDS.get(spelled.lower())
+        field = field_of(spelled)
         if field is None:
             raise RowError(f'unit "{spelled.lower()}" not recognized for type {name}')
         if value in infinities and kind is not Kind.DATE:
@@ -179,7 +188,7 @@ def _field_of(kind: Kind) -> Callable[[str, int], str | None]:
 
 
 def _time_field(spelled: str, value: int) -> str:
-    field = FIELDS.get(spelled.lower())
+    field = field_of(spelled)
     if field is None:
         raise RowError(f'unit "{spelled.lower()}" not recognized for type {Kind.TIME.value}')
     if field == "epoch":
@@ -240,7 +249,7 @@ def extract(as_double: bool) -> Maker:
             if through_stamp:
                 value, fault = date_to_stamp(value, pa.timestamp("us"))
             if isinstance(field, pa.Scalar):
-                quick = _whole_field(FIELDS.get(field.as_py().lower(), ""), value)
+                quick = _whole_field(field_of(field.as_py()) or "", value)
                 if quick is not None:
                     return pc.cast(quick, result.arrow), fault
             raw = col.retyped(value, pa.int32() if value.type == pa.date32() else pa.int64())

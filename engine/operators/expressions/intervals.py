@@ -17,7 +17,7 @@ from engine.operators.expressions import calendar_text as text
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import fallback, interval_reading
 from engine.operators.expressions import interval_text as spans
-from engine.operators.expressions.calendar_fields import FIELDS
+from engine.operators.expressions.calendar_fields import field_of
 from engine.operators.expressions.conversions import conversion
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import Family, family
@@ -173,7 +173,7 @@ def decimal_image(value: int, scale: int) -> str:
 
 def _extract(spelled: str, value: Interval) -> str | None:
     name = spelled.lower()
-    field = FIELDS.get(name)
+    field = field_of(name)
     if field is None:
         raise RowError(f'unit "{name}" not recognized for type interval')
     known = _parts((0, 0, 0)).keys() | {"epoch", "second", "millisecond"}
@@ -193,7 +193,7 @@ def _extract(spelled: str, value: Interval) -> str | None:
 
 def _truncated(spelled: str, value: Interval) -> Interval:
     name = spelled.lower()
-    field = FIELDS.get(name)
+    field = field_of(name)
     sizes = {"millennium": 12000, "century": 1200, "decade": 120, "year": 12, "quarter": 3, "month": 1}
     clock = {"hour": 36 * 10**8, "minute": 6 * 10**7, "second": 10**6, "millisecond": 1000, "microsecond": 1}
     if field is None or (field not in sizes and field not in clock and field != "day"):

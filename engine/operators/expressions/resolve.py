@@ -29,7 +29,7 @@ from engine.operators.expressions.families import needs_key
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.polymorphic import agreed
 from engine.operators.expressions.registry import Param, Pseudo, Signature
-from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind
+from engine.schema import BIGINT, BOOLEAN, DOUBLE, NUMERIC, TEXT, DataType, Kind, array_of
 
 Types = Sequence[DataType | None]
 
@@ -106,11 +106,26 @@ def _of_arrays(candidates: Sequence[Signature], args: Types) -> Resolution | Non
         if other is not None and other.element is not None and len(candidates) > 1:
             args = [other, other]
     for signature in candidates:
-        params = agreed(signature, args, _accepts)
+        params = agreed(signature, _with_arrays(signature, args), _accepts)
         if params is not None:
             result = signature.result(params) if callable(signature.result) else DataType(signature.result)
             return Resolution(signature.function, params, result)
     return None
+
+
+def _with_arrays(signature: Signature, args: Types) -> Types:
+    """The arguments, where a function takes an unknown one as an array of what the others are: of texts where none is known."""
+    pairs = list(zip(signature.params, args, strict=False))
+    if signature.function.startswith("||") or (Pseudo.COMPATIBLE_ARRAY, None) not in pairs:
+        return args
+    if any(p is Pseudo.COMPATIBLE_ARRAY and a is not None for p, a in pairs):
+        return args
+    known = [a for p, a in pairs if p is Pseudo.COMPATIBLE and a is not None]
+    element = common_type(known) if known else TEXT
+    return [
+        array_of(element) if p is Pseudo.COMPATIBLE_ARRAY else element if p is Pseudo.COMPATIBLE and a is None else a
+        for p, a in pairs
+    ]
 
 
 def _junction(name: str, args: Types) -> Resolution:
@@ -214,8 +229,16 @@ def _most(
 
 def _group(candidates: Sequence[Signature], position: int) -> str | None:
     """The category that an unknown literal is taken for: a string if any candidate takes one, else the only one."""
-    groups = {category(k) for s in candidates if (k := _plain(s, position)) is not None}
+    groups = {_category(s, position) for s in candidates if _plain(s, position) is not None}
     return "S" if "S" in groups else groups.pop() if len(groups) == 1 else None
+
+
+def _category(signature: Signature, position: int) -> str | None:
+    """The category of a parameter's type; None for one of any type."""
+    param, kind = _param(signature, position), _plain(signature, position)
+    if isinstance(param, DataType) and param.name == _TIMETZ:
+        kind = Kind.TIME
+    return None if kind is None else category(kind)
 
 
 def _by_unknowns(candidates: Sequence[Signature], args: Types) -> list[Signature]:
@@ -230,7 +253,7 @@ def _by_unknowns(candidates: Sequence[Signature], args: Types) -> list[Signature
         group = _group(left, i)
         if group is None:
             continue
-        left = [s for s in left if (k := _plain(s, i)) is not None and category(k) == group]
+        left = [s for s in left if _category(s, i) == group]
         preferred = [s for s in left if (k := _plain(s, i)) is not None and is_preferred(k)]
         left = preferred or left
     if len(left) > 1:
@@ -330,7 +353,8 @@ _ORDERED = (
 )
 
 
-_EXTREME = ("inet", "interval", "oid", "time with time zone")
+_TIMETZ = "time with time zone"
+_EXTREME = ("inet", "interval", "oid", _TIMETZ)
 """Types known by their text, enums apart, of which Postgres has a least and a greatest."""
 
 

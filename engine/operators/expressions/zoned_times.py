@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from engine.operators.expressions.calendar_fields import CLOCKFIELDS, FIELDS, clock_field
+from engine.operators.expressions.calendar_fields import CLOCKFIELDS, clock_field, field_of
 from engine.operators.expressions.calendar_reading import SECOND, read_timestamptz, read_timetz
 from engine.operators.expressions.calendar_text import (
     DATE_INFINITY,
@@ -104,7 +104,7 @@ def _on(days: int, image: str) -> int:
 
 def _part(name: str, image: str) -> str:
     micros, offset = read_timetz(image)
-    field = FIELDS.get(name.lower())
+    field = field_of(name)
     if field is None:
         raise RowError(f'unit "{name.lower()}" not recognized for type {NAME}')
     if field == "epoch":
@@ -119,7 +119,7 @@ def _part(name: str, image: str) -> str:
 
 
 def _double(name: str, image: str) -> float:
-    if FIELDS.get(name.lower()) == "epoch":
+    if field_of(name) == "epoch":
         micros, offset = read_timetz(image)
         return micros / 1_000_000 - offset
     return float(_part(name, image))

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.operators.expressions.calendar import TRUNCATED, WITHIN_HOURS, truncate
 from engine.operators.expressions.calendar_decoding import BadFormat, ZoneOutOfRange, offset_of
-from engine.operators.expressions.calendar_fields import FIELDS
+from engine.operators.expressions.calendar_fields import field_of
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.interval_text import Interval, image, is_finite
 from engine.operators.expressions.intervals import INTERVAL, is_endless, on_numbers, stamp, stamp_of
@@ -53,7 +53,7 @@ def _by_offset(sign: int) -> Callable[[Interval, int], int]:
 def _date_trunc(field: str, micros: int, name: str) -> int:
     zone = zone_of(name)
     zone = zone.zone if isinstance(zone, Abbreviated) else zone
-    unit = FIELDS.get(field.lower())
+    unit = field_of(field)
     if unit not in TRUNCATED:
         verb = "supported" if (unit or "").startswith("timezone") else "recognized"
         raise RowError(f'unit "{field.lower()}" not {verb} for type timestamp with time zone')
