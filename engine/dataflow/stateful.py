@@ -21,6 +21,7 @@ from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.join import without_nulls
 from engine.operators.multiset import count_rows
+from engine.operators.pieces import whole
 from engine.operators.sifted import Index
 from engine.operators.upsert import upsert
 from engine.schema import Schema
@@ -183,9 +184,11 @@ class ArrangeNode(Node):
         """Import the source's content at frontier - 1."""
         self._stained = frontier - 1
         if self._own and not self.trace.loaded:
-            content = self.source.content(frontier - 1, memo)
+            content = whole(self.source.content_in_pieces(frontier - 1, memo))
             self.trace.fill(content.rows, frontier)
             self._clean = frontier - 1 if content.errors is None else None
+            if content.errors is not None:
+                memo[self.source] = content  # they will be asked for
 
     def traces(self) -> Sequence[Trace]:
         """The trace, unless it is the table's."""
