@@ -19,7 +19,7 @@ from engine.kernels.times import EPOCHS
 from engine.operators.delta import QUIET, Delta
 from engine.operators.expressions.ir import Expr
 from engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
-from engine.operators.pieces import Total, joined
+from engine.operators.pieces import Total, each, joined
 from engine.schema import Schema
 
 _MANY = 256
@@ -143,7 +143,8 @@ class JoinNode(Node):
         if not other.arranged.trace.covers(as_of):
             mine, other = other, mine
         other.arranged.trace.check_faithful(as_of)
-        pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
+        content = mine.arranged.content_in_pieces(as_of, memo)
+        pairs = each(content, lambda delta: self._half(delta.rows, mine, other, Span(as_of, as_of + 1)))
         return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:

@@ -79,8 +79,9 @@ class Node:
 
     `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
     `readers`: how many read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by
-    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `scope`: the loop
-    whose body it is part of. `shard`: where what data decides is agreed upon with others.
+    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its
+    content lies in a trace, and costs as little when it is asked for again. `scope`: the loop whose body it is part of.
+    `shard`: where what data decides is agreed upon with others.
     """
 
     label = "node"
@@ -89,6 +90,7 @@ class Node:
     failed: DiffOverflow | None = None
     readers = 0
     takes_pieces = False
+    is_kept = False
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
@@ -180,20 +182,25 @@ class Node:
         return found
 
     def content_in_pieces(self, as_of: int, memo: Memo) -> Delta:
-        """As `content`, asked by the only reader, which asks once: in pieces where these are many, and then not remembered.
+        """As `content`, asked once by each reader: in pieces where these are many, and then not remembered.
 
-        What shards do together to answer is done when this returns; the pieces may raise DiffOverflow.
+        Nor are they made twice: where several read what lies in no trace, it is made whole. What shards do together to
+        answer is done when this returns; the pieces may raise DiffOverflow.
         """
-        if self.readers > 1 or self in memo:
+        if self in memo or (self.readers > 1 and not self.is_kept):
             return self.content(as_of, memo)
         if self.failed:
             raise self.failed
-        found = self.compute(as_of, memo)
+        found = self.compute_in_pieces(as_of, memo)
         return found if isinstance(found, Pieced) else Delta(*map(_some, found))
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """What `content` answers, from the inputs' content or from the node's own trace; in pieces where these are many."""
         raise NotImplementedError
+
+    def compute_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """What `content_in_pieces` answers."""
+        return self.compute(as_of, memo)
 
     def errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The errors of `content`, for those who need no more: where a node knows them, they cost no look at its rows."""

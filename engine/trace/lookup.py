@@ -5,7 +5,7 @@ Always: answers depend on the updates and not on how they lie in batches. Called
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,6 +205,36 @@ def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
         earlier = left.pop()
         found = merged(earlier, _met(earlier, found), at, until=as_of + 1, kept=0)
     return Updates(found.payload, found.times, found.diffs)
+
+
+def content_in_pieces(view: View, as_of: int, size: int) -> Iterator[Updates]:
+    """As `content`, about `size` updates of the trace at a time, all of a key together, in no order. Raises DiffOverflow."""
+    batches = view.batches
+    if not batches:
+        return
+    most = max(batches, key=len)
+    step = max(size * len(most) // sum(map(len, batches)), 1)
+    cuts = np.unique(most.keys.hash[step::step])
+    bounds = [[0, *np.searchsorted(batch.keys.hash, cuts).tolist(), len(batch)] for batch in batches]
+    for k in range(len(cuts) + 1):
+        parts = [(b.keys, at[k], at[k + 1]) for b, at in zip(batches, bounds, strict=True) if at[k] < at[k + 1]]
+        if not parts:
+            continue
+        found = gather(view, _each_once(parts), as_of, as_of + 1)
+        if len(found):
+            yield found.updates()
+
+
+def _each_once(parts: Sequence[tuple[Keys, int, int]]) -> Keys:
+    """Each key of these spans, which ascend."""
+    hashes = np.concatenate([keys.hash[begin:end] for keys, begin, end in parts])
+    checks = np.concatenate([keys.check[begin:end] for keys, begin, end in parts])
+    if len(parts) > 1:
+        order = np.lexsort((checks, hashes))
+        hashes, checks = hashes[order], checks[order]
+    new = np.ones(len(hashes), np.bool_)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (checks[1:] != checks[:-1])
+    return Keys(hashes[new], checks[new])
 
 
 def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> Updates:

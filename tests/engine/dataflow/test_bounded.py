@@ -12,7 +12,7 @@ import pytest
 
 from engine.batch.batch import DiffOverflow
 from engine.batch.keys import Keys
-from engine.batch.updates import INSERT
+from engine.batch.updates import INSERT, UPSERT
 from engine.dataflow import OVERFLOWED, Collection, Dataflow, Output, delta_join
 from engine.dataflow.nodes import FilterNode
 from engine.operators import join as joining
@@ -268,6 +268,34 @@ def test_the_first_content_of_an_antijoin_puts_nothing_together() -> None:
     assert put == []
     assert given == [MANY], "no more than the left side has"
     assert (sum(asked), max(asked)) == (2 * MANY, PIECE)
+
+
+def test_a_new_view_reads_its_tables_in_pieces() -> None:
+    """What is made of a table's rows one by one, and of those of several readers, holds no more of them than a piece."""
+    flow = Dataflow()
+    keyed = flow.table("keyed", Schema.of(PAIR.columns, ["k"]))
+    rows = [(0, UPSERT, (k, f"{k:04}")) for k in range(MANY)]
+    push_rows(flow, "keyed", keyed.schema, *rows)
+    flow.step(1)
+    few = keyed.filter(Call("<(bigint,bigint)", (ColumnRef(0, BIGINT), Literal(30, BIGINT)), BOOLEAN))
+    other = keyed.filter(Call("<(bigint,bigint)", (ColumnRef(0, BIGINT), Literal(3, BIGINT)), BOOLEAN))
+    outputs = [
+        few.project([ColumnRef(1, TEXT), ColumnRef(0, BIGINT)], Schema((PAIR.columns[1], PAIR.columns[0])))
+        .distinct()
+        .output("few"),
+        delta_join([other, keyed, few], [[(0, 0), (1, 0), (2, 0)]], [(0, 0), (2, 1)]).output("chain"),
+        keyed.antijoin(other, [0], [0]).filter(few.node.predicate).output("not"),  # type: ignore[attr-defined]
+        other.join(keyed, [0], [0]).output("pairs"),
+    ]
+    with noted() as (_, given):
+        found = [output.snapshot(0) for output in outputs]
+    assert [len(errors) for _, errors in found] == [0] * 4
+    assert sorted(found[0][0].rows.column(1).to_pylist()) == list(range(30))
+    assert sorted(found[1][0].rows.column(0).to_pylist()) == [0, 1, 2]
+    assert sorted(found[2][0].rows.column(0).to_pylist()) == list(range(3, 30))
+    assert sorted(found[3][0].rows.column(0).to_pylist()) == [0, 1, 2]
+    assert sum(given) >= 2 * MANY
+    assert max(given) <= 2 * PIECE
 
 
 def test_what_waits_for_a_later_round_is_added_up_and_comes_then() -> None:
