@@ -14,7 +14,7 @@ from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import QUIET, Delta
 from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
-from engine.operators.pieces import each
+from engine.operators.pieces import Pieced, each
 from engine.schema import Schema
 
 
@@ -83,13 +83,11 @@ class LookUpNode(Node):
 
     def _partners(self, stream: Delta, since: int, *, strictly: bool) -> Delta:
         """What the rows of the stream meet, and its errors."""
-
-        def of(delta: Delta) -> Delta:
-            probes = self._probes(delta.rows)
-            found = QUIET if probes is None else self._met(probes, since, strictly=strictly)
-            return merged(found, Delta(None, delta.errors))
-
-        return each(stream, of)
+        if isinstance(stream, Pieced):
+            return each(stream, lambda delta: self._partners(delta, since, strictly=strictly))
+        probes = self._probes(stream.rows)
+        found = QUIET if probes is None else self._met(probes, since, strictly=strictly)
+        return merged(found) if stream.errors is None else merged(found, Delta(None, stream.errors))
 
     def _met(self, probes: Probes, since: int, *, strictly: bool) -> Delta:
         return look_up_earlier(probes, self._arranged.index, since, self._joined, strictly=strictly)

@@ -24,7 +24,7 @@ from engine.operators.aggregates import message_where
 from engine.operators.delta import QUIET, Delta, concat, take
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
-from engine.operators.pieces import PIECE, Pieced
+from engine.operators.pieces import PIECE, Pieced, pieces_of
 from engine.operators.rounds import Moment, stamps_of
 from engine.operators.sifted import Index
 from engine.trace.lookup import LATEST, Matches, TooMany
@@ -53,9 +53,9 @@ class Probes(NamedTuple):
     diffs: Int64s
 
     def halves(self) -> list[Probes]:
-        """The later and the earlier half of them."""
+        """The earlier and the later half of them."""
         middle = len(self.keys) // 2
-        return [self._part(slice(middle, None)), self._part(slice(0, middle))]
+        return [self._part(slice(0, middle)), self._part(slice(middle, None))]
 
     def _part(self, part: slice) -> Probes:
         keys = Keys(self.keys.hash[part], self.keys.check[part])
@@ -96,33 +96,17 @@ def join_trace(probes: Probes, index: Index, span: Span, joined: Joined) -> Delt
     return _met(probes, index, span, lambda some, found: _joined(some, found, joined))
 
 
-def _met(probes: Probes, index: Index, span: Span, made: Made) -> Delta:
+def _met(probes: Probes, index: Index, span: tuple[int, int | None], made: Made) -> Delta:
     """What `made` makes of the probes and their matches in `span`, in pieces where these are many. Raises DiffOverflow."""
-    if not len(probes.keys):
+    count = len(probes.keys)
+    if not count:
         return QUIET
     try:
-        found = _gathered(probes, index, span)
+        # Fewer probes than one do not meet less.
+        found = index.gather(probes.keys, *span, PIECE if count > 1 else LATEST)
     except TooMany:
-        return Pieced(_by_halves(probes, index, span, made))
-    return made(probes, found) if len(found) <= PIECE else Pieced(_cut(probes, found, made))
-
-
-def _gathered(probes: Probes, index: Index, span: Span) -> Matches:
-    """What the probes meet. Raises TooMany if that may be more than a piece, and fewer probes would meet less."""
-    return index.gather(probes.keys, span.since, span.until, PIECE if len(probes.keys) > 1 else LATEST)
-
-
-def _by_halves(probes: Probes, index: Index, span: Span, made: Made) -> Iterator[Delta]:
-    """What so many probes meet that they must be asked for in parts: halved until each part's is a piece."""
-    todo = probes.halves()
-    while todo:
-        some = todo.pop()
-        try:
-            found = _gathered(some, index, span)
-        except TooMany:
-            todo += some.halves()
-        else:
-            yield from _cut(some, found, made)
+        return Pieced(piece for some in probes.halves() for piece in pieces_of(_met(some, index, span, made)))
+    return made(probes, found) if len(found.probe) <= PIECE else Pieced(_cut(probes, found, made))
 
 
 def _cut(probes: Probes, matches: Matches, made: Made) -> Iterator[Delta]:
@@ -149,7 +133,7 @@ def join_round(probes: Probes, index: Index, moment: Moment, joined: Joined, wai
             wait(at, _joined(some, found, joined))
         return _joined(some, here, joined)
 
-    return _met(probes, index, Span(moment.lower - 1, None), made)
+    return _met(probes, index, (moment.lower - 1, None), made)
 
 
 def look_up_round(probes: Probes, index: Index, moment: Moment, joined: Joined, *, strictly: bool) -> Delta:
@@ -163,7 +147,7 @@ def look_up_round(probes: Probes, index: Index, moment: Moment, joined: Joined, 
     def made(some: Probes, matches: Matches) -> Delta:
         return _stamped_pairs(some, matches, moment, joined, strictly=strictly)
 
-    return _met(probes, index, Span(moment.since, None), made)
+    return _met(probes, index, (moment.since, None), made)
 
 
 def _stamped_pairs(probes: Probes, matches: Matches, moment: Moment, joined: Joined, *, strictly: bool) -> Delta:
@@ -210,7 +194,7 @@ def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *,
             matches = matches.take(np.flatnonzero(~late))
         return _left(_joined(some, matches, joined), matches)
 
-    return _met(probes, index, Span(since, None), made)
+    return _met(probes, index, (since, None), made)
 
 
 def without_partner(rows: Updates, key: tuple[Keys, Int64s | None], index: Index, as_of: int) -> Updates | None:
