@@ -6,6 +6,8 @@ a row, so that a row with a partner costs those behind nothing. Single writer: t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.batch.consolidation import netted
 from engine.batch.keys import image_plan
 from engine.batch.payload import take_rows
@@ -13,8 +15,10 @@ from engine.batch.updates import Updates
 from engine.dataflow.join import JoinNode
 from engine.dataflow.nodes import Memo, merged
 from engine.dataflow.stateful import ArrangeNode
+from engine.operators import pieces
 from engine.operators.delta import Delta, concat, negated
-from engine.operators.pieces import added_up, pieces_of
+from engine.operators.join import Span, without_partner
+from engine.operators.pieces import Pieced, each, joined, pieces_of
 from engine.schema import Schema
 
 
@@ -25,27 +29,55 @@ class AntijoinNode(JoinNode):
 
     def __init__(self, fingerprint: str, left: ArrangeNode, right: ArrangeNode, schema: Schema) -> None:
         super().__init__(fingerprint, left, right, schema, None, range(len(schema.columns)))
-        self._rows = left
         self._image = image_plan(schema.arrow)
 
-    def run(self, lower: int, upper: int) -> Delta:
-        """The left delta less the joined one."""
-        return self._without(self._rows.delta.rows, added_up(pieces_of(super().run(lower, upper))))
+    def _pairs(self, left: Updates | None, right: Updates | None, lower: int, upper: int | None) -> Delta:
+        """The left changes less what the join makes of both: of many, so many at a time as a piece may have."""
+        if left is None or len(left) <= pieces.PIECE:
+            return self._without(left, super()._pairs(left, right, lower, upper))
+        rest = self._without(None, super()._pairs(None, right, lower, upper))
+        return joined([Pieced(self._by_parts(left, Span(lower - 1, upper))), rest])
 
-    def compute(self, as_of: int, memo: Memo) -> Delta:
-        """The left side's content less that of the join."""
-        return self._without(self._rows.content(as_of, memo).rows, super().compute(as_of, memo))
+    def _by_parts(self, left: Updates, span: Span) -> Iterator[Delta]:
+        for part in _parts(left):
+            yield from pieces_of(self._without(part, self._half(part, self._left, self._right, span)))
 
-    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """The left side's changes less those of the join."""
-        rows = self._rows.changes(lower, upper, memo).rows
-        return self._without(rows, super().compute_changes(lower, upper, memo))
+    def _without(self, rows: Updates | None, pairs: Delta) -> Delta:
+        return Pieced(self._less_all(rows, pairs.take())) if isinstance(pairs, Pieced) else self._less(rows, pairs)
 
-    def _without(self, rows: Updates | None, joined: Delta) -> Delta:
-        if joined.rows is None or not len(joined.rows):
-            return merged(Delta(rows, joined.errors))
-        both = concat([rows, negated(joined.rows)])
+    def _less_all(self, rows: Updates | None, pairs: Iterator[Delta]) -> Iterator[Delta]:
+        for piece in pairs:
+            yield self._less(rows, piece)
+            rows = None
+        yield Delta(rows, None)
+
+    def _less(self, rows: Updates | None, pairs: Delta) -> Delta:
+        if pairs.rows is None or not len(pairs.rows):
+            return merged(Delta(rows, pairs.errors))
+        both = concat([rows, negated(pairs.rows)])
         assert both is not None
         times, diffs, positions = netted(both, self._image)
         left = Updates(take_rows(both.rows, positions), times, diffs) if len(positions) else None
-        return merged(Delta(left, joined.errors))
+        return merged(Delta(left, pairs.errors))
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The left side's rows that meet none; where the right side's trace does not go so far back, less the joined ones."""
+        left, right = self._left.arranged, self._right.arranged
+        if not right.trace.covers(as_of):
+            return self._without(left.content(as_of, memo).rows, super().compute(as_of, memo))
+
+        def alone(content: Delta) -> Delta:
+            rows = content.rows
+            found = None if rows is None else without_partner(rows, left.keys(rows), right.index, as_of)
+            return merged(Delta(found, content.errors))
+
+        content = left.content_in_pieces(as_of, memo)
+        return merged(each(content, alone), Delta(None, right.errors(as_of, memo)))
+
+
+def _parts(updates: Updates) -> Iterator[Updates]:
+    """So many of them at a time as a piece may have; nothing is copied."""
+    rows, size = updates.rows, pieces.PIECE
+    for start in range(0, len(updates), size):
+        times, diffs = (lane[start : start + size] for lane in (updates.times, updates.diffs))
+        yield Updates(rows.slice(start, size), times, diffs)

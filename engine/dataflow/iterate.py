@@ -59,6 +59,9 @@ class IterateNode(Node):
         self._traces = [trace for node in body for trace in node.traces()]
         self._traces += [trace for _, door in leaving for trace in door.traces]
         self._began = False
+        self._ends = list(dict.fromkeys([*(v.rule for v in self._variables if v.rule), *(node for node, _ in leaving)]))
+        for node in self._ends:
+            node.readers += 1
 
     def step(self, lower: int, upper: int) -> None:
         """All rounds of the step, if anything entered in any shard."""
@@ -115,6 +118,8 @@ class IterateNode(Node):
             scope.begin(own)
             for node in self.body:
                 node.step(lower, upper)
+            for node in self._ends:
+                node.made(lower)
             lost = next((node.failed for node in self.body if node.failed), None)
             if self.shard.agree(int(lost is not None)):
                 raise lost or DiffOverflow
@@ -238,12 +243,18 @@ class LeaveNode(Node):
         return self._door.delta
 
     def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
-        """What left so far."""
+        """What left so far. Raises DiffOverflow once the loop has failed: what is kept at the door is not all."""
+        self._check_loop()
         return self._door.content(as_of)
 
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:  # noqa: ARG002
         """The errors that left so far."""
+        self._check_loop()
         return self._door.errors(as_of)
+
+    def _check_loop(self) -> None:
+        if self._loop.failed:
+            raise self._loop.failed
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """The difference of the contents, wherever what enters changes."""

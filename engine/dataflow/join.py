@@ -6,23 +6,20 @@ writer: the dataflow that holds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from engine.batch.batch import DiffOverflow
 from engine.batch.consolidation import netted
 from engine.batch.keys import columns_plan
 from engine.batch.updates import Updates
 from engine.dataflow.nodes import Memo, Node, merged
-from engine.dataflow.scope import Scope
 from engine.dataflow.stateful import ArrangeNode
 from engine.kernels.times import EPOCHS
-from engine.operators.delta import QUIET, Delta, concat
+from engine.operators.delta import QUIET, Delta
 from engine.operators.expressions.ir import Expr
 from engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
-from engine.operators.pieces import Pieced, added_up, pieces_of
+from engine.operators.pieces import Total, each, joined
 from engine.schema import Schema
 
 _MANY = 256
@@ -94,7 +91,7 @@ class JoinNode(Node):
         self._from_left, self._from_right = (Joined.of(schema.arrow, self.held, residual, side) for side in (0, 1))
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [left.trace.read_by(reader), right.trace.read_by(reader)]
-        self._later: dict[int, list[Delta]] = {}
+        self._later: dict[int, Total] = {}
         """Pairs of later rounds of a loop; empty between its steps."""
 
     @property
@@ -105,23 +102,7 @@ class JoinNode(Node):
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """New left with all of the right, old left with new right: each pair once."""
         left, right = self._left.arranged.delta, self._right.arranged.delta
-        return self._pairs(left, right, lower, None) if self.scope is None else self._round(left, right, self.scope)
-
-    def _round(self, left: Delta, right: Delta, scope: Scope) -> Delta:
-        """`run` in a loop."""
-        parts = self._later.pop(scope.now, [])
-        halves = ((left.rows, self._left, self._right), (right.rows, self._right, self._left))
-        for updates, mine, other in halves:
-            if updates is None or not len(updates):
-                continue
-            from_left = mine is self._left
-            joined = self._from_left if from_left else self._from_right
-            index = other.arranged.index
-            found, later = join_round(mine.probes(updates), index, scope.moment, joined, old=not from_left)
-            parts.append(found)
-            for now, delta in later:
-                self._later.setdefault(now, []).append(delta)
-        return merged(Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts])), left, right)
+        return merged(self._pairs(left.rows, right.rows, lower, None), left, right)
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """In a loop, pairs of this round may have been found in an earlier one."""
@@ -131,27 +112,29 @@ class JoinNode(Node):
         """Rounds of pairs found already."""
         return self._later
 
-    def _pairs(self, left: Delta, right: Delta, lower: int, upper: int | None) -> Delta:
-        """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further."""
-        one = self._half(left.rows, self._left, self._right, Span(lower - 1, upper))
-        two = self._half(right.rows, self._right, self._left, Span(lower - 1, lower))
-        if not (isinstance(one, Pieced) or isinstance(two, Pieced)):
-            return merged(_both(one, two), left, right)
-        return Pieced(self._or_failed(chain(pieces_of(one), pieces_of(two), [merged(QUIET, left, right)])))
+    def _pairs(self, left: Updates | None, right: Updates | None, lower: int, upper: int | None) -> Delta:
+        """What changes of the two sides at epochs [lower, upper) make; `upper` None: the traces go no further.
 
-    def _or_failed(self, pieces: Iterable[Delta]) -> Iterator[Delta]:
-        """The pieces; a multiplicity that overflows on the way is that of this node."""
-        try:
-            yield from pieces
-        except DiffOverflow as why:
-            self.failed = why
-            raise
+        In a loop: what those of the round make, and what waited for it.
+        """
+        one = self._half(left, self._left, self._right, Span(lower - 1, upper))
+        two = self._half(right, self._right, self._left, Span(lower - 1, lower))
+        waited = None if self.scope is None else self._later.pop(self.scope.now, None)
+        return joined([one, two] if waited is None else [waited.all(), one, two])
 
     def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
+        """Changes of one side with the part `span` of the other; in a loop that is what its moment says."""
         if updates is None or not len(updates):
             return QUIET
-        joined = self._from_left if mine is self._left else self._from_right
-        return join_trace(mine.probes(updates), other.arranged.index, span, joined)
+        is_left = mine is self._left
+        how = self._from_left if is_left else self._from_right
+        probes, index = mine.probes(updates), other.arranged.index
+        if self.scope is None:
+            return join_trace(probes, index, span, how)
+        return join_round(probes, index, self.scope.moment, how, self._wait, old=not is_left)
+
+    def _wait(self, now: int, pairs: Delta) -> None:
+        self._later.setdefault(now, Total()).add(pairs)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The smaller side's content looked up in the other's trace at `as_of`, if that goes so far back."""
@@ -160,28 +143,19 @@ class JoinNode(Node):
         if not other.arranged.trace.covers(as_of):
             mine, other = other, mine
         other.arranged.trace.check_faithful(as_of)
-        pairs = self._half(mine.arranged.content(as_of, memo).rows, mine, other, Span(as_of, as_of + 1))
-        return merged(
-            added_up(pieces_of(pairs)), *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right))
-        )
+        content = mine.arranged.content_in_pieces(as_of, memo)
+        pairs = each(content, lambda delta: self._half(delta.rows, mine, other, Span(as_of, as_of + 1)))
+        return merged(pairs, *(Delta(None, side.arranged.errors(as_of, memo)) for side in (left, right)))
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """As the steps of these epochs made them."""
         left, right = self._left.arranged, self._right.arranged
         for side in (left, right):
             side.trace.check_faithful(max(lower - 1, 0))
-        found = self._pairs(left.changes(lower, upper, memo), right.changes(lower, upper, memo), lower, upper)
-        return added_up(pieces_of(found))
+        some = left.changes(lower, upper, memo), right.changes(lower, upper, memo)
+        return merged(self._pairs(some[0].rows, some[1].rows, lower, upper), *some)
 
     def release(self) -> None:
         """Stop reading both arrangements."""
         for reader in self._readers:
             reader.release()
-
-
-def _both(one: Delta, two: Delta) -> Delta:
-    if two is QUIET:
-        return one
-    if one is QUIET:
-        return two
-    return Delta(concat([one.rows, two.rows]), concat([one.errors, two.errors]))

@@ -14,6 +14,7 @@ from engine.dataflow.nodes import Memo, Node, merged
 from engine.dataflow.stateful import ArrangeNode
 from engine.operators.delta import QUIET, Delta
 from engine.operators.join import Joined, Probes, look_up_earlier, without_nulls
+from engine.operators.pieces import Pieced, each
 from engine.schema import Schema
 
 
@@ -43,6 +44,7 @@ class LookUpNode(Node):
     """
 
     label = "look up"
+    takes_pieces = True
 
     def __init__(
         self,
@@ -66,25 +68,28 @@ class LookUpNode(Node):
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The partners of what the stream brings."""
-        delta = self._stream.delta
-        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+        return self._partners(self._stream.delta, lower - 1, strictly=self._strictly)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The partners, at `as_of`, of the stream's content."""
-        content = self._stream.content(as_of, memo)
+        content = self._stream.content_in_pieces(as_of, memo)
         self._arranged.trace.check_faithful(as_of)
-        return merged(self._partners(content.rows, as_of, strictly=False), Delta(None, content.errors))
+        return self._partners(content, as_of, strictly=False)
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """The partners of the stream's changes, as the steps of these epochs found them."""
         self._arranged.trace.check_faithful(max(lower - 1, 0))
-        delta = self._stream.changes(lower, upper, memo)
-        return merged(self._partners(delta.rows, lower - 1, strictly=self._strictly), Delta(None, delta.errors))
+        return self._partners(self._stream.changes(lower, upper, memo), lower - 1, strictly=self._strictly)
 
-    def _partners(self, rows: Updates | None, since: int, *, strictly: bool) -> Delta:
-        probes = self._probes(rows)
-        if probes is None:
-            return QUIET
+    def _partners(self, stream: Delta, since: int, *, strictly: bool) -> Delta:
+        """What the rows of the stream meet, and its errors."""
+        if isinstance(stream, Pieced):
+            return each(stream, lambda delta: self._partners(delta, since, strictly=strictly))
+        probes = self._probes(stream.rows)
+        found = QUIET if probes is None else self._met(probes, since, strictly=strictly)
+        return merged(found) if stream.errors is None else merged(found, Delta(None, stream.errors))
+
+    def _met(self, probes: Probes, since: int, *, strictly: bool) -> Delta:
         return look_up_earlier(probes, self._arranged.index, since, self._joined, strictly=strictly)
 
     def _probes(self, rows: Updates | None) -> Probes | None:

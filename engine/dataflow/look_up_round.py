@@ -13,12 +13,12 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Updates
 from engine.dataflow.look_up import LookUpNode
 from engine.dataflow.nodes import Node, merged
 from engine.kernels.times import ROUNDS
-from engine.operators.delta import QUIET, Delta, concat, take
-from engine.operators.join import look_up_round
+from engine.operators.delta import Delta, take
+from engine.operators.join import Probes, look_up_round
+from engine.operators.pieces import Total, each, joined
 from engine.operators.rounds import stamped, stamps_of
 from engine.schema import BIGINT, Column, Schema
 
@@ -45,39 +45,44 @@ class SetOutNode(Node):
 class LookUpRoundNode(LookUpNode):
     """As `LookUpNode`, for rows with stamps; it is asked for nothing but the step's changes."""
 
-    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """The partners of what the stream brings."""
+    def _met(self, probes: Probes, since: int, *, strictly: bool) -> Delta:  # noqa: ARG002
         assert self.scope is not None
-        delta = self.inputs[0].delta
-        probes = self._probes(delta.rows)
-        found = QUIET
-        if probes is not None:
-            moment, index = self.scope.moment, self._arranged.index
-            found = look_up_round(probes, index, moment, self._joined, strictly=self._strictly)
-        return merged(found, Delta(None, delta.errors))
+        return look_up_round(probes, self._arranged.index, self.scope.moment, self._joined, strictly=strictly)
 
 
 class ArriveNode(Node):
     """The rows at the end of their way, in the rounds in which they arrive."""
 
     label = "arrive"
+    takes_pieces = True
 
     def __init__(self, fingerprint: str, stream: Node) -> None:
         super().__init__(fingerprint, stream.schema, [stream])
-        self._later: dict[int, list[Updates]] = {}
+        self._later: dict[int, Total] = {}
         """Rows of later rounds; empty between the loop's steps."""
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """What arrives in this round."""
         assert self.scope is not None
-        rows, errors = self.inputs[0].delta
         now = self.scope.now
-        if rows is not None and len(rows):
-            rounds = stamps_of(rows.struct) & ROUNDS
-            for at in np.unique(rounds).tolist():
-                chosen = np.flatnonzero(rounds == at)
-                self._later.setdefault(at, []).append(rows if len(chosen) == len(rows) else take(rows, chosen))
-        return merged(Delta(concat(self._later.pop(now, [])), errors))
+        waited = self._later.pop(now, None)
+        found = each(self.inputs[0].delta, lambda delta: self._arriving(delta, now))
+        return found if waited is None else joined([waited.all(), found])
+
+    def _arriving(self, delta: Delta, now: int) -> Delta:
+        """What of a delta arrives in the round `now`; the rest waits for its own."""
+        rows = delta.rows
+        if rows is None or not len(rows):
+            return merged(delta)
+        rounds, here = stamps_of(rows.struct) & ROUNDS, None
+        for at in np.unique(rounds).tolist():
+            chosen = np.flatnonzero(rounds == at)
+            some = rows if len(chosen) == len(rows) else take(rows, chosen)
+            if at == now:
+                here = some
+            else:
+                self._later.setdefault(at, Total()).add(Delta(some, None))
+        return merged(Delta(here, delta.errors))
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """Rows of this round may have set out in an earlier one."""

@@ -24,7 +24,7 @@ from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.ir import Expr
 from engine.operators.keycheck import repeated_keys
 from engine.operators.linear import choice_of, choose, filter_rows, project
-from engine.operators.pieces import Pieced, added_up, pieces_of
+from engine.operators.pieces import Pieced, joined, pieces_of, whole
 from engine.schema import Schema
 
 Memo = dict["Node", Delta]
@@ -62,7 +62,9 @@ def fingerprint_of(*parts: object) -> str:
 
 
 def merged(own: Delta, *upstream: Delta) -> Delta:
-    """A node's own delta with the errors of its inputs."""
+    """A node's own delta, in pieces or not, with the errors of its inputs."""
+    if isinstance(own, Pieced):
+        return joined([own, merged(QUIET, *upstream)])
     errors = own.errors
     for delta in upstream:
         if delta.errors is not None:
@@ -77,8 +79,9 @@ class Node:
 
     `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
     `readers`: how many read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by
-    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `scope`: the loop
-    whose body it is part of. `shard`: where what data decides is agreed upon with others.
+    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its
+    content lies in a trace, and costs as little when it is asked for again. `scope`: the loop whose body it is part of.
+    `shard`: where what data decides is agreed upon with others.
     """
 
     label = "node"
@@ -87,6 +90,7 @@ class Node:
     failed: DiffOverflow | None = None
     readers = 0
     takes_pieces = False
+    is_kept = False
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
@@ -102,9 +106,18 @@ class Node:
             return
         delta = self._run_or_fail(lower, upper)
         if isinstance(delta, Pieced):
-            self.delta = Pieced(self._checked(piece, lower, upper) for piece in delta.take())
+            self.delta = Pieced(self._checked_pieces(delta.take(), lower, upper))
         else:
             self.delta = self._checked(delta, lower, upper)
+
+    def _checked_pieces(self, pieces: Iterator[Delta], lower: int, upper: int) -> Iterator[Delta]:
+        """The pieces; a multiplicity that overflows on the way is that of this node."""
+        try:
+            for piece in pieces:
+                yield self._checked(piece, lower, upper)
+        except DiffOverflow as why:
+            self.failed = why
+            raise
 
     def _checked(self, delta: Delta, lower: int, upper: int) -> Delta:
         if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
@@ -115,7 +128,7 @@ class Node:
         """The delta of the step that begins at `lower`, with no piece of it still to be made."""
         if isinstance(self.delta, Pieced):
             try:
-                self.delta = added_up(self.delta.take())
+                self.delta = whole(self.delta)
             except DiffOverflow as why:
                 self.failed = why
                 self.delta = Delta(None, overflowed(lower, why))
@@ -165,12 +178,29 @@ class Node:
             raise self.failed
         found = memo.get(self)
         if found is None:
-            found = memo[self] = Delta(*map(_some, self.compute(as_of, memo)))
+            found = memo[self] = Delta(*map(_some, whole(self.compute(as_of, memo))))
         return found
 
+    def content_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """As `content`, asked once by each reader: in pieces where these are many, and then not remembered.
+
+        Nor are they made twice: where several read what lies in no trace, it is made whole. What shards do together to
+        answer is done when this returns; the pieces may raise DiffOverflow.
+        """
+        if self in memo or (self.readers > 1 and not self.is_kept):
+            return self.content(as_of, memo)
+        if self.failed:
+            raise self.failed
+        found = self.compute_in_pieces(as_of, memo)
+        return found if isinstance(found, Pieced) else Delta(*map(_some, found))
+
     def compute(self, as_of: int, memo: Memo) -> Delta:
-        """What `content` answers, from the inputs' content or from the node's own trace."""
+        """What `content` answers, from the inputs' content or from the node's own trace; in pieces where these are many."""
         raise NotImplementedError
+
+    def compute_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """What `content_in_pieces` answers."""
+        return self.compute(as_of, memo)
 
     def errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The errors of `content`, for those who need no more: where a node knows them, they cost no look at its rows."""
@@ -192,11 +222,11 @@ class Node:
             raise self.failed
         found = memo.get(self)
         if found is None:
-            found = memo[self] = Delta(*map(_some, self.compute_changes(lower, upper, memo)))
+            found = memo[self] = Delta(*map(_some, whole(self.compute_changes(lower, upper, memo))))
         return found
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
-        """What `changes` answers, from the inputs' changes or from the node's own trace.
+        """What `changes` answers, from the inputs' changes or from the node's own trace; in pieces where these are many.
 
         Here: the difference of the contents at each epoch at which an input changes, which holds for any node.
         """
@@ -243,7 +273,9 @@ class StatelessNode(Node):
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The function of the inputs' deltas."""
-        deltas = [node.delta for node in self.inputs]
+        return self._of_all([node.delta for node in self.inputs])
+
+    def _of_all(self, deltas: Sequence[Delta]) -> Delta:
         if any(isinstance(delta, Pieced) for delta in deltas):
             return Pieced(self._of_pieces(deltas))
         return self.of(deltas)
@@ -257,7 +289,7 @@ class StatelessNode(Node):
 
     def compute(self, as_of: int, memo: Memo) -> Delta:
         """The function of the inputs' content."""
-        return self.of([node.content(as_of, memo) for node in self.inputs])
+        return self._of_all([node.content_in_pieces(as_of, memo) for node in self.inputs])
 
     def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
         """The function of the inputs' changes."""

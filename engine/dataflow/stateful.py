@@ -21,6 +21,7 @@ from engine.dataflow.trace import Trace
 from engine.operators.delta import ERRORS, QUIET, Delta, concat
 from engine.operators.join import without_nulls
 from engine.operators.multiset import count_rows
+from engine.operators.pieces import whole
 from engine.operators.sifted import Index
 from engine.operators.upsert import upsert
 from engine.schema import Schema
@@ -28,6 +29,8 @@ from engine.schema import Schema
 
 class TableNode(Node):
     """A table's intake and its own arrangement: by primary key, or by all columns where it has none."""
+
+    is_kept = True
 
     def __init__(self, fingerprint: str, registry: Registry, name: str, schema: Schema) -> None:
         super().__init__(fingerprint, schema, ())
@@ -78,6 +81,10 @@ class TableNode(Node):
     def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
         """The table at `as_of`, from its trace."""
         return Delta(self.trace.snapshot(as_of), self._errors.snapshot(as_of))
+
+    def compute_in_pieces(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
+        """As `compute`."""
+        return merged(self.trace.in_pieces(as_of), Delta(None, self._errors.snapshot(as_of)))
 
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:  # noqa: ARG002
         """The table's errors, from their trace."""
@@ -166,6 +173,17 @@ class ArrangeNode(Node):
             return self.source.content(as_of, memo)
         return Delta(self.trace.snapshot(as_of), self.errors(as_of, memo))
 
+    def compute_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """As `compute`."""
+        if not self._own or not self.trace.covers(as_of):
+            return self.source.content_in_pieces(as_of, memo)
+        return merged(self.trace.in_pieces(as_of), Delta(None, self.errors(as_of, memo)))
+
+    @property
+    def is_kept(self) -> bool:  # type: ignore[override]
+        """Its own is, and so is a table's."""
+        return self._own or self.source.is_kept
+
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
         """The source's errors, which are not asked for again while there are known to be none."""
         if self.shard.every(holds=self._clean is not None and as_of >= self._clean):
@@ -183,9 +201,12 @@ class ArrangeNode(Node):
         """Import the source's content at frontier - 1."""
         self._stained = frontier - 1
         if self._own and not self.trace.loaded:
-            content = self.source.content(frontier - 1, memo)
+            asked = self.source.content if self.source.is_kept else self.source.content_in_pieces
+            content = whole(asked(frontier - 1, memo))
             self.trace.fill(content.rows, frontier)
             self._clean = frontier - 1 if content.errors is None else None
+            if content.errors is not None:
+                memo[self.source] = content  # they will be asked for
 
     def traces(self) -> Sequence[Trace]:
         """The trace, unless it is the table's."""

@@ -16,6 +16,8 @@ from engine.batch.updates import Updates
 from engine.errors import InvariantBroken
 from engine.kernels.reduce import all_within
 from engine.lattice import CLOSED, Frontier
+from engine.operators import pieces
+from engine.operators.delta import Delta
 from engine.schema import Schema
 from engine.trace.spine import Spine
 
@@ -110,6 +112,13 @@ class Trace:
         """The content at `as_of`, an epoch that is complete. Raises NotFaithful before since."""
         self.catch_up(as_of + 1)
         return self.spine.snapshot(as_of)
+
+    def in_pieces(self, as_of: int) -> Delta:
+        """As `snapshot`, in pieces where it is large."""
+        self.catch_up(as_of + 1)
+        if len(self.spine) <= pieces.PIECE:
+            return Delta(self.spine.snapshot(as_of), None)
+        return pieces.Pieced(Delta(rows, None) for rows in self.spine.snapshot_in_pieces(as_of, pieces.PIECE))
 
     def window(self, lower: int, upper: int) -> Updates:
         """The updates of the epochs [lower, upper), which are complete. Raises NotFaithful unless since < lower."""

@@ -6,7 +6,7 @@ hold columns of the left before those of the right, whichever side the updates a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,15 +21,19 @@ from engine.batch.updates import Int64s, Updates
 from engine.kernels.join import pair
 from engine.kernels.times import EPOCHS, ROUNDS
 from engine.operators.aggregates import message_where
-from engine.operators.delta import QUIET, Delta, concat
+from engine.operators.delta import QUIET, Delta, concat, take
 from engine.operators.expressions.ir import Expr
 from engine.operators.linear import filter_rows, split
-from engine.operators.pieces import PIECE, Pieced, added_up
+from engine.operators.pieces import PIECE, Pieced, pieces_of
 from engine.operators.rounds import Moment, stamps_of
 from engine.operators.sifted import Index
 from engine.trace.lookup import LATEST, Matches, TooMany
 
 OVERFLOW = "a row's multiplicity does not fit 64 bits"
+
+
+Wait = Callable[[int, Delta], None]
+"""Takes what was found for a later round."""
 
 
 class Span(NamedTuple):
@@ -49,9 +53,9 @@ class Probes(NamedTuple):
     diffs: Int64s
 
     def halves(self) -> list[Probes]:
-        """The later and the earlier half of them."""
+        """The earlier and the later half of them."""
         middle = len(self.keys) // 2
-        return [self._part(slice(middle, None)), self._part(slice(0, middle))]
+        return [self._part(slice(0, middle)), self._part(slice(middle, None))]
 
     def _part(self, part: slice) -> Probes:
         keys = Keys(self.keys.hash[part], self.keys.check[part])
@@ -73,6 +77,10 @@ class Joined(NamedTuple):
         return cls(Assembly.of(schema, [*held[0], *held[1]], sides), residual)
 
 
+Made = Callable[[Probes, Matches], Delta]
+"""What is made of probes and what they met."""
+
+
 def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:
     """Positions of the rows whose key has no NULL, or None if that is all of them."""
     mask = None
@@ -85,49 +93,47 @@ def without_nulls(rows: Exported, key: Sequence[int]) -> Int64s | None:
 
 def join_trace(probes: Probes, index: Index, span: Span, joined: Joined) -> Delta:
     """`probes` joined with the updates of `index` in `span`, in pieces where these are many. Raises DiffOverflow."""
-    if not len(probes.keys):
+    return _met(probes, index, span, lambda some, found: _joined(some, found, joined))
+
+
+def _met(probes: Probes, index: Index, span: tuple[int, int | None], made: Made) -> Delta:
+    """What `made` makes of the probes and their matches in `span`, in pieces where these are many. Raises DiffOverflow."""
+    count = len(probes.keys)
+    if not count:
         return QUIET
     try:
-        found = _gathered(probes, index, span)
+        # Fewer probes than one do not meet less.
+        found = index.gather(probes.keys, *span, PIECE if count > 1 else LATEST)
     except TooMany:
-        return Pieced(_by_halves(probes, index, span, joined))
-    return _joined(probes, found, joined) if len(found) <= PIECE else Pieced(_cut(probes, found, joined))
+        return Pieced(piece for some in probes.halves() for piece in pieces_of(_met(some, index, span, made)))
+    return made(probes, found) if len(found.probe) <= PIECE else Pieced(_cut(probes, found, made))
 
 
-def _gathered(probes: Probes, index: Index, span: Span) -> Matches:
-    """What the probes meet. Raises TooMany if that may be more than a piece, and fewer probes would meet less."""
-    return index.gather(probes.keys, span.since, span.until, PIECE if len(probes.keys) > 1 else LATEST)
+def _cut(probes: Probes, matches: Matches, made: Made) -> Iterator[Delta]:
+    """What is made of probes and their matches, so many of these at a time as a piece may have."""
+    for start in range(0, len(matches), PIECE):
+        cut = np.arange(start, min(start + PIECE, len(matches)))
+        yield made(probes, matches if len(cut) == len(matches) else matches.take(cut))
 
 
-def _by_halves(probes: Probes, index: Index, span: Span, joined: Joined) -> Iterator[Delta]:
-    """What so many probes meet that they must be asked for in parts: halved until each part's is a piece."""
-    todo = probes.halves()
-    while todo:
-        some = todo.pop()
-        try:
-            found = _gathered(some, index, span)
-        except TooMany:
-            todo += some.halves()
-        else:
-            yield from _cut(some, found, joined)
+def join_round(probes: Probes, index: Index, moment: Moment, joined: Joined, wait: Wait, *, old: bool) -> Delta:
+    """`probes`, of the moment's round, joined with `index`: the pairs of this round; `wait` gets those of later ones.
 
-
-def join_round(
-    probes: Probes, index: Index, moment: Moment, joined: Joined, *, old: bool
-) -> tuple[Delta, list[tuple[int, Delta]]]:
-    """`probes`, of the moment's round, joined with `index`: the pairs of this round, and those of which later rounds.
-
-    `old`: without the trace's updates of this moment. Raises DiffOverflow.
+    In pieces where these are many, and `wait` is called as they are made. `old`: without the trace's updates of this
+    moment. Raises DiffOverflow.
     """
-    if not len(probes.keys):
-        return QUIET, []
-    matches = index.gather(probes.keys, moment.lower - 1)
-    if old:
-        new = moment.is_new(matches.times)
-        if new.any():
-            matches = matches.take(np.flatnonzero(~new))
-    here, later = moment.parted(matches)
-    return _joined(probes, here, joined), [(at, _joined(probes, found, joined)) for at, found in later]
+
+    def made(some: Probes, matches: Matches) -> Delta:
+        if old:
+            new = moment.is_new(matches.times)
+            if new.any():
+                matches = matches.take(np.flatnonzero(~new))
+        here, later = moment.parted(matches)
+        for at, found in later:
+            wait(at, _joined(some, found, joined))
+        return _joined(some, here, joined)
+
+    return _met(probes, index, (moment.lower - 1, None), made)
 
 
 def look_up_round(probes: Probes, index: Index, moment: Moment, joined: Joined, *, strictly: bool) -> Delta:
@@ -135,9 +141,17 @@ def look_up_round(probes: Probes, index: Index, moment: Moment, joined: Joined, 
 
     That is in an earlier step, or an earlier round of this one, or in this round at an epoch before that of the stamp, or
     (unless `strictly`) at the same. A pair stands at the later epoch, and its stamp has the round that is ≥ both.
-    Raises DiffOverflow.
+    In pieces where these are many. Raises DiffOverflow.
     """
-    matches = index.gather(probes.keys, moment.since)
+
+    def made(some: Probes, matches: Matches) -> Delta:
+        return _stamped_pairs(some, matches, moment, joined, strictly=strictly)
+
+    return _met(probes, index, (moment.since, None), made)
+
+
+def _stamped_pairs(probes: Probes, matches: Matches, moment: Moment, joined: Joined, *, strictly: bool) -> Delta:
+    """`look_up_round`, of what was met."""
     stamps = stamps_of(probes.struct)[probes.positions][matches.probe]
     late = moment.is_new(matches.times)
     if late.any():
@@ -170,16 +184,30 @@ def look_up_earlier(probes: Probes, index: Index, since: int, joined: Joined, *,
     """`probes` joined with the updates of `index` that came before them, or (unless `strictly`) at the same epoch.
 
     Times before `since` are advanced to it. A row that came and went before its probe is no pair of that: what a chain
-    of look-ups carries stays as small as its rows are. Raises DiffOverflow.
+    of look-ups carries stays as small as its rows are. In pieces where these are many. Raises DiffOverflow.
     """
-    if not len(probes.keys):
-        return QUIET
-    matches = index.gather(probes.keys, since)
-    when = probes.times[matches.probe]
-    late = matches.times >= when if strictly else matches.times > when
-    if late.any():
-        matches = matches.take(np.flatnonzero(~late))
-    return _left(_joined(probes, matches, joined), matches)
+
+    def made(some: Probes, matches: Matches) -> Delta:
+        when = some.times[matches.probe]
+        late = matches.times >= when if strictly else matches.times > when
+        if late.any():
+            matches = matches.take(np.flatnonzero(~late))
+        return _left(_joined(some, matches, joined), matches)
+
+    return _met(probes, index, (since, None), made)
+
+
+def without_partner(rows: Updates, key: tuple[Keys, Int64s | None], index: Index, as_of: int) -> Updates | None:
+    """The rows of a content at `as_of` whose key is not in `index` then, nothing put together. Raises DiffOverflow.
+
+    `key`: the identities of all rows, and the positions of those without NULL, which alone meet any (None: all).
+    """
+    keys, valid = key
+    alone = np.ones(len(rows), np.bool_)
+    for start in range(0, len(rows) if valid is None else len(valid), PIECE):
+        asked = np.arange(start, min(start + PIECE, len(rows))) if valid is None else valid[start : start + PIECE]
+        alone[asked[index.gather(keys.take(asked), as_of, as_of + 1).probe]] = False
+    return rows if alone.all() else take(rows, np.flatnonzero(alone)) if alone.any() else None
 
 
 def _left(found: Delta, matches: Matches) -> Delta:
@@ -190,20 +218,11 @@ def _left(found: Delta, matches: Matches) -> Delta:
     return Delta(left if len(left) else None, found.errors)
 
 
-def _cut(probes: Probes, matches: Matches, joined: Joined) -> Iterator[Delta]:
-    """The pairs of probes and their matches, a piece at a time."""
-    for start in range(0, len(matches), PIECE):
-        cut = np.arange(start, min(start + PIECE, len(matches)))
-        yield _joined(probes, matches if len(cut) == len(matches) else matches.take(cut), joined)
-
-
 def _joined(probes: Probes, matches: Matches, joined: Joined) -> Delta:
     """The pairs of probes and their matches."""
     n = len(matches)
     if not n:
         return QUIET
-    if n > PIECE:
-        return added_up(_cut(probes, matches, joined))
     asked = (probes.positions, probes.times, probes.diffs)
     block, lost = pair(asked, matches.probe, matches.places, matches.times, matches.diffs)
     lanes, times, diffs = block[:4].reshape(2, 2, n), block[4], block[5]

@@ -1,13 +1,14 @@
 """A delta in pieces: what a join finds may be far more than what is left of it once it is filtered, or added up.
 
 Always: a piece is made when it is asked for, and once; whoever keeps pieces adds equal updates up as they come, so that
-no more stands in memory at a time than what is left of them and about one piece. Called by joins, by the nodes that
-work on updates one by one, and by the dataflow's edges.
+no more stands in memory at a time than what is left of them and about one piece. Called by joins of all kinds, by the nodes
+that work on updates one by one, and by the dataflow's edges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from engine.batch.consolidation import thinned
 from engine.batch.updates import Updates
@@ -51,14 +52,51 @@ def pieces_of(delta: Delta) -> Iterator[Delta]:
     return delta.take() if isinstance(delta, Pieced) else iter((delta,))
 
 
+def each(delta: Delta, of: Callable[[Delta], Delta]) -> Delta:
+    """What `of`, which is linear and may itself give pieces, makes of a delta: in pieces of one in pieces."""
+    if not isinstance(delta, Pieced):
+        return of(delta)
+    return Pieced(piece for some in delta.take() for piece in pieces_of(of(some)))
+
+
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """All of them, one after the other: in pieces if any of them is."""
+    some = [delta for delta in deltas if delta is not QUIET]
+    if len(some) < 2:
+        return some[0] if some else QUIET
+    if any(isinstance(delta, Pieced) for delta in some):
+        return Pieced(chain.from_iterable(map(pieces_of, some)))
+    return Delta(concat([d.rows for d in some]), concat([d.errors for d in some]))
+
+
 def added_up(pieces: Iterable[Delta]) -> Delta:
     """All pieces as one delta; equal updates are added up on the way wherever they are many."""
-    rows, errors = _Sum(), _Sum()
+    total = Total()
     for piece in pieces:
-        rows.add(piece.rows)
-        errors.add(piece.errors)
-    found = Delta(rows.all(), errors.all())
-    return QUIET if found == QUIET else found
+        total.add(piece)
+    return total.all()
+
+
+def whole(delta: Delta) -> Delta:
+    """The delta, all of it made. Raises DiffOverflow where its pieces do."""
+    return added_up(delta.take()) if isinstance(delta, Pieced) else delta
+
+
+class Total:
+    """What comes piece by piece, equal updates added up wherever they are many. Single writer: who keeps it."""
+
+    def __init__(self) -> None:
+        self._rows, self._errors = _Sum(), _Sum()
+
+    def add(self, piece: Delta) -> None:
+        """One piece more."""
+        self._rows.add(piece.rows)
+        self._errors.add(piece.errors)
+
+    def all(self) -> Delta:
+        """All that came."""
+        found = Delta(self._rows.all(), self._errors.all())
+        return QUIET if found == QUIET else found
 
 
 class _Sum:

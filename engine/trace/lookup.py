@@ -5,8 +5,9 @@ Always: answers depend on the updates and not on how they lie in batches. Called
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,8 @@ from engine.batch.exported import Exported
 from engine.batch.keys import Keys, UInt64s
 from engine.batch.layout import Layout
 from engine.batch.merger import merged
-from engine.batch.payload import concat_rows, take_rows
-from engine.batch.updates import Int64s, Updates
+from engine.batch.payload import concat_rows, take_rows, taken
+from engine.batch.updates import Bools, Int64s, Updates
 from engine.kernels import entries, top
 from engine.kernels import live as ends
 from engine.kernels import seek as kernels
@@ -205,6 +206,80 @@ def content(layout: Layout, batches: Sequence[Batch], as_of: int) -> Updates:
         earlier = left.pop()
         found = merged(earlier, _met(earlier, found), at, until=as_of + 1, kept=0)
     return Updates(found.payload, found.times, found.diffs)
+
+
+def content_in_pieces(view: View, as_of: int, size: int) -> Iterator[Updates]:
+    """As `content`, about `size` updates of the trace at a time, all of a key together, in no order. Raises DiffOverflow."""
+    batches = sorted(view.batches, key=len, reverse=True)
+    if not batches:
+        return
+    step = max(size * len(batches[0]) // sum(map(len, batches)), 1)
+    cuts = np.unique(batches[0].keys.hash[step::step])
+    bounds = [[0, *np.searchsorted(batch.keys.hash, cuts).tolist(), len(batch)] for batch in batches]
+    for k in range(len(cuts) + 1):
+        largest, *others = [Part(batch, at[k], at[k + 1]) for batch, at in zip(batches, bounds, strict=True)]
+        alone = largest.alone([part.hashes for part in others if part.begin < part.end])
+        if alone.any():
+            yield from largest.standing(alone, as_of)
+        keys = _each_once([largest.keys.take(np.flatnonzero(~alone)), *(part.keys for part in others)])
+        if len(keys):
+            found = gather(view, keys, as_of, as_of + 1)
+            if len(found):
+                yield found.updates()
+
+
+class Part(NamedTuple):
+    """The entries from `begin` to `end` of a batch."""
+
+    batch: Batch
+    begin: int
+    end: int
+
+    @property
+    def hashes(self) -> UInt64s:
+        """Of their keys, ascending."""
+        return self.batch.keys.hash[self.begin : self.end]
+
+    @property
+    def keys(self) -> Keys:
+        """Their keys."""
+        return Keys(self.hashes, self.batch.keys.check[self.begin : self.end])
+
+    def alone(self, others: Sequence[UInt64s]) -> Bools:
+        """Of which nothing is known but the entry itself: no other one, nor any of `others`, has its hash."""
+        mine = self.hashes
+        new = np.ones(len(mine) + 1, np.bool_)
+        new[1:-1] = mine[1:] != mine[:-1]
+        found: Bools = new[1:] & new[:-1]
+        for hashes in others if len(mine) else ():
+            at = np.minimum(np.searchsorted(mine, hashes), len(mine) - 1)
+            found[at[mine[at] == hashes]] = False
+        return found
+
+    def standing(self, chosen: Bools, as_of: int) -> Iterator[Updates]:
+        """Those of `chosen` entries that are not after `as_of`, as they lie if that is all of them."""
+        times, diffs, places = (lane[self.begin : self.end] for lane in self.batch.facts)
+        chosen = chosen & (times <= as_of)
+        left = np.flatnonzero(chosen)
+        if not len(left):
+            return
+        at = np.full(len(left), as_of)
+        if len(places):
+            yield Updates(taken(self.batch.struct, places[left]), at, diffs[left])
+        elif len(left) == len(chosen):
+            yield Updates(self.batch.payload.slice(self.begin, len(left)), at, diffs)
+        else:
+            yield Updates(taken(self.batch.struct, left + self.begin), at, diffs[left])
+
+
+def _each_once(some: Sequence[Keys]) -> Keys:
+    """Each key of these once, in order."""
+    hashes, checks = (np.concatenate([getattr(keys, lane) for keys in some]) for lane in ("hash", "check"))
+    order = np.lexsort((checks, hashes))
+    hashes, checks = hashes[order], checks[order]
+    new = np.ones(len(hashes), np.bool_)
+    new[1:] = (hashes[1:] != hashes[:-1]) | (checks[1:] != checks[:-1])
+    return Keys(hashes[new], checks[new])
 
 
 def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> Updates:

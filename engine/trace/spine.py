@@ -7,7 +7,7 @@ large ones two by two with fuel. Single writer: the dataflow that owns the arran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from engine.batch.batch import Batch
 from engine.batch.keys import Keys, UInt64s
@@ -23,6 +23,7 @@ from engine.trace.lookup import (
     Matches,
     View,
     content,
+    content_in_pieces,
     first_enough,
     first_live,
     gather,
@@ -227,11 +228,22 @@ class Spine:
 
         Raises NotFaithful before `since` and at epochs that are not complete.
         """
+        self._check_known(as_of)
+        return content(self.layout, self._batches, as_of)
+
+    def snapshot_in_pieces(self, as_of: int, size: int) -> Iterator[Updates]:
+        """As `snapshot`, about `size` updates at a time, in no order; to be taken before anything is inserted or merged.
+
+        Raises NotFaithful as `snapshot` does, at once.
+        """
+        self._check_known(as_of)
+        return content_in_pieces(self.view, as_of, size)
+
+    def _check_known(self, as_of: int) -> None:
         if self._since.closed or as_of < self._since.epoch:
             raise NotFaithful("the past was compacted", as_of=as_of, since=self._since, hint="ask at since or later")
         if not self._upper.closed and as_of >= self._upper.epoch:
             raise NotFaithful("the epoch is not complete", as_of=as_of, upper=self._upper, hint="ask before upper")
-        return content(self.layout, self._batches, as_of)
 
     def window(self, lower: int, upper: int) -> Updates:
         """The updates of the epochs [lower, upper), each at its own epoch, consolidated, by epoch.

@@ -30,6 +30,16 @@ def closure(edges: Edges) -> set[Edge]:
     return settled(set(edges), lambda pairs: pairs | {(a, d) for a, b in pairs for c, d in edges if b == c})
 
 
+def one_way(edges: Edges) -> set[Edge]:
+    """Pairs with a path, each beginning of which is such a pair, and no edge back."""
+
+    def turn(pairs: set[Edge]) -> set[Edge]:
+        longer = {(a, d) for a, b in pairs for c, d in edges if b == c}
+        return {(a, b) for a, b in longer | set(edges) if (b, a) not in edges}
+
+    return settled(set(), turn)
+
+
 def same_generation(edges: Edges) -> set[Edge]:
     """Pairs of children of one parent, or of parents of one generation."""
     siblings = {(x, y) for p, x in edges for q, y in edges if p == q}

@@ -90,6 +90,13 @@ def closure(loop: Iteration, edges: Collection, _: Collection) -> list[Collectio
     return loop.close({pairs: rule}, [rule])
 
 
+def one_way(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
+    """Paths, each part of which ends where no edge leads back to its begin."""
+    pairs, entered = loop.variable(EDGES), loop.enter(edges)
+    rule = chosen(pairs.join(entered, [1], [0]), A, D).concat(entered).antijoin(entered, [0, 1], [1, 0]).distinct()
+    return loop.close({pairs: rule}, [rule])
+
+
 def squared(loop: Iteration, edges: Collection, _: Collection) -> list[Collection]:
     entered = loop.enter(edges)
     pairs = loop.variable(EDGES, entered)
@@ -255,6 +262,7 @@ PROGRAMS: dict[str, tuple[Build, Naive]] = {
     "reached_far_within": (reached_far_within, lambda edges, roots: ones(rules.reached(beyond(edges), roots))),
     "far_generation": (far_generation, lambda edges, _: ones(rules.same_generation(beyond(edges)))),
     "closure": (closure, lambda edges, _: ones(rules.closure(edges))),
+    "one_way": (one_way, lambda edges, _: ones(rules.one_way(edges))),
     "squared": (squared, lambda edges, _: ones(rules.closure(edges))),
     "same_generation": (same_generation, lambda edges, _: ones(rules.same_generation(edges))),
     "distances": (distances, lambda edges, roots: ones(rules.distances(edges, roots))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +125,11 @@ def test_questions_are_answered_as_by_one(name: str, count: int, seed: int) -> N
     made, rng = world(name, seed)
     middle, since = rng.randrange(1, made.end + 1), rng.randrange(made.end)
     whole, schemas = in_shards(1, lambda shard: story(made, shard, middle, since))[0]
-    parts = in_shards(count, lambda shard: story(made, shard, middle, since)[0])
+    check_parts(whole, schemas, in_shards(count, lambda shard: story(made, shard, middle, since)[0]))
+
+
+def check_parts(whole: Asked, schemas: dict[str, Schema], parts: Sequence[Any]) -> None:
+    """Together the shards answered what one did."""
     for part in parts:
         if isinstance(part, BaseException):
             raise part

@@ -92,6 +92,7 @@ def test_any_history_answers_as_the_dictionary_does(data: st.DataObject) -> None
         content = spine.snapshot(as_of)
         assert total(content) == twin.at(as_of)
         assert len(content) == len(twin.at(as_of))
+        _check_pieces(spine, as_of, data.draw(st.integers(1, 4)), twin)
     probes = rows_of(types, data.draw(st.lists(st.sampled_from(pool) | row_values(types), max_size=5))).select(
         list(key)
     )
@@ -99,6 +100,22 @@ def test_any_history_answers_as_the_dictionary_does(data: st.DataObject) -> None
         keys = layout.keys(rows_of(types, [tuple(r.values()) for r in _padded(types, key, probes)]))
         until = data.draw(st.integers(since + 1, upper + 1))
         _check_matches(spine, twin, spine.gather(keys, since, until), probes, since, until)
+
+
+def _check_pieces(spine: Spine, as_of: int, size: int, twin: NaiveTrace) -> list[int]:
+    """The pieces are the content, each row and each key in one of them; how large each is."""
+    pieces = list(spine.snapshot_in_pieces(as_of, size))
+    found = [entry for piece in pieces for entry in entries(piece)]
+    assert counted(found) == twin.at(as_of)
+    assert len(found) == len(twin.at(as_of))
+    known: set[tuple[int, int]] = set()
+    for piece in pieces:
+        keys = spine.layout.keys_of(piece)
+        mine = set(zip(keys.hash.tolist(), keys.check.tolist(), strict=True))
+        assert mine
+        assert not mine & known
+        known |= mine
+    return list(map(len, pieces))
 
 
 def _padded(types: list[str], key: tuple[int, ...], probes: pa.RecordBatch) -> list[dict[int, object]]:
@@ -132,6 +149,8 @@ def test_a_long_life_of_sizes_great_and_small(seed: int) -> None:
         if epoch % 40 == 39:
             _check_tiling(spine)
             assert total(spine.snapshot(epoch)) == twin.at(epoch)
+            sizes = _check_pieces(spine, epoch, 500, twin)
+            assert max(sizes) <= 2 * 500 < sum(sizes)
     assert most <= 24, "batches grow geometrically"
     spine.exert(10**9)
     assert len(spine.batches()) <= 5
@@ -174,6 +193,8 @@ def test_snapshot_refuses_what_it_cannot_answer() -> None:
         spine.snapshot(2)
     with pytest.raises(NotFaithful, match="not complete"):
         spine.snapshot(5)
+    with pytest.raises(NotFaithful, match="compacted"):
+        spine.snapshot_in_pieces(2, 1)
     spine.advance(CLOSED)
     with pytest.raises(NotFaithful):
         spine.snapshot(4)
