@@ -50,7 +50,7 @@ class Frontier:
     """What a sink reflects: every epoch ≤ `epoch`, and so these `sources` by name.
 
     `incarnation`: a greater one than before says that the sink itself had gone back (a restore, a failover that lost
-    commits) and was compared and mended: frontiers advance within one incarnation.
+    commits), or a source whose topics were made anew, and was compared and mended: frontiers advance within one incarnation.
     """
 
     epoch: int

@@ -3,7 +3,9 @@
 Always: what is read counts as passed, whatever it gives, once the source waits for nothing. Where it gives less than the sinks
 have, as the last snapshot found no row, and no record tells its LSN, an epoch without rows says that the source stands where
 they have it: so no frontier goes back, and what is gone since goes at once. A snapshot that is not whole says nothing: it may
-be all that retention has left of it. The log keeps the epoch like any other. Filled at a start, owned by the runtime.
+be all that retention has left of it. The log keeps the epoch like any other. Where all that was read tells of less than a sink
+has, and something of it was given, the topics are of another history (of a source that was restored, made anew and by now as
+long as the old ones): the sink begins a new incarnation. Filled at a start, owned by the runtime.
 """
 
 from __future__ import annotations
@@ -22,16 +24,20 @@ WITHOUT_LSN = OF_NO_TRANSACTION | {RESNAPSHOT}
 
 
 class Adopted:
-    """By source, the furthest of what the sinks hold; empty once all of it is passed."""
+    """By source, the furthest of what the sinks hold; empty once all of it is passed. `set_back`: the sinks that hold more of a
+    source than its topics tell of, once that is known."""
 
     def __init__(self) -> None:
         self.frontiers: dict[str, SourceFrontier] = {}
+        self._held: dict[str, dict[str, int]] = {}
+        self.set_back: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.frontiers)
 
-    def add(self, name: str, frontier: SourceFrontier) -> None:
+    def add(self, name: str, frontier: SourceFrontier, sink: str) -> None:
         """A sink holds this of a source; another one may hold more."""
+        self._held.setdefault(name, {})[sink] = frontier.lsn
         had = self.frontiers.get(name, SourceFrontier({}, -1, -1))
         self.frontiers[name] = SourceFrontier(
             _furthest(had.positions, frontier.positions),
@@ -42,6 +48,7 @@ class Adopted:
     def are_passed(self, sources: Mapping[str, SourceFrontier], intakes: Iterable[Intake]) -> bool:
         """Whether every source stands beyond it; `sources`: where they do. Of one that has read all of it, and been given less,
         the epoch that says so is to be bound next."""
+        set_back: set[str] = set()
         for intake in intakes:
             wanted = self.frontiers.get(intake.name)
             if wanted is None:
@@ -50,10 +57,15 @@ class Adopted:
                 return False
             at = sources.get(intake.name)
             if at is None or at.lsn < wanted.lsn:
-                if not intake.injected and intake.assembler.waiting() is None:
+                if intake.assembler.waiting() is not None:
+                    return False
+                if at is not None and 0 <= intake.furthest < wanted.lsn:
+                    set_back |= {sink for sink, lsn in self._held[intake.name].items() if lsn > intake.furthest}
+                    continue
+                if not intake.injected:
                     intake.injected.append(Transaction(ADOPTED, -1, wanted.lsn, wanted.commit_us, ()))
                 return False
-        self.frontiers = {}
+        self.frontiers, self.set_back = {}, frozenset(set_back)
         return True
 
 

@@ -115,6 +115,11 @@ class Group:
         if self._thread:
             self._thread.start()
 
+    def set_back(self) -> None:
+        """The sink holds what its sources do not tell of any more: what is offered from here on is of a new incarnation."""
+        with self._changed:
+            self._incarnation += 1
+
     @property
     def attached(self) -> bool:
         """Whether the sink takes part."""

@@ -13,7 +13,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from connectors.changes import LATER, Beat, Decoded, Event, Format, Messages, TableChanges, Undecodable
+from connectors.changes import (
+    LATER,
+    Beat,
+    Decoded,
+    Event,
+    Format,
+    Messages,
+    TableChanges,
+    TransactionMark,
+    Undecodable,
+    VersionMark,
+)
 from connectors.letters import Letter, Letters
 from connectors.sink import SourceFrontier
 from connectors.source import Positions, Source, SourceError
@@ -62,7 +73,8 @@ class Intake:
     no longer have. `beats`: the source's heartbeats. `letters`: where records of the tables `lettered` go that cannot be
     decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
-    transactions of our own, to be given next, before any other. `lulls`: those of the assembler.
+    transactions of our own, to be given next, before any other. `lulls`: those of the assembler. `furthest`: the greatest LSN
+    (version for Spark) that a record told, whatever became of it; -1 for none.
     """
 
     name: str
@@ -90,6 +102,7 @@ class Intake:
     wall: Callable[[], float] = time.time
     spill: Spill | None = None
     portion_rows: int = ROWS
+    furthest: int = -1
     _quiet: frozenset[str] = frozenset()
 
     def poll(self, timeout: float) -> bool:
@@ -123,6 +136,9 @@ class Intake:
         for mark in decoded.marks:
             if isinstance(mark, Beat):
                 self.beats.met(mark)
+            elif isinstance(mark, TransactionMark | VersionMark):
+                self.furthest = max(self.furthest, mark.lsn if isinstance(mark, TransactionMark) else mark.version)
+        self.furthest = max([self.furthest, *(int(c.lsns.max()) for c in decoded.changes if len(c))])
         if self.skip or self.known:
             decoded = replace(decoded, changes=[self._passed_over(c) for c in decoded.changes])
         decoded = self.as_declared(decoded)

@@ -46,7 +46,7 @@ def reconcile(
         state = states[group.name]
         at = state.frontier.epoch if state.frontier else 0
         foreign = at > start and not any(at in epochs for epochs in bound)
-        anew = foreign and _adopt(runtime, state.frontier)
+        anew = foreign and _adopt(runtime, state.frontier, group.name)
         runtime.reconcile(group, state, everything=foreign or at < start)
         incarnation = state.frontier.incarnation if state.frontier else 1
         back = state.frontier is not None and at < held.get(group.name, 0)
@@ -54,7 +54,7 @@ def reconcile(
     runtime.refresh()
 
 
-def _adopt(runtime: Runtime, frontier: Frontier | None) -> bool:
+def _adopt(runtime: Runtime, frontier: Frontier | None, sink: str) -> bool:
     """A sink holds what the local log does not know (DECISIONS.md 16): epochs go on after its own, and nothing is written
     before its offsets are passed again. Whether it holds some of topics that were made anew since, which never come to them:
     what they say now takes the place of that."""
@@ -63,5 +63,5 @@ def _adopt(runtime: Runtime, frontier: Frontier | None) -> bool:
     ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
     there = {n: s for n, s in frontier.sources.items() if reached(ends.get(n, {}), s.positions)}
     for name, source in there.items():
-        runtime.hold.add(name, source)
+        runtime.hold.add(name, source, sink)
     return len(there) < len(frontier.sources)

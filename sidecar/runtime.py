@@ -285,6 +285,8 @@ class Runtime:
         if not self.hold.are_passed(self.sources, self.parts.intakes):
             return False
         self.sources = as_read(self.sources, self.parts.intakes)
+        for group in (g for g in self.parts.groups if g.name in self.hold.set_back):
+            group.set_back()
         return True
 
     def written(self, sink: str, frontier: Frontier, stamps: Mapping[int, EpochStamp], seconds: float) -> None:

@@ -78,10 +78,10 @@ def test_nothing_is_released_while_the_log_is_followed() -> None:
     """Found by the simulator (seed 3858 then): what had been read, and waited for its turn in the log, was taken for passed."""
     at = SourceFrontier({"p.t": {0: 4}}, 7, 1)
     runtime: Any = Mock(hold=Adopted(), sources={"p": at})
-    runtime.hold.add("p", at)
+    runtime.hold.add("p", at, "s")
     intake = Mock()
     intake.name, intake.positions.return_value, intake.held = "p", {"p.t": {0: 9}}, lambda here: here
-    runtime.parts.intakes = [intake]
+    runtime.parts.intakes, runtime.parts.groups = [intake], []
     assert not Runtime._released(runtime)
     assert runtime.hold
     runtime.parts.reclock.replaying = None
@@ -114,6 +114,56 @@ def test_topics_made_anew_do_not_come_to_what_a_sink_held_of_the_old_ones(shop: 
     assert after is not None
     assert (after.sources["shop"].lsn, after.incarnation) == (shop.lsn, before.incarnation + 1)
     assert after.epoch > before.epoch
+
+
+@pytest.mark.parametrize("batch", [1, 1 << 16], ids=["slowly", "at once"])
+def test_topics_made_anew_of_a_restored_source_may_be_as_long_as_the_old_ones(shop: Little, batch: int) -> None:
+    """What they say is of a lower LSN than what the sink holds, at positions that are as far, and further."""
+    for v in range(3, 6):
+        shop.transact((CUSTOMERS, "u", (1, v)), (VISITS, "c", (v, v)))
+    shop.show_all()
+    shop.start()
+    shop.turn(3)
+    shop.end(drained=True)
+    before = shop.store.frontier
+    assert before is not None
+    (shop.folder / "state").rename(shop.folder / "lost")
+    shop.log, shop.queues, shop.ends = MemoryLog(), {}, {}
+    shop.state = {t: Counter() for t in KEYS}
+    shop.lsn, shop.batch = 300, batch
+    shop.snapshot({CUSTOMERS: [(i, i) for i in range(1, 12)], ORDERS: [(7, 7)], VISITS: [(i, 1) for i in range(9)]})
+    for v in range(8, 14):
+        shop.transact((CUSTOMERS, "u", (2, v)), (VISITS, "c", (v, v)))
+    shop.show_all()
+    shop.start()
+    assert shop.running is not None
+    assert shop.running.runtime.hold, "they are as long"
+    seen = [before]
+
+    def turn() -> None:
+        assert shop.running is not None
+        shop.turn()
+        at = shop.store.frontier
+        assert at is not None
+        assert at.incarnation > seen[-1].incarnation or at.sources["shop"].lsn >= seen[-1].sources["shop"].lsn
+        seen.append(at)
+
+    for _ in range(40):
+        turn()
+    assert not shop.running.runtime.hold
+    shop.transact((CUSTOMERS, "d", (2, 0)))
+    shop.show_all()
+    for _ in range(3):
+        turn()
+    assert (seen[-1].sources["shop"].lsn, seen[-1].incarnation) == (shop.lsn, before.incarnation + 1)
+    assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state)
+    shop.end(drained=True)
+    shop.start()
+    shop.transact((ORDERS, "d", (7, 0)))
+    shop.show_all()
+    for _ in range(3):
+        turn()
+    assert seen[-1].incarnation == before.incarnation + 1, "kept"
 
 
 def test_what_is_read_again_and_gives_nothing_is_passed_too(shop: Little) -> None:
