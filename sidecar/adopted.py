@@ -62,6 +62,8 @@ class Adopted:
                 if at is not None and 0 <= intake.furthest < wanted.lsn:
                     set_back |= {sink for sink, lsn in self._held[intake.name].items() if lsn > intake.furthest}
                     continue
+                if wanted.lsn < 0:
+                    continue  # it has nothing of what was made anew
                 if not intake.injected:
                     intake.injected.append(Transaction(ADOPTED, -1, wanted.lsn, wanted.commit_us, ()))
                 return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from connectors.sink import Frontier, SinkState
+from connectors.sink import Frontier, SinkState, SourceFrontier
 from engine.dataflow import OVERFLOWED
 from sidecar.checkpoint import Manifest
 from sidecar.flow import Flow
@@ -57,11 +57,11 @@ def reconcile(
 def _adopt(runtime: Runtime, frontier: Frontier | None, sink: str) -> bool:
     """A sink holds what the local log does not know (DECISIONS.md 16): epochs go on after its own, and nothing is written
     before its offsets are passed again. Whether it holds some of topics that were made anew since, which never come to them:
-    what they say now takes the place of that."""
+    what they say now takes the place of that, once their snapshot is whole."""
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
     ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
-    there = {n: s for n, s in frontier.sources.items() if reached(ends.get(n, {}), s.positions)}
-    for name, source in there.items():
-        runtime.hold.add(name, source, sink)
-    return len(there) < len(frontier.sources)
+    there = {n: reached(ends.get(n, {}), s.positions) for n, s in frontier.sources.items()}
+    for name, source in frontier.sources.items():
+        runtime.hold.add(name, source if there[name] else SourceFrontier(ends.get(name, {}), -1, -1), sink)
+    return not all(there.values())

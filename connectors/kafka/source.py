@@ -49,6 +49,7 @@ _GONE = {
 _FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 _CORRUPT = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
 _RESYNC = "resync the tables of this topic: messages that were not read are lost to us"
+_ANEW = "start with an empty state folder once the connector has made a new snapshot: messages that were not read are lost to us"
 
 
 class KafkaSource:
@@ -130,7 +131,7 @@ class KafkaSource:
         for topic, by_partition in positions.items():
             if self._wants(topic) and (topic not in there or max(by_partition, default=0) >= there[topic]):
                 raise self._error(
-                    "the topic, or a partition of it, that was read before is gone", hint=_RESYNC, topic=topic
+                    "the topic, or a partition of it, that was read before is gone", hint=_ANEW, topic=topic
                 )
         missing = [t for t in self._topics if t not in there]
         if missing and not self._wait_for_topics:
@@ -159,7 +160,7 @@ class KafkaSource:
             "the topic ends before the position: it was made anew or its log was cut"
             if recreated
             else "the next message is no longer there: retention removed it before it was read",
-            hint=_RESYNC, topic=topic, partition=partition, offset=offset, low=low, high=high,
+            hint=_RESYNC if high is None else _ANEW, topic=topic, partition=partition, offset=offset, low=low, high=high,
         )  # fmt: skip
 
     def _unreachable(self, reason: str = "") -> SourceError:

@@ -116,6 +116,29 @@ def test_topics_made_anew_do_not_come_to_what_a_sink_held_of_the_old_ones(shop: 
     assert after.epoch > before.epoch
 
 
+def test_a_source_whose_topics_were_made_anew_is_waited_for_beside_another() -> None:
+    """Found by the simulator (seed 3 of the first lives in which they are, forced on): once the other source had passed what the
+    sink held, the views over this one were emptied, and filled again when its snapshot was whole."""
+    held = {"p": SourceFrontier({"p.t": {0: 9}}, 50, 1), "q": SourceFrontier({"q.t": {0: 4}}, 70, 1)}
+    states = {"s": SinkState(1, Frontier(8, held, 1), frozenset())}
+    runtime: Any = Mock(epoch=0, hold=Adopted())
+    runtime.parts.groups = [Mock()]
+    runtime.parts.groups[0].name = "s"
+    one, other = intakes = Mock(injected=[]), Mock(injected=[])
+    for intake, name, end in zip(intakes, "pq", (20, 2), strict=True):
+        intake.name, intake.source.high_watermarks.return_value = name, {f"{name}.t": {0: end}}
+        intake.positions.return_value = {f"{name}.t": {0: end}}
+    runtime.parts.intakes = intakes
+    reconcile(runtime, states, {}, [])
+    assert runtime.parts.groups[0].start.call_args.args == (8, 2)
+    sources = {"p": SourceFrontier({"p.t": {0: 20}}, 60, 1)}
+    one.assembler.waiting.return_value = None
+    assert not runtime.hold.are_passed(sources, intakes), "its snapshot is waited for"
+    other.assembler.waiting.return_value = None
+    assert runtime.hold.are_passed(sources, intakes), "it found no row"
+    assert (other.injected, runtime.hold.set_back) == ([], frozenset())
+
+
 @pytest.mark.parametrize("batch", [1, 1 << 16], ids=["slowly", "at once"])
 def test_topics_made_anew_of_a_restored_source_may_be_as_long_as_the_old_ones(shop: Little, batch: int) -> None:
     """What they say is of a lower LSN than what the sink holds, at positions that are as far, and further."""

@@ -127,6 +127,10 @@ def test_a_topic_made_anew_between_two_runs_is_named_though_its_offsets_fit(harn
     assert told.value.where["topic"] == topic
     assert "empty state folder" in told.value.hint
     check_topic_ids(source.name, {t: i for t, i in before.items() if t != topic}, source.topic_ids())
+    for gone in ({topic: {0: 9}}, {topic: {7: 0}}):
+        with pytest.raises(SourceError, match=r"ends before the position|is gone") as told:
+            source.open(gone)
+        assert "empty state folder" in told.value.hint, "a sidecar that does not start can resync nothing"
 
 
 def test_a_topic_made_anew_while_it_is_read_keeps_the_id_that_its_positions_are_of(harness: KafkaSourceHarness) -> None:
