@@ -275,7 +275,7 @@ class SourceContract:
             harness.make().open({topic: {0: 99}})
         assert beyond.value.where["offset"] == 99
         harness.forget(topic, 0, 6)
-        with pytest.raises(SourceError, match="resync|new snapshot") as below:
+        with pytest.raises(SourceError, match=r"resync|new snapshot") as below:
             harness.make().open({topic: {0: 2}})
         where = below.value.where
         assert (where["topic"], where["partition"], where["offset"]) == (topic, 0, 2)
