@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -187,21 +187,24 @@ class KafkaSource:
         elif watcher.silent_for > self._patience:
             raise self._unreachable()
         errors = list(map(Message.error, messages))
+        told: list[Message] = []
         if any(errors):
-            for message, error in zip(messages, errors, strict=True):
-                if error is not None and not self._is_end(message, error):
-                    self._fail(message)
+            told = [message for message, error in zip(messages, errors, strict=True) if error is not None]
             messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
+        runs = _runs(messages)
+        given = [self._messages(*place, run) for place, run in runs.items() if not self._is_cut_back(place, run)]
+        for message in told:  # after what came with it, some of which is before an end
+            if not self._is_end(message):
+                self._fail(message)
         if not messages and self._failures:
             raise self._failures.popleft()
-        runs = _runs(messages)
-        return [self._messages(*place, run) for place, run in runs.items() if not self._is_cut_back(place, run)]
+        return [some for some in given if len(some)]
 
-    def _is_end(self, message: Message, error: KafkaError) -> bool:
+    def _is_end(self, message: Message) -> bool:
         """Whether this says that a partition is read up to where it may be: gaps before that hold nothing any more."""
-        if error.code() != KafkaError._PARTITION_EOF:
+        error, topic, partition, offset = message.error(), message.topic(), message.partition(), message.offset()
+        if error is None or error.code() != KafkaError._PARTITION_EOF:
             return False
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None and partition is not None and offset is not None, "an end is of a place"  # noqa: PT018
         self._readable[topic, partition] = self._next[topic, partition] = max(self._next[topic, partition], offset)
         return True
@@ -221,9 +224,14 @@ class KafkaSource:
         return True
 
     def _messages(self, topic: str, partition: int, run: Sequence[Message]) -> Messages:
+        """What a run has that was not given before: once partitions were assigned to it that are new, librdkafka may fetch others
+        again from an earlier offset (its issue 4686), and rows of a snapshot are counted."""
         # `map` over the type's own methods: several calls a message, none of them through Python
         offsets = np.array(list(map(Message.offset, run)), np.int64)
-        self._next[topic, partition] = int(offsets[-1]) + 1
+        given = np.maximum.accumulate(np.concatenate(([self._next[topic, partition] - 1], offsets[:-1])))
+        self._next[topic, partition] = max(int(given[-1]), int(offsets[-1])) + 1
+        if not (fresh := offsets > given).all():
+            run, offsets = list(compress(run, fresh)), offsets[fresh]
         headers: list[Any] = list(map(Message.headers, run))
         return Messages(
             topic,
