@@ -90,7 +90,7 @@ class Collection:
         inputs = [self.node, *(o.node for o in others)]
         fingerprint = fingerprint_of("concat", *(n.fingerprint for n in inputs))
         columns = zip(*(c.schema.columns for c in (self, *others)), strict=True)
-        schema = Schema(tuple(replace(cs[0], nullable=any(c.nullable for c in cs)) for cs in columns))
+        schema = Schema(tuple(_null_in_any(cs) for cs in columns))
         node = self.flow.intern(fingerprint, lambda: ConcatNode(fingerprint, schema, inputs))
         return Collection(self.flow, node, schema)
 
@@ -362,6 +362,12 @@ def _source_of(node: Node, columns: Sequence[int]) -> tuple[Node, list[int]]:
 def _anything(collection: Collection) -> Collection:
     """One row while the collection has any."""
     return collection.project([Literal(True, BOOLEAN)], Schema((Column("any", BOOLEAN),))).distinct()
+
+
+def _null_in_any(columns: Sequence[Column]) -> Column:
+    """The first, which may be NULL where any may."""
+    first = columns[0]
+    return replace(first, nullable=True) if not first.nullable and any(c.nullable for c in columns) else first
 
 
 def _only_columns(exprs: Sequence[Expr]) -> bool:
