@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.changes import Decoded, Format, Messages, Undecodable
+from connectors.changes import Decoded, Format, Messages, TableChanges, Undecodable
 from engine.batch.updates import DELETE, TRUNCATE, UPSERT
 from sidecar.ingest import Intake, UndecodableError
 from sidecar.pending import Slice
@@ -104,6 +104,16 @@ class Broken:
         return Decoded(undecodable=[bad])
 
 
+class Reads:
+    """A format that finds these changes."""
+
+    def __init__(self, *found: TableChanges) -> None:
+        self.found = found
+
+    def decode(self, _: Messages) -> Decoded:
+        return Decoded([*self.found])
+
+
 TABLES_AT = {"p.s.a": frozenset({"s.a"}), "p.s.b": frozenset({"s.b"}), "p.s_c": frozenset({"s.a", "s.b"})}
 
 
@@ -155,3 +165,20 @@ def test_a_record_named_under_skip_is_passed_over() -> None:
     intake.skip = frozenset({("p.s.a", 3, 42)})
     intake.take(Messages("p.s.a", 3, np.array([42]), [None], [b"{"], np.array([0])))
     assert [(bad.topic, bad.partition, bad.offset) for bad in skipped] == [("p.s.a", 3, 42)] == intake.skipped
+
+
+def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it_is_a_truncate() -> None:
+    here, skipped = list[int](), list[int]()
+    run = changes("s.a", [(1, 1), (0, None), (2, 2), (3, 3)], kinds=[UPSERT, TRUNCATE, UPSERT, UPSERT])
+    methods = {
+        "accept": lambda _, found: here.extend(found.changes[0].offsets.tolist()),
+        "skip": lambda _, bad, known: skipped.append(bad.offset),
+    }
+    nothing: Any = type("Nothing", (), methods)()
+    intake = Intake("shop", "debezium", nothing, cast(Format, Reads(run)), nothing, frozenset({"s.a"}))
+    first, truncate, mended, fourth = run.offsets.tolist()
+    place = (run.topic, run.partition)
+    intake.skip, intake.known = frozenset({(*place, first), (*place, truncate)}), frozenset({(*place, mended)})
+    intake.take(Messages(*place, run.offsets, [None] * 4, [b"{}"] * 4, np.zeros(4, np.int64)))
+    assert (here, skipped) == ([first, fourth], [truncate, mended])
+    assert intake.skipped == [(*place, truncate)]
