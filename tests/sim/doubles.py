@@ -43,10 +43,10 @@ def in_place(world: World) -> Iterator[None]:
 
 
 def _noting(real: Callable[..., None]) -> Callable[..., None]:
-    """Notes which sinks a process gives everything."""
+    """Notes which sinks a process gives everything, though they have something."""
 
     def noted(run: Any, group: Any, state: Any, *, everything: bool) -> None:
-        group.process.doubts[group.name] = everything
+        group.process.doubts[group.name] = everything and state.frontier is not None
         real(run, group, state, everything=everything)
 
     return noted
