@@ -81,7 +81,7 @@ class Plan:
         names = self.schema.names
         try:
             if len(names) > 1:
-                return list(zip(*map(self._image, images), strict=True))
+                return list(zip(*tuple(map(self._image, images)), strict=True))  # a tuple first: see `build`
             return [[image[name] for image in images] for name in names]
         except KeyError:
             return [self._column(name, images) for name in names]

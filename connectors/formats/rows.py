@@ -77,10 +77,11 @@ class Run:
 def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     """The changes of a run. `versions`: the source numbers versions and attempts (Spark) and not transactions."""
     try:
-        ops, sources, afters, blocks = zip(*map(_PARTS, run.docs), strict=True)
+        # a tuple first: CPython 3.11 keeps a call's keywords for ever where what `*` unpacks raises
+        parts = tuple(map(_PARTS, run.docs))
     except KeyError:
-        parts = [(d["op"], d["source"], d.get("after"), d.get("transaction")) for d in run.docs]
-        ops, sources, afters, blocks = zip(*parts, strict=True)
+        parts = tuple((d["op"], d["source"], d.get("after"), d.get("transaction")) for d in run.docs)
+    ops, sources, afters, blocks = zip(*parts, strict=True)
     make = _keyless if plan.schema.key is None else _keyed
     images, kinds, rows_of = make(plan, run, ops, afters)
     offsets = run.messages.offsets
@@ -96,7 +97,7 @@ def build(plan: Plan, run: Run, versions: bool) -> TableChanges:
     if len(chunk := np.flatnonzero(snapshot == 2)):
         if plan.schema.key is None:
             raise CannotDecode("a row of an incremental snapshot of a table without a key", _KEYLESS_HINT)
-        transactions[chunk], lsns[chunk] = zip(*(_sent_at(sources[i]) for i in chunk.tolist()), strict=True)
+        transactions[chunk], lsns[chunk] = zip(*[_sent_at(sources[i]) for i in chunk.tolist()], strict=True)
     if (snapshot == 1).any():
         read = np.array(_integers(_or(run.docs[i].get("ts_ms"), -1) for i in rows_of or range(len(ops))), np.int64)
     return TableChanges(

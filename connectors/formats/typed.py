@@ -41,7 +41,7 @@ class _Source(msgspec.Struct, gc=False):
     txid: int = msgspec.field(name="txId")
     lsn: int
     ts_us: int
-    snapshot: str
+    snapshot: str | None
 
 
 class _Version(msgspec.Struct, gc=False):
@@ -68,6 +68,8 @@ class _Read(msgspec.Struct, gc=False):
 
 
 _READ: Final = msgspec.json.Decoder(_Read).decode
+_STREAMED: Final = frozenset((None, "false"))
+"""source.snapshot of an event of the stream: Debezium writes null since 3.6."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,8 @@ def read(
 
 def _parsed(reader_: Reader, payloads: Sequence[bytes]) -> list[Sequence[Any]]:
     """A list each of: operations, the source's fields, orders (None where there is no transaction), and every column."""
-    ops, sources, afters, befores, blocks = zip(*map(astuple, map(reader_.parse, payloads)), strict=True)
+    parsed = tuple(map(astuple, map(reader_.parse, payloads)))  # first: see `build`
+    ops, sources, afters, befores, blocks = zip(*parsed, strict=True)
     images: Iterable[tuple[Any, ...]] = map(astuple, afters)
     if "d" in ops:
         pairs = zip(ops, afters, befores, strict=True)
@@ -147,7 +150,7 @@ def _parsed(reader_: Reader, payloads: Sequence[bytes]) -> list[Sequence[Any]]:
         places: Sequence[Any] = (None,) * len(ops)
     else:
         places = [None if block is None else block.total_order for block in blocks]
-    return [ops, *zip(*map(astuple, sources), strict=True), places, *zip(*images, strict=True)]
+    return [ops, *zip(*tuple(map(astuple, sources)), strict=True), places, *zip(*tuple(images), strict=True)]
 
 
 def _deleted(plan: Plan, before: Any) -> tuple[Any, ...]:
@@ -178,7 +181,7 @@ def _orders(places: Sequence[int | None]) -> tuple[Int64s, Bools]:
     return np.array([-1 if place is None else place for place in places], np.int64), ~missing
 
 
-def _snapshot(states: Sequence[str]) -> UInt8s:
-    if set(states) == {"false"}:
+def _snapshot(states: Sequence[str | None]) -> UInt8s:
+    if set(states) <= _STREAMED:
         return np.zeros(len(states), np.uint8)
     return np.array([SNAPSHOTS[state] for state in states], np.uint8)

@@ -25,7 +25,7 @@ def source(table_name: str = "public.t", **more: Any) -> dict[str, Any]:
     """A source block; the schema is what stands before the first dot."""
     schema, _, name = table_name.partition(".")
     return {
-        "version": "3.6.3.Final", "connector": "postgresql", "name": "p", "ts_ms": 1700000000000, "snapshot": "false",
+        "version": "3.6.3.Final", "connector": "postgresql", "name": "p", "ts_ms": 1700000000000, "snapshot": None,
         "db": "d", "sequence": '["1","2"]', "ts_us": 1700000000000123, "ts_ns": 1700000000000123000, "schema": schema,
         "table": name, "txId": 77, "lsn": 5000, "xmin": None, "origin": None, "origin_lsn": None, **more,
     }  # fmt: skip
