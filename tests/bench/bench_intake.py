@@ -67,7 +67,7 @@ def event(i: int) -> dict[str, Any]:
         },
         "source": {
             "version": "3.6.3.Final", "connector": "postgresql", "name": "shop", "ts_ms": stamp // 1000,
-            "snapshot": "false", "db": "shop", "sequence": f'["{stamp}","{stamp}"]', "ts_us": stamp,
+            "snapshot": None, "db": "shop", "sequence": f'["{stamp}","{stamp}"]', "ts_us": stamp,
             "ts_ns": stamp * 1000, "schema": "public", "table": "orders", "txId": 1739 + i // 7, "lsn": 63407168 + i,
             "xmin": None, "origin": None, "origin_lsn": None,
         },

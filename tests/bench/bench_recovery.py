@@ -112,7 +112,7 @@ def replayed(log: MemoryLog, rows: int, changes: int) -> None:
             log.append(TOPIC, orjson.dumps({
                 "op": "u", "before": None, "after": body,
                 "transaction": {"id": f"{txid}:{lsn}", "total_order": order + 1, "data_collection_order": order + 1},
-                "source": {"schema": "public", "table": "orders", "txId": txid, "lsn": lsn, "ts_us": 5, "snapshot": "false"},
+                "source": {"schema": "public", "table": "orders", "txId": txid, "lsn": lsn, "ts_us": 5, "snapshot": None},
             }), key=orjson.dumps({"id": i}))  # fmt: skip
         log.append("shop.transaction", orjson.dumps({
             "status": "END", "id": f"{txid}:{lsn}", "event_count": EVENTS, "ts_ms": 2,

@@ -99,7 +99,7 @@ class Log:
                 "before": None, "after": row,
                 "source": {
                     "version": "3.6.3.Final", "connector": "postgresql", "name": PREFIX, "ts_ms": stamp // 1000,
-                    "snapshot": "false", "db": "shop", "sequence": f'["{begin - 900}","{begin}"]', "ts_us": stamp,
+                    "snapshot": None, "db": "shop", "sequence": f'["{begin - 900}","{begin}"]', "ts_us": stamp,
                     "ts_ns": stamp * 1000, "schema": "public", "table": table.partition(".")[2], "txId": txid,
                     "lsn": begin + number, "xmin": None, "origin": None, "origin_lsn": None,
                 },
