@@ -43,6 +43,7 @@ FEW = 32
 TOO_MANY = f"more than {MANY - 1} terms in one sum"
 TOO_MANY_SMALL = f"more than {MANY_SMALL - 1} terms in one sum"
 BIGINT_RANGE = "bigint out of range"
+FLOAT_RANGE = "value out of range: overflow"
 NUMERIC_RANGE = f"numeric value exceeds the {MAX_DIGITS} digits that a column of known scale holds"
 
 _READ = {Kind.SMALLINT: kernels.I16, Kind.INTEGER: kernels.I32, Kind.BIGINT: kernels.I64}

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.batch.updates import Int64s
-from engine.operators.aggregates import Slot
+from engine.operators.aggregates import FLOAT_RANGE, Slot
 from engine.operators.expressions import array_text, fallback, interval_reading, interval_text, json_text, numerals
 from engine.operators.expressions.columns import MESSAGE
 from engine.operators.expressions.fallback import RowError
@@ -152,8 +152,11 @@ def _spread(values: list[Any], detail: Mapping[str, Any]) -> float | str | None:
         return None
     if not all(map(math.isfinite, values)):
         return math.nan
-    mean = math.fsum(values) / count
-    found = math.fsum((v - mean) ** 2 for v in values) / (count - sample)
+    try:
+        mean = math.fsum(values) / count
+        found = math.fsum((v - mean) ** 2 for v in values) / (count - sample)
+    except OverflowError:
+        raise RowError(FLOAT_RANGE) from None
     return math.sqrt(found) if root else found
 
 

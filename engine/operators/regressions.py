@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from engine.operators.aggregates import FLOAT_RANGE
+from engine.operators.expressions.fallback import RowError
+
 
 class Sums(NamedTuple):
     """The number of pairs, their sums, and the sums of squares and products about the means."""
@@ -65,7 +68,13 @@ def regression(name: str) -> Callable[[list[Any], Mapping[str, Any]], float | No
             return (
                 math.nan if name not in ("regr_avgx", "regr_avgy") else _mean([p[name == "regr_avgx"] for p in pairs])
             )
-        found: float | None = _OF[name](_sums(pairs))
+        sums = _sums(pairs)
+        try:
+            for part in sums[1:]:  # Postgres adds them all up, whichever of them is asked for
+                float(part)
+            found: float | None = _OF[name](sums)
+        except OverflowError:
+            raise RowError(FLOAT_RANGE) from None
         return found
 
     return fold

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.batch.updates import Bools, Int64s
+from engine.operators.aggregates import FLOAT_RANGE
 from engine.operators.expressions import numerals
 from engine.operators.expressions.fallback import RowError
 from engine.operators.folded import fold_of, folds, messages_of, outcome
@@ -26,7 +27,6 @@ from engine.operators.frames import Run
 from engine.operators.ranks import ranks_of
 from engine.schema import NUMERIC, DataType, Kind
 
-FLOAT_RANGE = "value out of range: overflow"
 _ONE = 1 << 1074
 """Every finite float is a whole number of these parts of one."""
 

@@ -14,7 +14,7 @@ from engine.batch.updates import Int64s, UInt8s
 from engine.kernels.exact_sum import exact_sums
 from engine.kernels.reduce import sums_at_versions
 from engine.operators import numeric_text
-from engine.operators.aggregates import Slot, first_message, message_where, quotient
+from engine.operators.aggregates import FLOAT_RANGE, Slot, first_message, message_where, quotient
 from engine.operators.fixed import float_bits
 from engine.operators.folded import fold_at_versions
 from engine.operators.streams import Clock, Stream
@@ -22,7 +22,6 @@ from engine.schema import NUMERIC, Kind
 
 Float64s = npt.NDArray[np.float64]
 
-FLOAT_RANGE = "value out of range: overflow"
 
 MANY = 1 << 30
 """So many terms may be too many for the limbs of an exact sum: the group is in error before that."""

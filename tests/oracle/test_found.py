@@ -265,6 +265,23 @@ EQUAL = {
         "unnest(array[4, id]) with ordinality u(x, o) where o < 3), array(select count(*) from unnest(array[1, 2])) from wait",
     "collected_of_each_row_in_the_order_of_a_function":
         "select id, array_agg(x), string_agg(x, '+') from shelf, regexp_split_to_table(name, '') x group by id",
+    "a_sign_behind_a_power_of_ten_is_an_operator":
+        "select 1e3+1, 1e3-1e2 as a, 2.5e-3-1e+2, 1e308+1e308, 1e3+id as \"1e3+1\", 1e1+1e1+1e1 from shelf",
+    "correlation_out_of_range": "select corr(x, y) from (values (1e301, 0), (-1e301, 0)) v(x, y)",
+    "covariance_out_of_range": "select covar_pop(x, y) from (values (1e301::float8, 1e301::float8), (-1e301, 0)) v(x, y)",
+    "deviation_out_of_range": "select stddev(x) from (values (1e301::float8), (-1e301)) v(x)",
+    "a_join_within_lateral_whose_side_and_condition_read_around":
+        "select o.id, q.* from shelf o left join lateral (select t.id, r.parts from tag t left join"
+        " (select * from shelf where shelf.id = o.id) r on exists (select from wait w where w.id = t.id and w.id = r.id)) q"
+        " on true",
+    "any_value_has_its_type_and_heeds_its_order":
+        "select any_value(v order by id desc), any_value(id order by v nulls first) filter (where id < 3) from tag where id > 1",
+    "integral_parts_take_a_digit_more":
+        "select ceil(x), round(x), floor(-x), trunc(x) from (select (repeat('9', 37) || '.9')::numeric(38,1) as x) y",
+    "is_unknown": "select id is null, (parts > 2) is unknown, (parts > 2) is not unknown from shelf",
+    "arrays_within_arrays": "select ARRAY[[1, 2], [3, id]], (ARRAY[[1, 2], [3, id]])[2][1] from shelf",
+    "joins_within_joins":
+        "select count(*) from shelf a join tag b join wait c on b.id = c.id on a.id = b.id, tag d cross join tag e",
 }  # fmt: skip
 REFUSED = {
     "a_type_of_another_database": ("select id::tinyint from shelf", "type tinyint is not supported in expressions"),
@@ -299,6 +316,14 @@ REFUSED = {
     "a_whole_row_of_grouping_sets":
         ("select id, s::text from shelf s group by grouping sets ((id), ())", 'column "s.*" must appear in GROUP BY'),
     "an_order_of_nothing_that_fails_before_any_row": ("select id from shelf order by 1 / 0", "Postgres computes constants"),
+    "array_in_brackets_alone": ("select [1, 2]", 'syntax error: syntax error at or near "["'),
+    "two_equals_signs": ("select id == 1 from shelf", "== is no operator of Postgres's"),
+    "interval_of_a_number": ("select interval 2 days", "INTERVAL takes a text"),
+    "join_without_condition": ("select count(*) from shelf join tag t", "a JOIN needs ON or USING"),
+    "positional_join": ("select count(*) from shelf positional join tag t", "a JOIN needs ON or USING"),
+    "bare_values": ("select * from values (1), (2) as v(x)", "VALUES stands in parentheses in FROM"),
+    "filter_without_where": ("select sum(id) filter (id > 1) from shelf", "FILTER takes a WHERE"),
+    "group_by_all": ("select sum(id) from shelf group by all", "GROUP BY ALL is not Postgres's"),
 }  # fmt: skip
 ALIKE = {
     "select percentile_disc('0') within group (order by v||v) from tag": "function percentile_disc(unknown, text) is not unique",
@@ -342,6 +367,10 @@ ALIKE = {
         f"select interval '{spelled}'": f'invalid input syntax for type interval: "{spelled}"'
         for spelled in ("7.25 sec 30 ms", "0:30:00 8 us", "4-1 2 mons", "P.DT3H")
     },
+    "select 1.5::decimal()": 'syntax error at or near ")"',
+    "select id is unknown from shelf": "argument of IS UNKNOWN must be type boolean, not type integer",
+    "select lag(null) over (order by id) from shelf": "could not determine polymorphic type because input has type unknown",
+    "select grouping() from shelf group by cube(id)": 'syntax error at or near ")"',
 }
 _NUMBERS = itertools.count()
 

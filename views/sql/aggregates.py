@@ -44,6 +44,8 @@ def grouping(binder: Binder, node: exp.Expr) -> Expr:
     """grouping(…), which is known once the grouping sets are. Raises ViewError."""
     if binder.aggregates is None or binder.inside_aggregate:
         binder.source.refuse(node, f"grouping() is not allowed in {binder.clause}")
+    if not node.expressions:
+        binder.source.refuse(node, 'syntax error at or near ")"', "name what the grouping sets group by")
     args = tuple(binder.settled(a) for a in node.expressions)
     if args not in binder.groupings:
         binder.groupings.append(args)
@@ -63,6 +65,8 @@ def aggregate(
     """
     name = written = str(node.this).lower()
     name = {"every": "bool_and", "any_value": "min"}.get(name, name)
+    if written == "any_value" and over is None and node.expressions and isinstance(node.expressions[-1], exp.Order):
+        return _first_in_order(binder, node, where)
     if binder.inside_aggregate or binder.scope.outer is None:
         check_allowed(binder, node, name)
     args, distinct, orders = _taken_apart(binder, node)
@@ -105,6 +109,9 @@ def aggregate(
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
     if arg is not None and arg.type == INTERVAL and name in ("sum", "avg"):
         return _of_intervals(binder, name, arg, condition, distinct=distinct)
+    if written == "any_value" and arg is not None and arg.type.kind is Kind.VARCHAR:
+        least = coerce.aggregated(name, arg, distinct=False, where=condition)
+        return coerce.cast(placed(binder, least), arg.type)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
     distinct = distinct and name not in ("min", "max", "bool_and", "bool_or")
     sorts = name in ("min", "max") and arg is not None and needs_key(arg.type)
@@ -112,6 +119,16 @@ def aggregate(
         found = coerce.aggregated(name, coerce.called("$behind key", [arg]), distinct=False, where=condition)
         return Call("$of key(text)", (placed(binder, found),), arg.type)
     return placed(binder, coerce.aggregated(name, arg, distinct, condition))
+
+
+def _first_in_order(binder: Binder, node: exp.Expr, where: exp.Expr | None) -> Expr:
+    """any_value(… ORDER BY …): the first there is in that order."""
+    listed = exp.Anonymous(this="array_agg", expressions=node.expressions)
+    listed.meta.update(node.meta)
+    there: exp.Expr = exp.Not(this=exp.Is(this=node.expressions[-1].this.copy(), expression=exp.Null()))
+    met = there if where is None else exp.And(this=exp.Paren(this=where), expression=there)
+    kept = exp.Filter(this=listed, expression=exp.Where(this=met))
+    return binder.bind(exp.Bracket(this=exp.Paren(this=kept), expressions=[exp.Literal.number(1)]))
 
 
 def _row(binder: Binder, name: str, args: Sequence[exp.Expr], *, distinct: bool) -> Expr | None:

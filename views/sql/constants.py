@@ -37,7 +37,7 @@ def plain_numbers(tokens: Sequence[Token], text: str) -> list[Token]:
     for token in tokens:
         if token.start < end:
             continue  # a part of the number before it
-        found = _NUMBER.match(text, token.start)
+        found = NUMBER.match(text, token.start)
         if found is not None and (
             token.token_type in _NUMERIC or (token.token_type is TokenType.DOT and not _ends(out))
         ):
@@ -53,7 +53,7 @@ def plain_numbers(tokens: Sequence[Token], text: str) -> list[Token]:
 
 _NUMERIC = (TokenType.NUMBER, TokenType.HEX_STRING, TokenType.BIT_STRING)
 _DIGITS = r"\d+(?:_\d+)*"
-_NUMBER = re.compile(
+NUMBER = re.compile(
     rf"(?:(?P<radix>0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)"
     rf"|(?:{_DIGITS}(?:\.(?!\.)(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)(?P<junk>[^\W\d]\w*)?",
     re.ASCII,

@@ -122,6 +122,8 @@ def _tested(binder: Binder, node: exp.Expr, *, negated: bool) -> Expr:
     if isinstance(what, exp.Null) and columns is not None:
         found = rows.null(binder, node, columns, "is not" if node.args.get("negate") else "is")
         return coerce.called("not", [found]) if negated else found
+    if isinstance(what, exp.Null) and what.meta.get("unknown"):
+        return coerce.called(f"{word} null", [binder.boolean(node.this, f"{word.upper()} UNKNOWN")])
     if isinstance(what, exp.Null):
         return coerce.called(f"{word} null", [binder.settled(node.this)])
     if isinstance(what, exp.Boolean):

@@ -33,6 +33,8 @@ def grouping_sets(source: Source, group: exp.Expr | None, bind: Callable[[exp.Ex
     if group is None:
         return [()]
     source.only(group, {"expressions", "all"})
+    if not group.expressions:
+        source.refuse_words(group, r"\bgroup\b", "GROUP BY ALL is not Postgres's", "name what to group by")
     found = _crossed([_sets_of(source, item, bind) for item in group.expressions])
     if group.args.get("all") is not False:
         return found

@@ -7,7 +7,7 @@ dropped. `Source.refuse` is the one way in which the SQL front says no. Called b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from engine.operators.expressions.ir import Expr
 from engine.schema import DataType, array_of
@@ -27,6 +27,7 @@ from views.sql import foreign
 from views.sql.constants import INTERVAL_UNITS, BadConstant, plain_numbers, plain_strings, precise_intervals
 from views.sql.predicates import read_test
 from views.sql.refusals import matching_hint
+from views.sql.tokens import AROUND, WITHIN, check, in_brackets, one_word, operators, tokens_of
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -43,8 +44,6 @@ def _operator(sign: str) -> Callable[..., exp.Operator]:
     return lambda this, expression: exp.Operator(this=this, operator=sign, expression=expression)
 
 
-_WITHIN, _AROUND = TokenType.COLON_GT, TokenType.NCOLON_GT
-"""Kinds of tokens that Postgres's grammar has no use for: they stand for `<<=` and `>>=`."""
 _OTHERS: dict[TokenType, Any] = {
     TokenType.AT_GT: exp.ArrayContainsAll,
     TokenType.LT_AT: exp.ArrayContainedBy,
@@ -57,16 +56,8 @@ _OTHERS: dict[TokenType, Any] = {
     TokenType.ADJACENT: exp.Adjacent,
     TokenType.AT_QMARK: exp.JSONBPathExists,
     TokenType.DAT: _operator("@@"),
-    _WITHIN: _operator("<<="),
-    _AROUND: _operator(">>="),
-}
-
-_TOUCHING = (_WITHIN, _AROUND)
-_PAIRS = {
-    (TokenType.LT, TokenType.LTE): _WITHIN,
-    (TokenType.GT, TokenType.GTE): _AROUND,
-    (TokenType.USING, TokenType.LT): TokenType.ASC,
-    (TokenType.USING, TokenType.GT): TokenType.DESC,
+    WITHIN: _operator("<<="),
+    AROUND: _operator(">>="),
 }
 
 
@@ -193,6 +184,22 @@ class _Parser(PostgresParser):
                 break
         return self.expression(exp.Substring(this=text, start=start, length=length))
 
+    def _parse_join(self, *args: Any, **more: Any) -> exp.Join | None:
+        """One join: one without a word for its kind is told from a comma."""
+        comma = self._curr is not None and self._curr.token_type is TokenType.COMMA
+        join: exp.Join | None = super()._parse_join(*args, **more)
+        if join is not None and not comma and not any(join.args.get(k) for k in ("method", "side", "kind")):
+            join.set("kind", "INNER")
+        return join
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        """A subscript, or what stands behind ARRAY; an array within that is written without the word."""
+        here = self._curr
+        begins = this is None and here is not None and here.token_type is TokenType.L_BRACKET
+        if begins and not in_brackets(self._tokens[: self._index]):
+            self.raise_error('syntax error at or near "[": an array is written ARRAY[…]')
+        return super()._parse_bracket(this)
+
     def _parse_using_identifiers(self) -> list[exp.Expr]:
         """The names of USING, and the alias of their columns: AS behind them."""
         found: list[exp.Expr] = super()._parse_using_identifiers()
@@ -311,17 +318,18 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
     source = Source(spec, spec.sql, catalog or Catalog())
     dialect = _Dialect()
     try:
-        tokens = dialect.tokenize(spec.sql)
+        tokens = tokens_of(spec.sql, dialect.tokenize)
     except TokenError as error:
         at = len(spec.sql.rstrip()) - 1
         raise source.error(
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
     try:
-        tokens = plain_strings(_operators(plain_numbers(tokens, spec.sql)), spec.sql)
+        check(tokens)
+        tokens = plain_strings(operators(plain_numbers(tokens, spec.sql)), spec.sql)
     except BadConstant as error:
         raise source.error(str(error), offset=error.token.start) from None
-    tokens = precise_intervals(_one_word(tokens))
+    tokens = precise_intervals(one_word(tokens))
     try:
         # A comment after the last semicolon is a statement to sqlglot.
         parsed = dialect.parser().parse(tokens, spec.sql)
@@ -339,31 +347,6 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
         return source, statement
     first = tokens[0]
     raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)
-
-
-def _one_word(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with `bit varying` as the one word that sqlglot knows."""
-    out: list[Token] = []
-    for token in tokens:
-        plain = bool(out) and out[-1].token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
-        if plain and (out[-1].text.lower(), token.text.lower()) == ("bit", "varying"):
-            out[-1].text, out[-1].token_type, out[-1].end = "varbit", TokenType.VAR, token.end
-        else:
-            out.append(token)
-    return out
-
-
-def _operators(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with what sqlglot has in pieces as one: `<<=`, `>>=`, and the `USING <` and `USING >` of an ORDER BY."""
-    out: list[Token] = []
-    for token in tokens:
-        before = out[-1] if out else None
-        made = None if before is None else _PAIRS.get((before.token_type, token.token_type))
-        if made is None or before is None or (made in _TOUCHING and before.end + 1 != token.start):
-            out.append(token)
-        else:
-            before.token_type = made
-    return out
 
 
 def body_of(text: str) -> str:

@@ -24,6 +24,10 @@ def read_test(parser: Any, this: exp.Expr | None) -> exp.Expr | None:
         return _maybe_not(parser, exp.Anonymous(this="is_normalized", expressions=args), negated=bool(found[1]))
     begin = parser._index
     negated = parser._match(TokenType.NOT)
+    if parser._match_text_seq("UNKNOWN"):
+        unknown = exp.Null()
+        unknown.meta["unknown"] = True
+        return _maybe_not(parser, exp.Is(this=this, expression=unknown), negated=bool(negated))
     if not parser._match(TokenType.JSON):
         parser._retreat(begin)
         return None

@@ -20,7 +20,7 @@ from views.rewrite import fenced
 from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
 from views.sql.binder import Binder
-from views.sql.correlate import link, parameters
+from views.sql.correlate import link, parameters, raised
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES
@@ -81,6 +81,10 @@ class Tables:
             self.source.refuse(join, f'syntax error at or near "{word}"', "a NATURAL JOIN says by itself what is equal")
         if kind not in ("", "INNER", "CROSS", "OUTER") or method not in ("", "NATURAL"):
             self.source.refuse(join, f"{kind or method} JOIN is not Postgres's")
+        on = join.args.get("on")
+        bare = on is None and not join.args.get("using") and method != "NATURAL"
+        if bare and (kind == "INNER" or (side and kind != "CROSS")):
+            self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         if is_function(join.this):
             found = self.function_beside(left, names, join, side, begin)
             if found is not None:
@@ -100,9 +104,6 @@ class Tables:
             plan, scope = self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
             alias = next((n.meta.get("alias") for n in join.args.get("using") or ()), None)
             return (plan, scope) if alias is None else self.renamed(join, plan, scope, using, name_of(alias))
-        on = join.args.get("on")
-        if on is None and kind != "CROSS" and (side or not is_function(join.this)):
-            self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         residual = None
         if on is not None:
             queries = Subqueries(self.source, self.env, self.bind_query)
@@ -136,7 +137,8 @@ class Tables:
         around = names.within(self.env.outer)
         queries = Subqueries(self.source, self.env.inside(around), self.bind_query)
         binder = Binder(self.source, inside.within(around), "JOIN/ON", queries=queries)
-        kept = Project(queries.kept(other, conjuncts(binder.boolean(on, "JOIN/ON"))), *identity(other.schema))
+        # what it reads of the queries around stands a level further out from here
+        kept = Project(queries.kept(raised(other), conjuncts(binder.boolean(on, "JOIN/ON"))), *identity(other.schema))
         joined = self.of_each((plan, names), join, "LEFT", 0, (kept, inside), None)[0]
         width, size = len(plan.schema.columns), len(joined.schema.columns)
         return (

@@ -288,6 +288,8 @@ def _function(binder: Binder, called: exp.Expr, name: str, frame: Frame) -> tupl
         asked = [_asked(binder, given[0], name)] if given and not _is_count(given[0]) else []
         number = _number(binder, given[0], name, least=1) if given and not asked else 1
         return Over(name, None, kind, 0, 0, (), WHOLE, number), asked
+    if len(given) < 3 and binder.bind(given[0]).type == coerce.UNKNOWN:
+        binder.source.refuse(called, "could not determine polymorphic type because input has type unknown", "cast it")
     args = [binder.settled(given[0])]
     number = 1
     if len(given) > 2:

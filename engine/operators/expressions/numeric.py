@@ -124,12 +124,15 @@ def _whole(arrow_name: str, slow: Callable[[str], str]) -> Maker:
         lane = result.arrow
 
         def kernel(value: Values) -> Outcome:
-            if decimals.scale_of(params[0]) == 0:
+            own = decimals.scale_of(params[0])
+            if own == 0:
                 return value, None
+            # a digit more may stand before the point than there was
+            wide = value if (params[0].precision or 38) < 38 else decimals.wide(value, own)
             out = (
-                pc.round(value, 0, "half_towards_infinity")
+                pc.round(wide, 0, "half_towards_infinity")
                 if arrow_name == "round"
-                else pc.call_function(arrow_name, [value])
+                else pc.call_function(arrow_name, [wide])
             )
             return pc.cast(out, lane), None
 
