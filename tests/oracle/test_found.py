@@ -267,6 +267,12 @@ EQUAL = {
         "select id, array_agg(x), string_agg(x, '+') from shelf, regexp_split_to_table(name, '') x group by id",
     "a_sign_behind_a_power_of_ten_is_an_operator":
         "select 1e3+1, 1e3-1e2 as a, 2.5e-3-1e+2, 1e308+1e308, 1e3+id as \"1e3+1\", 1e1+1e1+1e1 from shelf",
+    "a_cast_behind_a_typed_constant_is_of_the_constant":
+        "select pg_typeof(timestamp '2020-01-01'::varchar), date '2020-01-01'::text || 'x', timestamp '2020-01-01 10:00'::date,"
+        " numeric '1.5'::int, double precision '1.5'::int as x, timestamp with time zone '2020-01-01 00:00+02'::date,"
+        " bool 'true'::int, char(3) 'ab'::text, time '10:00'::interval, json '[1]'::jsonb, bit '101'::int as b from shelf",
+    "a_subquery_of_a_star_has_its_name":
+        "select (select * from (select max(id) from shelf) x(a)), (select x.* from (select 4) x(y))",
     "correlation_out_of_range": "select corr(x, y) from (values (1e301, 0), (-1e301, 0)) v(x, y)",
     "covariance_out_of_range": "select covar_pop(x, y) from (values (1e301::float8, 1e301::float8), (-1e301, 0)) v(x, y)",
     "deviation_out_of_range": "select stddev(x) from (values (1e301::float8), (-1e301)) v(x)",
@@ -317,6 +323,7 @@ REFUSED = {
         ("select id, s::text from shelf s group by grouping sets ((id), ())", 'column "s.*" must appear in GROUP BY'),
     "an_order_of_nothing_that_fails_before_any_row": ("select id from shelf order by 1 / 0", "Postgres computes constants"),
     "array_in_brackets_alone": ("select [1, 2]", 'syntax error: syntax error at or near "["'),
+    "in_brackets": ("select id in [1, 2] from shelf", 'syntax error at or near "["'),
     "two_equals_signs": ("select id == 1 from shelf", "== is no operator of Postgres's"),
     "interval_of_a_number": ("select interval 2 days", "INTERVAL takes a text"),
     "join_without_condition": ("select count(*) from shelf join tag t", "a JOIN needs ON or USING"),
@@ -367,6 +374,7 @@ ALIKE = {
         f"select interval '{spelled}'": f'invalid input syntax for type interval: "{spelled}"'
         for spelled in ("7.25 sec 30 ms", "0:30:00 8 us", "4-1 2 mons", "P.DT3H")
     },
+    "select (array[1, 2])[1:2:1] from shelf": 'syntax error at or near ":"',
     "select 1.5::decimal()": 'syntax error at or near ")"',
     "select id is unknown from shelf": "argument of IS UNKNOWN must be type boolean, not type integer",
     "select lag(null) over (order by id) from shelf": "could not determine polymorphic type because input has type unknown",

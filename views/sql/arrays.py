@@ -96,6 +96,8 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
 
 def _ends(binder: Binder, place: exp.Expr) -> list[Expr]:
     """The first and the last place of a slice; a lone number beside a slice is its last."""
+    if place.args.get("step") is not None:
+        binder.source.refuse(place, 'syntax error at or near ":"', "a slice has a first and a last place")
     if not isinstance(place, exp.Slice):
         return [Literal(1, INTEGER), _number(binder, place)]
     first, last = place.this, place.expression

@@ -134,15 +134,23 @@ class _Parser(PostgresParser):
     }
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-        """A constant of a type that sqlglot has no word for: `macaddr '…'`."""
-        here, after = self._curr, self._next
-        if here is None or after is None or after.token_type is not TokenType.STRING:
+        """A constant of a type, also one that sqlglot has no word for (`macaddr '…'`): what stands behind is of the constant,
+        and not, as sqlglot has it, of its text."""
+        here, after, index = self._curr, self._next, self._index
+        if here is None or here.token_type is TokenType.INTERVAL:
             return super()._parse_type(parse_interval, fallback_to_identifier)
-        if here.token_type is not TokenType.VAR and here.text.lower() != "bit":
-            return super()._parse_type(parse_interval, fallback_to_identifier)
-        self._advance()
-        to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
-        return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
+        if here.token_type in self.TYPE_TOKENS and here.text.lower() != "bit":
+            to: exp.Expr | None = self._parse_types(check_func=True, allow_identifiers=False)
+            if isinstance(to, exp.DataType) and self._match(TokenType.STRING, advance=False):
+                return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
+            self._retreat(index)
+        elif after is not None and after.token_type is TokenType.STRING:
+            if here.token_type is not TokenType.VAR and here.text.lower() != "bit":
+                return super()._parse_type(parse_interval, fallback_to_identifier)
+            self._advance()
+            to = exp.DataType(this=exp.DType.USERDEFINED, kind=here.text)
+            return self._parse_column_ops(self.expression(exp.Cast(this=self._parse_primary(), to=to)))
+        return super()._parse_type(parse_interval, fallback_to_identifier)
 
     def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
         """AT TIME ZONE, and AT LOCAL: the session's zone is UTC."""

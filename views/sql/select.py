@@ -216,10 +216,19 @@ class Select:
             elif isinstance(node, exp.Aliases):
                 self.source.refuse(node, "several names for one column are not supported")
             else:
-                found.append(Item(node, output_name(node) or UNNAMED))
+                found.append(Item(node, self.star_named(node) or output_name(node) or UNNAMED))
         if not found:
             self.source.refuse(self.query, "a SELECT without columns is not supported")
         return found
+
+    def star_named(self, node: exp.Expr) -> str | None:
+        """The name of `(SELECT *)`: that of the column which the star stands for."""
+        query = node.unnest().unnest()
+        first = query.expressions[0] if isinstance(query, exp.Select) and query.expressions else None
+        if first is None or not first.is_star or isinstance(first, exp.Dot):
+            return None
+        plan = self.queries.bind_query(self.source, self.queries.env.inside(self.scope), query)
+        return plan.schema.columns[0].name
 
     def fields_of(self, node: exp.Expr, value: exp.Expr) -> list[Item]:
         """The fields of `(value).*`."""

@@ -100,6 +100,10 @@ _REFUSED: tuple[tuple[_Test, str], ...] = (
         "INTERVAL takes a text: write INTERVAL '2 days'",
     ),
     (
+        lambda b, t, _a: t.token_type is TokenType.L_BRACKET and _is(b, TokenType.IN),
+        'syntax error at or near "[": a list stands in parentheses',
+    ),
+    (
         lambda b, t, a: (
             t.token_type is TokenType.L_PAREN
             and _is(b, TokenType.FILTER)
