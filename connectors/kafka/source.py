@@ -90,6 +90,8 @@ class KafkaSource:
         self._admin: AdminClient | None = None
         self._watcher: discovery.Watcher | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._given: dict[tuple[str, int], int] = {}
+        """Before where all was given by `poll`: a position may be ahead of it, as others ask for that while it polls."""
         self._asked: list[TopicPartition] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._readable: dict[tuple[str, int], int] = {}
@@ -121,6 +123,7 @@ class KafkaSource:
             self.close()
             raise
         self._next = self._starts(positions, low, high)
+        self._given = dict(self._next)
         self._ends = dict(high)
         self._ids = dict(ids)
         consumer.assign([TopicPartition(t, p, o) for (t, p), o in self._next.items()])
@@ -228,8 +231,10 @@ class KafkaSource:
         again from an earlier offset (its issue 4686), and rows of a snapshot are counted."""
         # `map` over the type's own methods: several calls a message, none of them through Python
         offsets = np.array(list(map(Message.offset, run)), np.int64)
-        given = np.maximum.accumulate(np.concatenate(([self._next[topic, partition] - 1], offsets[:-1])))
-        self._next[topic, partition] = max(int(given[-1]), int(offsets[-1])) + 1
+        place = topic, partition
+        given = np.maximum.accumulate(np.concatenate(([self._given[place] - 1], offsets[:-1])))
+        self._given[place] = max(int(given[-1]), int(offsets[-1])) + 1
+        self._next[place] = max(self._next[place], self._given[place])
         if not (fresh := offsets > given).all():
             run, offsets = list(compress(run, fresh)), offsets[fresh]
         headers: list[Any] = list(map(Message.headers, run))
@@ -248,6 +253,7 @@ class KafkaSource:
         fresh = {tp: offset for tp, offset in found.begin.items() if tp not in self._next}
         if fresh and self._consumer is not None:
             self._consumer.incremental_assign([TopicPartition(t, p, o) for (t, p), o in fresh.items()])
+            self._given.update(fresh)
             self._next.update(fresh)
         for topic, id_ in found.ids.items():
             self._ids.setdefault(topic, id_)
@@ -351,6 +357,7 @@ class KafkaSource:
             consumer.close()
         self._admin = None
         self._next.clear()
+        self._given.clear()
         self._readable.clear()
         self._leaders.clear()
         self._cut.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,23 @@ class TestSourceOnBroker(SourceContract):
         source._consumer._at[topic, 0] = 3  # type: ignore[union-attr]
         assert all(not source.poll(0.0) for _ in range(20))
         assert source.positions() == {topic: {0: 8}}
+        source.close()
+
+    def test_who_asks_for_positions_while_it_polls_takes_nothing_away(self, harness: _Sources) -> None:
+        topic = f"{harness.prefix}orders"
+        harness.create(topic)
+        harness.append(topic, *[b"%d" % i for i in range(6)])
+        source = harness.make()
+        source.open({})
+        consume = source._consumer.consume  # type: ignore[union-attr]
+
+        def asked(*of: Any) -> Any:
+            found = consume(*of)
+            source.positions()  # as another thread does, for `status`
+            return found
+
+        source._consumer.consume = asked  # type: ignore[union-attr, method-assign, assignment]
+        assert gather(source, 6) == {(topic, 0): [b"%d" % i for i in range(6)]}
         source.close()
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tests.sim.odd import Odd
 from tests.sim.oracle import positions_in
 from tests.sim.shop import Shop
+from tests.sim.slots import is_of_another
 
 if TYPE_CHECKING:
     from engine.errors import HeadraceError
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 @dataclass
 class Kept:
     """`rate`: how often topics are cut, a step. `letters`: the places of records that nobody could decode, and that were cut;
-    `lost`: whether a state folder was lost since, and no connector has read anew."""
+    `lost`: whether a state folder was lost since, and no connector has read anew; `anew`: whether any ever has."""
 
     draw: random.Random
     rate: float
     cut: bool = False
     letters: set[str] = field(default_factory=set)
     lost: bool = False
+    anew: bool = False
     _undecodable: Callable[[], set[str]] = set
 
     def begin(self, world: World) -> None:
@@ -74,15 +76,15 @@ class Kept:
         self.letters |= before - self._undecodable()
 
     def _anew(self, world: World) -> list[Shop]:
-        self.lost = False
+        self.lost, self.anew = False, True
         shops = [shop for shop in world.shops.values() if isinstance(shop, Shop)]
         for shop in shops:
             shop.lose_slot()
         return shops
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
-        """Never."""
-        return False
+        """As where slots are lost, once connectors have read anew."""
+        return self.anew and is_of_another(world, error)
 
     def mend(self, world: World) -> None:
         """See `Fate`."""

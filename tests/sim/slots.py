@@ -44,15 +44,20 @@ class Slots:
             self.draw.choice(list(world.shops.values())).lose_slot()
 
     def ends(self, world: World, process: Process, error: HeadraceError) -> bool:
-        """A snapshot that the log has, and no checkpoint, cannot be read again once another has begun: nothing else can. Of one
-        without rows the log has nothing, and is seen to have other transactions after it."""
-        if self.lost == 0 or error.what != OTHER:
-            return self.lost > 0 and error.what == AGAIN
-        bound, found = str(error.where["bound"]), str(error.where["found"])
-        rowless = world.shops[str(error.where["source"])].rowless
-        last, now = (int(at.split(":")[1]) for at in (bound, found))
-        between = any(last < lsn < now for lsn in rowless)  # it gives nothing, and what was before it is passed over
-        return bound.startswith("-1:") or between or (found.startswith("-1:") and bool(rowless))
+        """See `is_of_another`."""
+        return self.lost > 0 and is_of_another(world, error)
+
+
+def is_of_another(world: World, error: HeadraceError) -> bool:
+    """Whether a start is refused for another snapshot: one that the log has, and no checkpoint, cannot be read again once
+    another has begun. Of one without rows the log has nothing, and is seen to have other transactions after it."""
+    if error.what != OTHER:
+        return error.what == AGAIN
+    bound, found = str(error.where["bound"]), str(error.where["found"])
+    rowless = world.shops[str(error.where["source"])].rowless
+    last, now = (int(at.split(":")[1]) for at in (bound, found))
+    between = any(last < lsn < now for lsn in rowless)  # it gives nothing, and what was before it is passed over
+    return bound.startswith("-1:") or between or (found.startswith("-1:") and bool(rowless))
 
 
 def drawn_slots(draw: random.Random) -> Slots | None:
