@@ -48,7 +48,7 @@ Set = frozenset[str]
 @dataclass
 class Changes:
     """`rate`: how often the folder changes, and is applied, a step. `folder`: what stands in it; `legal`: the sets that were to
-    be in force, in their order; `kept`: those that the last note may be of, None: the folder is to be taken; `floor`: an epoch,
+    be in force, in their order; `kept`: those that the last note may be of, None: the folder is to be taken; `over`: the runs that have drained; `floor`: an epoch,
     and the first set that states behind it may be of. By the number of a run: `force`, what it has in force, and `wanted`, what
     the change that is under way is to put there, with or without `drop`. `holds`, `marks`: what a reader of Kafka saw last."""
 
@@ -57,6 +57,7 @@ class Changes:
     folder: Choice = field(default_factory=dict)
     legal: list[Set] = field(default_factory=list)
     kept: set[Set | None] = field(default_factory=lambda: {None})
+    over: set[int] = field(default_factory=set)
     floor: tuple[int, int] = (0, 0)
     force: dict[int, Choice] = field(default_factory=dict)
     wanted: dict[int, Choice] = field(default_factory=dict)
@@ -167,10 +168,12 @@ class Changes:
     def _in_force(self, process: Process, choice: Choice) -> None:
         self.force[process.number] = choice
         self.legal.append(_set(choice))
-        self.kept = {_set(choice)} if self._alone(process) else {*self.kept, _set(choice)}
+        noted = self._alone(process) and process.number not in self.over
+        self.kept = {_set(choice)} if noted else {*self.kept, _set(choice)}
 
     def ended(self, process: Process) -> None:
-        """A run has drained."""
+        """A run has drained; an `apply` that has noted its views may still be about to answer."""
+        self.over.add(process.number)
         self.kept.add(None)
         with suppress(StateError):
             self.changing[process.number].end()
