@@ -19,6 +19,9 @@ insert into probe values (1, '-infinity', '-infinity', '-infinity', '-infinity')
 create table wait (id int, span interval, doc jsonb);
 insert into wait values (1, '-2147483648 mons 5 days', '[8, "x"]'), (2, '-2147483648 days', '["x", 8]'), (3, '1 week', '[]');
 create table shelf (id int primary key, parts int, name text, since timestamp, size numeric);
+create table edge (id int primary key, t timestamp, d date);
+insert into edge values (1, '294247-01-10 04:00:54.775805', '294247-01-10'), (2, '4714-11-24 BC', '4714-11-24 BC'),
+  (3, '294247-01-10 03:00', '294270-01-01');
 create table tag (id int primary key, v varchar(3), c char(4));
 insert into tag values (1, 'abc', 'ab'), (2, null, null), (3, 'a', 'abcd');
 insert into shelf values (1, 2, 'oak', '2020-08-11 10:00:01.5', 1), (2, null, 'elm', null, 2.50), (0, 7, 'a#b', '1969-12-31', 0);
@@ -50,6 +53,10 @@ EQUAL = {
     "a_missing_row_or_array_in_json_begins_no_line":
         "select json_agg(t order by s.id), json_agg(case when s.id > 0 then array[s.id] end order by s.id desc),"
         " json_agg(t order by s.id desc) from shelf s left join tag t on t.id = s.id",
+    "dates_and_timestamps_at_the_end_of_what_is_held":
+        "select t - interval '29 days', t + interval '40 days - 3456000 s', d > t, d < timestamp 'infinity', t::date, t < d,"
+        " d = t from edge union all select null, d + interval '4 hours', null, null, null, null, null from edge where id < 3",
+    "timestamps_out_of_postgres_range": "select t + interval '30 years' from edge where id < 3",
     "zones_in_any_case":
         "select since at time zone 'us/pacific', since at time zone 'aMERICA/port-au-prince', since at time zone 'nz-chat',"
         " timestamptz '2020-06-01 12:00 EUROPE/berlin' at time zone 'utc' from shelf",
@@ -289,7 +296,17 @@ EQUAL = {
     "joins_within_joins":
         "select count(*) from shelf a join tag b join wait c on b.id = c.id on a.id = b.id, tag d cross join tag e",
 }  # fmt: skip
+LATE = "timestamps from 294247-01-10 04:00:54.775806 on are not supported"
 REFUSED = {
+    "a_late_timestamp": ("select timestamp '294276-12-31 23:59:59.999999', id from edge", LATE),
+    **{
+        f"a_timestamp_that_gets_late_{i}": (f"select {late} from edge where id <> 2", f"the view is in error: {LATE}")
+        for i, late in enumerate((
+            "t + interval '1 year'", "t + interval '1 us'", "d::timestamp", "d + time '10:00'", "d + timetz '10:00+01'",
+            "d - interval '1 day'", "to_timestamp(9224000000000.0 + id)", "make_timestamptz(294250 + id, 1, 1, 0, 0, 0)",
+            "d::text::timestamptz", "t at time zone 'PST'",
+        ))
+    },
     "a_type_of_another_database": ("select id::tinyint from shelf", "type tinyint is not supported in expressions"),
     "a_parameter": ("select id from shelf where id = $1", "parameter is not supported: $1"),
     "columns_but_for_some": ("select s.* except (id) from shelf s", "EXCEPT is not supported here"),
@@ -333,6 +350,7 @@ REFUSED = {
     "group_by_all": ("select sum(id) from shelf group by all", "GROUP BY ALL is not Postgres's"),
 }  # fmt: skip
 ALIKE = {
+    "select timestamp '294277-01-01' from edge": 'timestamp out of range: "294277-01-01"',
     "select percentile_disc('0') within group (order by v||v) from tag": "function percentile_disc(unknown, text) is not unique",
     "select id::double from shelf": 'type "double" does not exist',
     "select string '1', 1::serial": 'type "string" does not exist',
