@@ -24,6 +24,12 @@ insert into edge values (1, '294247-01-10 04:00:54.775805', '294247-01-10'), (2,
   (3, '294247-01-10 03:00', '294270-01-01');
 create table tag (id int primary key, v varchar(3), c char(4));
 insert into tag values (1, 'abc', 'ab'), (2, null, null), (3, 'a', 'abcd');
+create table pair (id int primary key, k text, y float8, x float8, n numeric, j jsonb, b bytea, s bytea, c char(3), t json);
+insert into pair values (1, 'a', 1, 2, 1.0, '1', '\\x01', '\\x00', 'x', '1'), (2, 'a', 1, 2, 1.00, '1.0', '\\x01', '\\x00', 'x ',
+  '1'),
+  (3, 'b', -0.0, 0, 2, '[]', '\\x01', null, 'y', '2'), (4, 'b', 0, -0.0, 2, '[]', '\\x01', '', null, '3'),
+  (5, 'b', 3, 7, null, null, null, null, 'y', null), (6, 'c', null, 1, 3, '"z"', '\\x05', null, 'z', '{}'),
+  (7, 'c', 5, 4, 3, '"z"', '\\x05', '\\x07', 'z', '{}');
 insert into shelf values (1, 2, 'oak', '2020-08-11 10:00:01.5', 1), (2, null, 'elm', null, 2.50), (0, 7, 'a#b', '1969-12-31', 0);
 """
 EQUAL = {
@@ -56,6 +62,26 @@ EQUAL = {
     "dates_and_timestamps_at_the_end_of_what_is_held":
         "select t - interval '29 days', t + interval '40 days - 3456000 s', d > t, d < timestamp 'infinity', t::date, t < d,"
         " d = t from edge union all select null, d + interval '4 hours', null, null, null, null, null from edge where id < 3",
+    "regressions_of_distinct_pairs":
+        "select k, corr(distinct y, x), covar_pop(distinct y, x), covar_samp(distinct y, x), regr_avgx(distinct y, x),"
+        " regr_avgy(distinct y, x), regr_count(distinct y, x), regr_intercept(distinct y, x), "
+        "regr_r2(distinct y, x), regr_slope(distinct y, x),"
+        " regr_sxx(distinct y, x), regr_sxy(distinct y, x), regr_syy(distinct y, x) filter (where id > 1) from pair"
+        " group by rollup (k)",
+    "regressions_of_distinct_pairs_without_a_number":
+        "select regr_avgx(distinct y, f), regr_avgy(distinct f, y), covar_pop(distinct y, f), regr_count(distinct f, y) from"
+        " pair, probe",
+    "objects_of_distinct_pairs":
+        "select json_object_agg(distinct k, n::int order by k desc), jsonb_object_agg(distinct k, y order by y desc nulls last),"
+        " json_object_agg(distinct k, j) filter (where id <> 4), json_object_agg_strict(distinct k, n::int),"
+        " jsonb_object_agg_strict(distinct k, n::int order by n::int),"
+        " json_object_agg(distinct n::int, k) filter (where n > 0) from pair",
+    "objects_of_distinct_pairs_whose_keys_come_again": "select json_object_agg_unique(distinct k, n::int) from pair",
+    "objects_of_distinct_pairs_with_unique_keys": "select json_object_agg_unique(distinct k, n::int) from pair where k <> 'b'",
+    "texts_and_bytes_of_distinct_pairs":
+        "select string_agg(distinct k, c), string_agg(distinct k, c order by k desc), string_agg(distinct k, c order by c, k),"
+        " string_agg(distinct b, s), string_agg(distinct b, '\\x00'), string_agg(distinct b, null), string_agg(b, s order by id)"
+        " from pair",
     "timestamps_out_of_postgres_range": "select t + interval '30 years' from edge where id < 3",
     "zones_in_any_case":
         "select since at time zone 'us/pacific', since at time zone 'aMERICA/port-au-prince', since at time zone 'nz-chat',"
@@ -350,6 +376,19 @@ REFUSED = {
     "group_by_all": ("select sum(id) from shelf group by all", "GROUP BY ALL is not Postgres's"),
 }  # fmt: skip
 ALIKE = {
+    **{
+        f"select {aggregate} from pair": "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
+        for aggregate in (
+            "sum(distinct id order by k)",
+            "corr(distinct y, x order by id)",
+            "count(distinct id order by 1)",
+            "max(distinct id order by id, k)",
+            "json_object_agg(distinct k, n order by id)",
+            "string_agg(distinct k, c order by b)",
+            "string_agg(distinct k, '-' order by '-')",
+        )
+    },
+    "select percentile_cont(distinct 0.5) within group (order by id) from pair": "cannot use DISTINCT with WITHIN GROUP",
     "select timestamp '294277-01-01' from edge": 'timestamp out of range: "294277-01-01"',
     "select percentile_disc('0') within group (order by v||v) from tag": "function percentile_disc(unknown, text) is not unique",
     "select id::double from shelf": 'type "double" does not exist',
