@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from connectors.debezium.checks import ENCODINGS, check, refused
+from connectors.debezium.checks import ENCODINGS, LOST_NANOSECONDS, Finding, check, refused
 from connectors.debezium.connect import ConnectError, check_registered
 from connectors.formats.tables import CannotDecode, ConfigurationRefused, Encodings
-from connectors.formats.wire import Wire, declared_precision, from_declared
+from connectors.formats.wire import Form, Wire, declared_precision, from_declared
 from engine.schema import DataType
 from sidecar.config import ColumnConfig, Settings, SourceConfig
 
@@ -23,10 +23,28 @@ def check_connectors(settings: Settings) -> None:
             continue
         captured = None if source.tables is None else {t.name: t.partitions for t in source.tables}
         checked = check_registered(source.connect, source.topic_prefix)
-        wrong = refused(check(checked.config, captured, declared_modes(source, checked.config)))
+        found = check(checked.config, captured, declared_modes(source, checked.config))
+        wrong = refused([*found, *_lost(source, checked.config)])
         if wrong:
             raise ConnectError(str(wrong[0]), source=source.name, connector=checked.name, setting=wrong[0].setting,
                                findings=len(wrong), hint=f"set {wrong[0].setting}={wrong[0].wanted}")  # fmt: skip
+
+
+def _lost(source: SourceConfig, connector: Mapping[str, str]) -> list[Finding]:
+    """The declared columns in which a NULL may stand for a timestamp that nanoseconds do not hold."""
+    setting = "time.precision.mode"
+    if connector.get(setting, "").strip().lower() != "nanoseconds":
+        return []
+    nanoseconds = replace(encodings_of(source), time_precision_mode="nanoseconds")
+    found = []
+    for table in source.tables or ():
+        for column in table.columns or ():
+            wire = _wire(column, nanoseconds)
+            nullable = column.nullable and column.name not in (table.key or ())
+            if wire and ((wire.form is Form.STAMP_NS and nullable) or wire.element == Wire(Form.STAMP_NS)):
+                why = f"{LOST_NANOSECONDS}, in {column.name} of {table.name} for one"
+                found.append(Finding(setting, "nanoseconds", "microseconds", why))
+    return found
 
 
 def unchecked(settings: Settings) -> tuple[str, ...]:

@@ -74,6 +74,8 @@ RULES: tuple[Rule, ...] = (
     ),
 )  # fmt: skip
 
+LOST_NANOSECONDS = "timestamps before 1677-09-21 and after 2262-04-11 arrive as NULL"
+
 _HARMLESS_TRANSFORMS = frozenset(
     {
         "org.apache.kafka.connect.transforms.InsertHeader",
@@ -184,7 +186,10 @@ def _decimals(config: Mapping[str, str]) -> list[Finding]:
 
 
 def _times(config: Mapping[str, str]) -> list[Finding]:
-    if config.get("time.precision.mode", "adaptive").strip().lower() == "connect":
+    mode = config.get("time.precision.mode", "adaptive").strip().lower()
+    if mode == "nanoseconds":
+        return [Finding("time.precision.mode", "nanoseconds", "microseconds", LOST_NANOSECONDS, refused=False)]
+    if mode == "connect":
         why = "milliseconds only: the rest is cut off"
         return [Finding("time.precision.mode", "connect", "microseconds", why, refused=False)]
     return []

@@ -47,13 +47,19 @@ Each was seen on Debezium 3.6.3 with Postgres 18; the checks refuse each.
   it, for one. `event.converting.failure.handling.mode=fail` stops the connector instead, with the column in its state.
 - **Timestamps of three digits or fewer come in milliseconds** under `time.precision.mode=adaptive`, the others in
   microseconds; without schemas the reader must be told (`time_precision_mode` in headrace.yaml).
+- **Timestamps before 1677-09-21 and after 2262-04-11 come as NULL** under `time.precision.mode=nanoseconds`: it is refused where
+  a declared column of type `timestamp` may be NULL, and should not be set where columns are not declared.
 
 ## What no setting mends
 
 Debezium sends other values than the table holds, and nothing in the record tells. Leave such columns out, or keep their
 values in a column of text; `headrace audit` finds the rows.
 
-- **Dates before the year 1**: `4713-01-01 BC` comes as `4713-01-01`. Timestamps come as they are.
+- **Dates before the year 1**: `4713-01-01 BC` comes as `4713-01-01`. Timestamps come as they are, but
+  for those in arrays: of `timestamptz[]` they come without BC as well, of `timestamp[]` moved by the days
+  between the Julian calendar and ours.
+- **The timestamp `294247-01-10 04:00:25.2`** comes as `infinity` comes. Those after 04:00:54.775805 of that day come as the
+  greatest integer or wrapped around, and are refused like any record that cannot be decoded.
 - **Arrays of more than one dimension**: of numbers they come as NULLs; of texts as Java's names of objects, which are
   refused like any record that cannot be decoded. `headrace init` warns where a column is declared with dimensions.
 - **A partition that is dropped or detached** takes its rows along without an event: they stay in the views until `headrace

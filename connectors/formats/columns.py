@@ -249,7 +249,7 @@ _TIMES: Final[dict[Form, Mapped]] = {
 def _timestamps(kind: DataType, wire: Wire) -> Decoder | None:
     lane = kind.arrow
     if wire.form is Form.STAMP_US:
-        return _within(_each(temporal.micros_from_us, lane, _INTEGERS), -(2**62), 2**62)
+        return _within(_each(temporal.micros_from_us, lane, _INTEGERS), temporal.FIRST_STAMP, 2**62)
     if wire.form is Form.STAMP_MS:
         return _each(temporal.micros_from_ms, lane, _INTEGERS)
     if wire.form is Form.STAMP_NS:

@@ -21,6 +21,7 @@ LAST_DAY: Final = 2145031948
 """Postgres's range of dates, 4714-11-24 BC to 5874897-12-31, in days from 1970."""
 
 DAY_US: Final = 86_400_000_000
+FIRST_STAMP: Final = FIRST_DAY * DAY_US
 
 _INFINITE_DAYS: Final = {
     **dict.fromkeys((-622191235, -622191234, -622191233, -2147472692), DATE_INFINITY),
@@ -29,6 +30,7 @@ _INFINITE_DAYS: Final = {
 """Debezium pushes infinite dates through 32-bit days and Julian days: what comes out lies outside Postgres's range.
 The first three of each line come from snapshots (a day either way for the connector's zone), the last from streams."""
 
+# An infinite timestamp comes as 294247-01-10 04:00:25.2, or as one of before Postgres's first.
 _INFINITE_US: Final = {9223372036825200000: INFINITY, -9223372036832400000: MINUS_INFINITY}
 _INFINITE_MS: Final = {9223372036825200: INFINITY, -9223372036832400: MINUS_INFINITY}
 _INFINITE_NS: Final = {2**63 - 1: INFINITY, -(2**63): MINUS_INFINITY}
@@ -85,12 +87,12 @@ def date_from_iso(text: str) -> int:
 
 def micros_from_ms(value: int) -> int:
     """Milliseconds as sent → µs, infinities kept."""
-    return _INFINITE_MS.get(value, value * 1000)
+    return _INFINITE_MS[value] if value in _INFINITE_MS else _stamp(value * 1000)
 
 
 def micros_from_us(value: int) -> int:
     """Microseconds as sent → µs, infinities kept."""
-    return _INFINITE_US.get(value, value)
+    return _INFINITE_US[value] if value in _INFINITE_US else _stamp(value)
 
 
 def micros_from_ns(value: int) -> int:
@@ -117,6 +119,19 @@ def time_from_ns(value: int) -> int:
     return time_from_us(_whole_micros(value))
 
 
+def _stamp(micros: int) -> int:
+    """A timestamp that is held; the greatest integer but one stands above them all.
+
+    Debezium sends later ones as the greatest integer, or wrapped around to the least.
+    """
+    if FIRST_STAMP <= micros < INFINITY - 1:
+        return micros
+    raise CannotDecode(
+        f"{micros} µs from 1970 is no timestamp of Postgres, or one after 294247-01-10 04:00:54.775805",
+        "keep such times in a column of text",
+    )
+
+
 def _whole_micros(value: int) -> int:
     whole, rest = divmod(value, 1000)
     if rest:
@@ -139,15 +154,21 @@ def _offset(text: str | None) -> int:
 
 
 def micros_from_iso(text: str) -> int:
-    """`2016-11-04T13:51:30.123456Z`, with any year and offset, `infinity`, `-infinity` → µs at UTC."""
+    """`2016-11-04T13:51:30.123456Z`, with any year and offset, `infinity`, `-infinity` → µs at UTC.
+
+    Inside an array minus infinity comes as a year of 292 million.
+    """
     match = _STAMP.fullmatch(text)
     if not match:
         if text in ("infinity", "-infinity"):
             return INFINITY if text == "infinity" else MINUS_INFINITY
         raise CannotDecode("not an ISO timestamp")
-    day = days(int(match[1]), int(match[2]), int(match[3]))
+    year = int(match[1])
+    if year > 292_260_000:
+        return MINUS_INFINITY
+    day = days(year, int(match[2]), int(match[3]))
     value = day * DAY_US + _clock(match[4], match[5], match[6], match[7]) - _offset(match[8])
-    return _INFINITE_US.get(value, value)
+    return micros_from_us(value)
 
 
 def time_from_iso(text: str) -> int:

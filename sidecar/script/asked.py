@@ -16,6 +16,7 @@ from types import FrameType
 
 from engine.operators.expressions.array_text import SHAPED
 from engine.operators.expressions.calendar_reading import UNSPELLED
+from engine.operators.expressions.calendar_text import LATE
 from engine.operators.expressions.decimals import TOO_WIDE
 from engine.operators.expressions.inputs import UNREAD
 from engine.operators.expressions.jsonpath import SILENT
@@ -266,7 +267,7 @@ class Asked:
 
 SEVERAL = "Postgres has several answers: they depend on the order in which it meets the rows"
 CONSTANTS = "Postgres computes constants before it looks at rows, and fails with one that no row asks for"
-LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX, UNREAD, UNSPELLED, NO_NAME, UNDATED, LONG, UNMATCHED)
+LIMITS = (TOO_WIDE, SHAPED, SILENT, REFUSED, REGEX, UNREAD, UNSPELLED, NO_NAME, UNDATED, LONG, UNMATCHED, LATE)
 """What our views say of values that the engine does not hold."""
 AGAIN = "after its tables' rows were deleted and inserted again"
 

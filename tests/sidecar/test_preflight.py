@@ -32,9 +32,9 @@ def registered(**settings: str) -> Mapping[str, str]:
     return {**config, **settings}
 
 
-def settings(tmp_path: Path, columns: Mapping[str, str], **source: Any) -> Settings:
+def settings(tmp_path: Path, columns: Mapping[str, str | Mapping[str, Any]], **source: Any) -> Settings:
     table = {"name": "public.orders", "key": ["id"],
-             "columns": [{"name": n, "data_type": t} for n, t in columns.items()]}  # fmt: skip
+             "columns": [{"name": n, **({"data_type": t} if isinstance(t, str) else t)} for n, t in columns.items()]}  # fmt: skip
     modes = {m.replace(".", "_"): v for m, v in registered().items() if m in MODES}
     body = {
         "version": 1, "name": "shop", "kafka": {"bootstrap.servers": "127.0.0.1:9"},
@@ -97,6 +97,30 @@ def test_a_mode_that_changes_no_declared_column_is_not_compared(
     assert named == compared
     if not compared:
         check_connectors(made)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"at": {"data_type": "timestamp without time zone"}}, False),
+        ({"at": {"data_type": "timestamp(3)[]", "nullable": False}}, False),
+        ({"at": {"data_type": "timestamp", "nullable": False}}, True),
+        (
+            {"at": {"data_type": "timestamp with time zone"}, "of": {"data_type": "time"}, "on": {"data_type": "date"}},
+            True,
+        ),
+    ],
+)
+def test_nanoseconds_are_refused_where_a_null_may_stand_for_a_timestamp(
+    tmp_path: Path, shop: dict[str, str], columns: dict[str, dict[str, Any]], told: bool
+) -> None:
+    shop["time.precision.mode"] = "nanoseconds"
+    made = settings(tmp_path, {"id": "bigint", **columns}, time_precision_mode="nanoseconds")
+    if told:
+        check_connectors(made)
+    else:
+        with pytest.raises(ConnectError, match=r"arrive as NULL, in at of public\.orders"):
+            check_connectors(made)
 
 
 def test_a_connector_that_drops_truncates_is_refused(tmp_path: Path, shop: dict[str, str]) -> None:

@@ -73,6 +73,8 @@ def aggregate(
     if (name in PERCENTILES | PLACES) != (within is not None):
         binder.source.refuse(node, f"{name} is written with{'' if within is None else 'out'} WITHIN GROUP")
     if within is not None:
+        if distinct:
+            binder.source.refuse(node, "cannot use DISTINCT with WITHIN GROUP")
         binder.source.only(within, {"expressions"})
         return within_group(binder, node, name, args, list(within.expressions), where)
     binder.inside_aggregate = over is None
@@ -94,6 +96,10 @@ def aggregate(
     if outer is not None:
         return outer
     check_allowed(binder, node, name)
+    for ordered, key in by if distinct else ():
+        if key not in bound:
+            reason = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
+            binder.source.refuse(ordered.this, reason)
     if over is not None:
         binder = binder.collecting(over)
     if name in COLLECTING:

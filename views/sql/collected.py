@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from engine.errors import HeadraceError
 from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Aggregate, Call, Case, Coalesce, ColumnRef, Expr, Literal
+from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.operators.folded import folding
 from engine.schema import BIGINT, BYTEA, DOUBLE, INTEGER, TEXT, DataType, Kind, array_of
 from views.scalar import ONE_ROW, columns, reaches_out, stands_for, walk
@@ -81,7 +81,7 @@ def collected(
         separator = coerce.read(bound[1], BYTEA) if bound[1].type == coerce.UNKNOWN else bound[1]
         if separator.type.kind is not Kind.BYTEA:
             binder.source.refuse(node, f"function string_agg(bytea, {separator.type}) does not exist")
-        digits = [_digits(bound[0]), Coalesce((_digits(separator), Literal("", TEXT)), TEXT)]
+        digits = [_digits(bound[0]), _digits(separator)]
         sorted_by = [(o, digits[0] if e == bound[0] else e) for o, e in by]
         found = collected(binder, node, name, digits, sorted_by, where, distinct=distinct, in_order=in_order)
         return coerce.called("decode", [found, Literal("hex", TEXT)])
@@ -96,9 +96,6 @@ def collected(
     for ordered, expr in by:
         binder.source.only(ordered, {"this", "desc", "nulls_first"})
         check_ordered(binder.source, ordered.this, expr.type)
-        if distinct and expr not in (*bound, *args):
-            reason = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
-            binder.source.refuse(ordered.this, reason)
         key = coerce.sorting(expr)
         orders.append((key.type.kind.value, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
         keys.append(key)
@@ -108,15 +105,12 @@ def collected(
     alone = len(keys) == 1 and keys[0] in (args[0], bound[0]) and not orders[0][1]
     if name == "string_agg" and len(values) == 1 and (not keys or alone):
         return placed(binder, Aggregate(folding(name, **options, distinct=distinct), values[0], result, filter=where))
-    if distinct and len(values) > 1:
-        hint = "" if name != "string_agg" else "give it a constant to join by"
-        binder.source.refuse(node, f"{name}(DISTINCT …) of two values is not supported", hint)
-    if distinct or not (by or in_order):
-        # What makes values distinct, and what orders those that are given no order.
-        if not distinct and not _has_order(args[0].type):
-            keys, orders = [*keys, coerce.coerced(args[0], TEXT)], [*orders, ("text", False, False)]
-        elif (own := coerce.sorting(args[0])) not in keys:
-            coerce.check_comparable(args[0].type, "DISTINCT")
+    # What makes values distinct, and what orders those that are given no order.
+    for arg in args[: len(values)] if distinct else [] if by or in_order else args[:1]:
+        if not distinct and not _has_order(arg.type):
+            keys, orders = [*keys, coerce.coerced(arg, TEXT)], [*orders, ("text", False, False)]
+        elif (own := coerce.sorting(arg)) not in keys:
+            coerce.check_comparable(arg.type, "DISTINCT")
             keys, orders = [*keys, own], [*orders, (own.type.kind.value, False, False)]
     pack = "$packed" if name == "string_agg" else "$collected"
     packed = coerce.called(pack, [*values, *keys])
@@ -192,8 +186,6 @@ def regression(
     binder: Binder, node: exp.Expr, name: str, bound: list[Expr], where: Expr | None, *, distinct: bool
 ) -> Expr:
     """An aggregate of pairs of numbers. Raises ViewError."""
-    if distinct:
-        binder.source.refuse(node, f"{name}(DISTINCT …) is not supported")
     try:
         y, x = (coerce.assigned_implicitly(e, DOUBLE) for e in bound)
     except HeadraceError:
@@ -201,5 +193,6 @@ def regression(
         binder.source.refuse(node, f"function {name}({names}) does not exist")
     pair = coerce.called("$pair", [y, x])
     if name == "regr_count":
-        return placed(binder, coerce.aggregated("count", pair, distinct=False, where=where))
-    return placed(binder, Aggregate(folding(name), pair, DOUBLE, filter=where))
+        return placed(binder, coerce.aggregated("count", pair, distinct=distinct, where=where))
+    options: dict[str, object] = {"distinct": True} if distinct else {}
+    return placed(binder, Aggregate(folding(name, **options), pair, DOUBLE, filter=where))

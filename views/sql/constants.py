@@ -1,5 +1,5 @@
-"""String constants with escapes (E'…', U&'…') or in several pieces as plain strings, and numbers in every spelling as
-decimal ones, before parsing.
+"""String constants and names with escapes (E'…', U&'…', U&"…") or in several pieces as plain ones, and numbers in every
+spelling as decimal ones, before parsing.
 
 Always: what follows sees one token where Postgres sees one constant, at the same place. Called by `parse`.
 """
@@ -66,6 +66,35 @@ def _ends(tokens: Sequence[Token]) -> bool:
     return bool(tokens) and tokens[-1].token_type in kinds
 
 
+def plain_names(tokens: Sequence[Token], text: str) -> list[Token]:
+    """The tokens, each name with escapes (`U&"…"`, and `UESCAPE` behind it) being one name. Raises BadConstant."""
+    out: list[Token] = []
+    left = list(tokens)[::-1]
+    while left:
+        token = left.pop()
+        out.append(token)
+        if text[token.start : token.start + 3].lower() != 'u&"' or token.end != token.start or len(left) < 2:
+            continue
+        left.pop()
+        name = left.pop()
+        escape, end = "\\", name.end
+        if len(left) > 1 and left[-1].text.lower() == "uescape" and left[-2].token_type is TokenType.STRING:
+            left.pop()
+            end, escape = left[-1].end, _escape_character(left.pop())
+        try:
+            token.text = unescaped(text[name.start + 1 : name.end].replace('""', '"'), escape)
+        except RowError as error:
+            raise BadConstant(str(error), token) from None
+        token.token_type, token.end = TokenType.IDENTIFIER, end
+    return out
+
+
+def _escape_character(token: Token) -> str:
+    if len(token.text) != 1 or token.text in "+'\" \t\n" or token.text.isalnum():
+        raise BadConstant("invalid Unicode escape character", token)
+    return token.text
+
+
 def plain_strings(tokens: Sequence[Token], text: str) -> list[Token]:
     """The tokens, each string constant being one plain string token. Raises BadConstant."""
     out: list[Token] = []
@@ -85,9 +114,7 @@ def plain_strings(tokens: Sequence[Token], text: str) -> list[Token]:
                 continue
             if kind is TokenType.STRING and len(out) > 1 and _is_escape_word(out):
                 word, constant = out.pop(), out[-1]
-                if len(token.text) != 1 or token.text in "+'\" \t\n" or token.text.isalnum():
-                    raise BadConstant("invalid Unicode escape character", token)
-                constant.text = unescaped(_raw_unicode(constant, text), token.text)
+                constant.text = unescaped(_raw_unicode(constant, text), _escape_character(token))
                 constant.token_type, constant.end = TokenType.STRING, max(token.end, word.end)
                 continue
             if out and out[-1].token_type is TokenType.UNICODE_STRING and token.text.lower() != "uescape":

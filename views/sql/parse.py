@@ -24,7 +24,14 @@ from views.catalog import Catalog
 from views.errors import ViewError
 from views.spec import ViewSpec
 from views.sql import foreign
-from views.sql.constants import INTERVAL_UNITS, BadConstant, plain_numbers, plain_strings, precise_intervals
+from views.sql.constants import (
+    INTERVAL_UNITS,
+    BadConstant,
+    plain_names,
+    plain_numbers,
+    plain_strings,
+    precise_intervals,
+)
 from views.sql.predicates import read_test
 from views.sql.refusals import matching_hint
 from views.sql.tokens import AROUND, WITHIN, check, in_brackets, one_word, operators, tokens_of
@@ -333,8 +340,8 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
             f"not SQL: {str(error).splitlines()[0]}", "close the quote or comment", offset=max(at, 0)
         ) from None
     try:
-        check(tokens)
-        tokens = plain_strings(operators(plain_numbers(tokens, spec.sql)), spec.sql)
+        check(tokens, spec.sql)
+        tokens = plain_strings(operators(plain_numbers(plain_names(tokens, spec.sql), spec.sql)), spec.sql)
     except BadConstant as error:
         raise source.error(str(error), offset=error.token.start) from None
     tokens = precise_intervals(one_word(tokens))

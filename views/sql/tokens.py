@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from sqlglot.tokenizer_core import Token, TokenType
 
 from views.sql.constants import NUMBER, BadConstant
+from views.sql.operators import check_operators
 
 Tokenize = Callable[[str], Sequence[Token]]
 
@@ -67,8 +68,9 @@ def one_word(tokens: Sequence[Token]) -> list[Token]:
     return out
 
 
-def check(tokens: Sequence[Token]) -> None:
-    """Raises BadConstant for the first token that Postgres does not read where it stands."""
+def check(tokens: Sequence[Token], text: str) -> None:
+    """Raises BadConstant for the first token that Postgres does not read where it stands, operators first."""
+    check_operators(tokens, text)
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         for refuses, reason in _REFUSED:
             if refuses(before, token, after):
@@ -94,7 +96,6 @@ def _is(token: Token | None, *kinds: TokenType) -> bool:
 
 _Test = Callable[[Token | None, Token, Token | None], bool]
 _REFUSED: tuple[tuple[_Test, str], ...] = (
-    (lambda _b, t, _a: t.token_type is TokenType.EQ and t.text == "==", "== is no operator of Postgres's: write ="),
     (
         lambda b, t, _a: t.token_type is TokenType.NUMBER and _is(b, TokenType.INTERVAL),
         "INTERVAL takes a text: write INTERVAL '2 days'",
@@ -115,6 +116,10 @@ _REFUSED: tuple[tuple[_Test, str], ...] = (
     (
         lambda b, t, a: t.token_type is TokenType.L_PAREN and _is(b, TokenType.DECIMAL) and _is(a, TokenType.R_PAREN),
         'syntax error at or near ")"',
+    ),
+    (
+        lambda _b, t, a: t.token_type is TokenType.ONLY and _is(a, TokenType.L_PAREN),
+        "ONLY is not supported: a partitioned table is one table; leave ONLY out",
     ),
     (
         lambda b, t, _a: t.token_type is TokenType.VALUES and _is(b, TokenType.FROM, TokenType.JOIN),

@@ -33,6 +33,7 @@ from engine.schema import DataType, Kind
 Params = tuple[DataType, ...]
 DAY = text.DAY
 DATE_RANGE, STAMP_RANGE = "date out of range", "timestamp out of range"
+_LAST_DAY = text.STAMP_LIMIT // DAY
 
 
 def _shift_days(sign: int, date_at: int) -> Maker:
@@ -111,12 +112,16 @@ def _shift_stamp(sign: int, stamp_at: int) -> Maker:
             with np.errstate(all="ignore"):
                 extra, rest = np.divmod(rest + sign * np.asarray(micros, np.int64), DAY)
             day = day + extra
-            lost = there & ~infinite & ((day < text.MIN_DAY) | (day > text.STAMP_INFINITY // DAY - 1))
+            finite = there & ~infinite
+            beyond = (day > _LAST_DAY) | ((day == _LAST_DAY) & (rest >= text.STAMP_LIMIT % DAY))
+            late = finite & beyond & (day < text.STAMP_MAX_DAY)
+            lost = finite & (beyond | (day < text.MIN_DAY))
             out = np.where(infinite, raw, np.where(lost, 0, day) * DAY + rest)
             endless = _endless(sign, micros)
+            late &= endless == 0
             lost = np.where(endless != 0, there & infinite & (np.sign(raw) != endless), lost)
             out = np.where(endless == 0, out, np.where(endless > 0, text.STAMP_INFINITY, text.STAMP_MINUS_INFINITY))
-            values_out, own = col.failing(col.build(out, result.arrow, ~there), (lost, STAMP_RANGE))
+            values_out, own = col.failing(col.build(out, result.arrow, ~there), (late, text.LATE), (lost, STAMP_RANGE))
             return values_out, col.first_error(too_far, fault, own)
 
         return kernel

@@ -16,9 +16,11 @@ from engine.operators.expressions.calendar_text import (
     MAX_DAY,
     MIN_DAY,
     STAMP_INFINITY,
+    STAMP_LIMIT,
     STAMP_MINUS_INFINITY,
     day_number,
     month_days,
+    stamp_fault,
 )
 from engine.operators.expressions.calendar_words import VOLATILE, fields_of
 from engine.operators.expressions.fallback import RowError
@@ -94,8 +96,8 @@ def _read_stamp(text: str, name: str, *, zoned: bool) -> int:
     if zoned:
         micros = micros - found.offset * SECOND if found.offset is not None else micros
         micros = moment_of(micros, found.zone) if found.zone is not None else micros
-    if not MIN_DAY * DAY <= micros < STAMP_INFINITY:
-        raise RowError(f'timestamp out of range: "{text}"')
+    if not MIN_DAY * DAY <= micros < STAMP_LIMIT:
+        raise RowError(stamp_fault(micros, f'timestamp out of range: "{text}"'))
     return micros
 
 

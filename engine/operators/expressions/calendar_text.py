@@ -13,10 +13,18 @@ DATE_INFINITY, DATE_MINUS_INFINITY = 2**31 - 1, -(2**31)
 STAMP_INFINITY, STAMP_MINUS_INFINITY = 2**63 - 1, -(2**63)
 PLAIN_DAYS = (int(np.datetime64("0001-01-01", "D").astype(int)), int(np.datetime64("10000-01-01", "D").astype(int)))
 PLAIN_MICROS = (PLAIN_DAYS[0] * DAY, PLAIN_DAYS[1] * DAY)
-STAMP_LIMIT = STAMP_INFINITY
-"""The first timestamp that the lane does not hold; Postgres's are a month longer."""
+STAMP_LIMIT = STAMP_INFINITY - 1
+"""The first timestamp that is not held: above all that are, and below infinity."""
+LATE = "timestamps from 294247-01-10 04:00:54.775806 on are not supported"
 MIN_DAY = int(np.datetime64("-4713-11-24", "D").astype(int))
 MAX_DAY = int(np.datetime64("5874898-01-01", "D").astype(int))
+STAMP_MAX_DAY = int(np.datetime64("294277-01-01", "D").astype(int))
+"""The first day of which Postgres has no timestamp."""
+
+
+def stamp_fault(micros: int, message: str) -> str:
+    """Why a timestamp is none of ours: Postgres's `message`, unless Postgres has it."""
+    return LATE if STAMP_LIMIT <= micros < STAMP_MAX_DAY * DAY else message
 
 
 def civil(days: int) -> tuple[int, int, int]:

@@ -327,12 +327,15 @@ def date_to_stamp(value: Values, lane: pa.DataType) -> Outcome:
     days = col.operand(value).astype(np.int64)
     there = col.valid(value)
     infinite = (days == calendar.DATE_INFINITY) | (days == calendar.DATE_MINUS_INFINITY)
-    lost = (np.abs(days) > calendar.STAMP_INFINITY // calendar.DAY) & ~infinite & there
+    lost = (days > calendar.STAMP_LIMIT // calendar.DAY) & ~infinite & there
+    late = lost & (days < calendar.STAMP_MAX_DAY)
     with np.errstate(all="ignore"):
         micros = days * calendar.DAY
     micros = np.where(days == calendar.DATE_INFINITY, calendar.STAMP_INFINITY, micros)
     micros = np.where(days == calendar.DATE_MINUS_INFINITY, calendar.STAMP_MINUS_INFINITY, micros)
-    return col.failing(col.build(micros, lane, ~there), (lost, "date out of range for timestamp"))
+    return col.failing(
+        col.build(micros, lane, ~there), (late, calendar.LATE), (lost, "date out of range for timestamp")
+    )
 
 
 def _stamp_to_date(value: Values) -> Values:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from engine.operators.expressions import columns as col
 from engine.operators.expressions import decimals, fallback
-from engine.operators.expressions.calendar_text import DATE_INFINITY, DAY, STAMP_INFINITY
+from engine.operators.expressions.calendar_text import DATE_INFINITY, DAY, STAMP_LIMIT
 from engine.operators.expressions.casts import date_to_stamp
 from engine.operators.expressions.coercion import FLOATS, INTEGERS
 from engine.operators.expressions.families import family_of
@@ -48,7 +48,7 @@ COMPARED = (
 )
 """Kinds with the six comparisons; VARCHAR is compared as TEXT."""
 
-_LAST_DAY, _ENDLESS = pa.scalar(STAMP_INFINITY // DAY - 1, pa.int32()), pa.scalar(DATE_INFINITY, pa.int32())
+_LAST_DAY, _ENDLESS = pa.scalar(STAMP_LIMIT // DAY, pa.int32()), pa.scalar(DATE_INFINITY, pa.int32())
 MIXED = tuple(
     (a, b)
     for group in (INTEGERS, FLOATS, (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ))
@@ -115,10 +115,11 @@ def _mixed(name: str, left: DataType, right: DataType) -> Compare:
 
     def widened(value: Values, source: DataType) -> Values:
         if source.kind is Kind.DATE:
-            # A date beyond all timestamps is above them, not out of range.
+            # A date beyond all timestamps is above them and below infinity, not out of range.
             raw = col.retyped(value if isinstance(value, pa.Array) else pa.repeat(value, 1), pa.int32())
             beyond = pc.and_(pc.greater(raw, _LAST_DAY), pc.less(raw, _ENDLESS))
             stamps = date_to_stamp(col.retyped(pc.if_else(beyond, _LAST_DAY, raw), pa.date32()), wide.arrow)[0]
+            stamps = pc.if_else(beyond, pa.scalar(STAMP_LIMIT).cast(wide.arrow), stamps)
             return stamps if isinstance(value, pa.Array) else stamps[0]
         return value if source.arrow == wide.arrow else pc.cast(value, wide.arrow)
 

@@ -68,7 +68,7 @@ def is_endless(micros: int) -> bool:
 def stamp(micros: int) -> int:
     """A timestamp, if it is one. Raises RowError."""
     if not text.MIN_DAY * DAY <= micros < text.STAMP_LIMIT:
-        raise RowError(STAMP_RANGE)
+        raise RowError(text.stamp_fault(micros, STAMP_RANGE))
     return micros
 
 
@@ -115,7 +115,7 @@ def _time_moved(sign: int) -> Callable[[int, Interval], int]:
 def _date_at(day: int, clock: int) -> int:
     if day in (text.DATE_INFINITY, text.DATE_MINUS_INFINITY):
         return text.STAMP_INFINITY if day > 0 else text.STAMP_MINUS_INFINITY
-    if day * DAY >= text.STAMP_LIMIT:
+    if day >= text.STAMP_MAX_DAY:
         raise RowError("date out of range for timestamp")
     return stamp(day * DAY + clock)
 
@@ -245,7 +245,7 @@ def stamp_of(year: int, month: int, day: int, hour: int, minute: int, second: fl
         raise RowError(f"date out of range: {shown}")
     micros = days * DAY + _time_of(hour, minute, second)
     if not text.MIN_DAY * DAY <= micros < text.STAMP_LIMIT:
-        raise RowError(f"timestamp out of range: {shown} {_spelled(hour, minute, second)}")
+        raise RowError(text.stamp_fault(micros, f"timestamp out of range: {shown} {_spelled(hour, minute, second)}"))
     return micros
 
 
@@ -260,7 +260,7 @@ def _stamp_from_epoch(seconds: float) -> int:
     since = (seconds - _EPOCH_2000) * 1e6
     micros = round(since) + _EPOCH_2000 * 10**6 if abs(since) < 2**63 else 2**63
     if not text.MIN_DAY * DAY <= micros < text.STAMP_LIMIT:
-        raise RowError(f'timestamp out of range: "{seconds:g}"')
+        raise RowError(text.stamp_fault(micros, f'timestamp out of range: "{seconds:g}"'))
     return micros
 
 

@@ -18,6 +18,7 @@ from engine.operators.expressions.calendar_text import (
     DAY,
     STAMP_INFINITY,
     STAMP_MINUS_INFINITY,
+    stamp_fault,
     time_image,
 )
 from engine.operators.expressions.conversions import conversion
@@ -96,10 +97,11 @@ def _on(days: int, image: str) -> int:
     micros, offset = read_timetz(image)
     if days in (DATE_INFINITY, DATE_MINUS_INFINITY):
         return STAMP_INFINITY if days > 0 else STAMP_MINUS_INFINITY
+    moment = days * DAY + micros - offset * SECOND
     try:
-        return stamp(days * DAY + micros - offset * SECOND)
+        return stamp(moment)
     except RowError:
-        raise RowError("date out of range for timestamp") from None
+        raise RowError(stamp_fault(moment, "date out of range for timestamp")) from None
 
 
 def _part(name: str, image: str) -> str:

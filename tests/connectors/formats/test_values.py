@@ -66,6 +66,9 @@ VALUES = [
     ("timestamptz", "2016-11-04T13:51:30.123456+02:00", 1478260290123456, {}),
     ("timestamptz", "+21016-11-04T06:51:30.123456Z", 601060287090123456, {}),
     ("timestamptz", "infinity", 2**63 - 1, {}),
+    ("timestamp", 2**63 - 3, 2**63 - 3, {}),
+    ("timestamptz", "+294247-01-10T04:00:54.775805Z", 2**63 - 3, {}),
+    ("timestamp", -210866803200000000, -210866803200000000, {}),
     ("bytea", "AQL/", b"\x01\x02\xff", {}),
     ("bytea", "AQL_", b"\x01\x02\xff", {"binary_handling_mode": "base64-url-safe"}),
     ("bytea", "0102ff", b"\x01\x02\xff", {"binary_handling_mode": "hex"}),
@@ -92,6 +95,7 @@ VALUES = [
     ("date[]", [17109], "{2016-11-04}", {}),
     ("timestamp(3)[]", [1478267490123], '{"2016-11-04 13:51:30.123"}', {}),
     ("timestamptz[]", ["2016-11-04T11:51:30Z"], '{"2016-11-04 11:51:30+00"}', {}),
+    ("timestamptz[]", ["+292269055-12-02T23:00:00.000000Z", "infinity"], "{-infinity,infinity}", {}),
     ("numeric(5,2)[]", ["1.20"], "{1.20}", {}),
 ]  # fmt: skip
 
@@ -101,6 +105,16 @@ def test_a_value_and_its_lane(kind: str, sent: Any, lane: Any, encodings: dict[s
     assert one(kind, sent, **encodings) == lane
 
 
+# What Debezium 3.6.3 sends of 294276-12-31, the same a microsecond before midnight, and of 294247-01-10 04:00:54.775808.
+LATE = [
+    ("timestamp", 2**63 - 1),
+    ("timestamp", -9223372036853775810),
+    ("timestamp", -(2**63)),
+    ("timestamp[]", [2**63 - 1]),
+    ("timestamptz", "+294276-12-31T23:59:59.999999Z"),
+    ("timestamptz", "+294247-01-10T04:00:54.775807Z"),
+    ("timestamptz[]", ["+294276-12-31T23:59:59.999999Z"]),
+]
 REFUSED = [
     ("numeric(12,2)", "JxA=", {}, "decimal.handling.mode"),
     ("numeric", "JxA=", {}, "decimal.handling.mode"),
@@ -111,6 +125,9 @@ REFUSED = [
     ("bit varying(8)", "AQ==", {}, "cast the column to text"),
     ("tsquery", "eA==", {}, "leave the column out"),
     ("timestamp", 1, {"time_precision_mode": "nanoseconds"}, ""),
+    *((kind, sent, {}, "column of text") for kind, sent in LATE),
+    ("timestamp", 9224317929600000, {"time_precision_mode": "connect"}, "column of text"),
+    ("timestamp", "+294276-12-31T23:59:59.999999Z", {"time_precision_mode": "isostring"}, "column of text"),
     ("integer", 2**31, {}, ""),
     ("integer", 1.0, {}, ""),
     ("text", 5, {}, ""),
