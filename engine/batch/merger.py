@@ -76,7 +76,7 @@ class Merger:
             fuel = self._lanes.catch_up(self._rows, fuel)
             if self._lanes.behind:
                 break
-            fuel = kernels.merge(self._table, self._scratch, state, fuel)
+            fuel = int(kernels.merge(self._table, self._scratch, state, fuel))
             if state[kernels.OVERFLOW]:
                 raise DiffOverflow
             everything = bool(state[kernels.LEFT] + state[kernels.RIGHT] == self._total)

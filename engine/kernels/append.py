@@ -37,58 +37,78 @@ def _wide(scratch, lanes, stop, begun):
         if lanes[lane, AT] == 0 and not (lane == 3 or lane == 4):
             if not begun:
                 lanes[lane, VALUE] = scratch[lane, 1]
-            value = lanes[lane, VALUE]
+            # No loop here leaves before its end: such a one takes entries several at a time.
+            value, differing = lanes[lane, VALUE], 0
             for k in range(1, stop):
-                if scratch[lane, k] != value:
-                    return lane
+                differing |= scratch[lane, k] ^ value
+            if differing != 0:
+                return lane
     if lanes[_POSITIONS, AT] == 0:
+        new = _NEW
         for k in range(1, stop):
-            if scratch[FLAGS, k] & _NEW == 0:
-                return _POSITIONS
+            new &= scratch[FLAGS, k]
+        if new == 0:
+            return _POSITIONS
     return -1
 
 
 @helper
-def _carry(scratch, lanes, state, stop, runs):
-    """Copy the lanes of entries 1 … stop - 1; fill `runs` with their rows: (source, place, rows); returns how many.
+def _ties(scratch, stop, begun):
+    """How many of the entries 1 … stop - 1 of the scratch are of a new row that has the key and order of the entry before."""
+    ties = 0
+    for k in range(1 if begun else 2, stop):
+        differing = scratch[0, k] ^ scratch[0, k - 1]
+        differing |= scratch[1, k] ^ scratch[1, k - 1]
+        differing |= scratch[2, k] ^ scratch[2, k - 1]
+        ties += (differing == 0) & (scratch[FLAGS, k] & _NEW != 0)
+    return ties
 
-    The last row of `runs` becomes the place of each row, as the scratch has it.
-    """
+
+@helper
+def _carry(scratch, lanes, state, stop, places):
+    """Copy the lanes of entries 1 … stop - 1; `places` becomes the place of each row; returns how many rows these are."""
     base = address(scratch)
     width = scratch.shape[1] * 8
     written = state[WRITTEN]
     for lane in range(7):
         if lanes[lane, AT] != 0:
             copy(lanes[lane, AT] + written * 8, base + lane * width + 8, (stop - 1) * 8)
-    shift = state[SHIFT]
-    rows = first = state[ROWS]
-    ties = 0
-    count = 0
-    before = np.int64(-2)
-    begun = state[BEGUN] != 0
+    state[TIES] += _ties(scratch, stop, state[BEGUN] != 0)
+    at = lanes[_POSITIONS, AT]
+    if at == 0:
+        copy(address(places), base + PLACE * width + 8, (stop - 1) * 8)
+        return stop - 1
+    rows, first = 0, state[ROWS]
     for k in range(1, stop):
-        if scratch[FLAGS, k] & _NEW != 0:
-            place = scratch[PLACE, k]
-            runs[3, rows - first] = place
-            rows += 1
-            if place == before + 1 and place != shift:
-                runs[2, count - 1] += 1
-            else:
-                runs[0, count] = place >= shift
-                runs[1, count] = place - shift if place >= shift else place
-                runs[2, count] = 1
-                count += 1
-            before = place
-            if begun or k > 1:
-                ties += (
-                    scratch[0, k] == scratch[0, k - 1]
-                    and scratch[1, k] == scratch[1, k - 1]
-                    and scratch[2, k] == scratch[2, k - 1]
-                )
-        if lanes[_POSITIONS, AT] != 0:
-            store_i64(lanes[_POSITIONS, AT] + (written + k - 1) * 8, rows - 1)
-    state[TIES] += ties
-    return count
+        # Written whether it is a new row or not: which of them is, nothing could guess.
+        places[rows] = scratch[PLACE, k]
+        rows += scratch[FLAGS, k] & _NEW
+        store_i64(at + (written + k - 1) * 8, first + rows - 1)
+    return rows
+
+
+@helper
+def _runs(places, rows, shift):
+    """How many runs of neighbours, none of both payloads, the rows are."""
+    count = 1
+    for k in range(1, rows):
+        count += (places[k] != places[k - 1] + 1) | (places[k] == shift)
+    return count if rows > 0 else 0
+
+
+@helper
+def _find_runs(places, rows, shift, runs):
+    """Fill `runs` with the rows' runs: (source, place, rows)."""
+    count = 0
+    for k in range(rows):
+        place = places[k]
+        if k > 0 and place == places[k - 1] + 1 and place != shift:
+            runs[2, count - 1] += 1
+        else:
+            runs[0, count] = place >= shift
+            runs[1, count] = place - shift if place >= shift else place
+            runs[2, count] = 1
+            count += 1
 
 
 @helper
@@ -120,15 +140,13 @@ def _copy_single(width, places, rows, shift, heads, base):
 
 
 @helper
-def _copy_bits(runs, count, heads, base, row):
-    for r in range(count):
-        s = runs[0, r]
-        i = heads[s, 3] + runs[1, r]
-        for k in range(i, i + runs[2, r]):
-            if (load_u8(heads[s, 1] + (k >> 3)) >> np.uint8(k & 7)) & np.uint8(1) != 0:
-                at = base + (row >> 3)
-                store_u8(at, load_u8(at) | (np.uint8(1) << np.uint8(row & 7)))
-            row += 1
+def _copy_bits(places, rows, shift, heads, base, row):
+    for k in range(rows):
+        s = np.int64(places[k] >= shift)
+        i = heads[s, 3] + places[k] - s * shift
+        bit = (load_u8(heads[s, 1] + (i >> 3)) >> np.uint8(i & 7)) & np.uint8(1)
+        at = base + ((row + k) >> 3)
+        store_u8(at, load_u8(at) | (bit << np.uint8((row + k) & 7)))
 
 
 @helper
@@ -179,29 +197,29 @@ def _copy_texts(places, rows, shift, heads, place, row):
 
 
 @helper
-def _copy_validity(runs, count, heads, base, row):
+def _copy_validity(places, rows, shift, heads, base, row):
     """Copy which values are there; returns how many are not."""
     nulls = 0
-    for r in range(count):
-        s = runs[0, r]
-        i = heads[s, 3] + runs[1, r]
-        for k in range(i, i + runs[2, r]):
-            if _valid(heads[s, 0], k):
-                at = base + (row >> 3)
-                store_u8(at, load_u8(at) | (np.uint8(1) << np.uint8(row & 7)))
-            else:
-                nulls += 1
-            row += 1
+    for k in range(rows):
+        s = np.int64(places[k] >= shift)
+        if _valid(heads[s, 0], heads[s, 3] + places[k] - s * shift):
+            at = base + ((row + k) >> 3)
+            store_u8(at, load_u8(at) | (np.uint8(1) << np.uint8((row + k) & 7)))
+        else:
+            nulls += 1
     return nulls
 
 
 @helper
-def _copy_rows(structs, steps, buffers, runs, count, state):
-    """Copy the `count` runs behind the rows that the payload has; returns how many rows it has then."""
-    row = state[ROWS]
-    rows = 0
-    for r in range(count):
-        rows += runs[2, r]
+def _copy_rows(structs, steps, buffers, places, rows, state):
+    """Copy the rows behind those that the payload has; returns how many it has then."""
+    row, shift = state[ROWS], state[SHIFT]
+    count = _runs(places, rows, shift)
+    # Runs that are short are not even looked up: the rows stand for themselves.
+    is_short = rows < _LONG * count
+    runs = np.empty((3, 0 if is_short else count), np.int64)
+    if not is_short:
+        _find_runs(places, rows, shift, runs)
     heads = np.empty((2, 4), np.int64)
     for c in range(len(steps)):
         width = steps[c, 1]
@@ -209,16 +227,16 @@ def _copy_rows(structs, steps, buffers, runs, count, state):
         for s in range(2):
             _look(structs[s], steps[c, 0], width, heads, s)
         if place[VALIDITY] != 0:
-            place[NULLS] += _copy_validity(runs, count, heads, place[VALIDITY], row)
+            place[NULLS] += _copy_validity(places, rows, shift, heads, place[VALIDITY], row)
         if width == BITS:
-            _copy_bits(runs, count, heads, place[VALUES], row)
+            _copy_bits(places, rows, shift, heads, place[VALUES], row)
         elif width == OFFSETS64:
-            if rows < _LONG * count:
-                place[FILLED] = _copy_texts(runs[3], rows, state[SHIFT], heads, place, row)
+            if is_short:
+                place[FILLED] = _copy_texts(places, rows, shift, heads, place, row)
             else:
                 place[FILLED] = _copy_bytes(runs, count, heads, place, row)
-        elif rows < _LONG * count:
-            _copy_single(width, runs[3], rows, state[SHIFT], heads, place[VALUES] + row * width)
+        elif is_short:
+            _copy_single(width, places, rows, shift, heads, place[VALUES] + row * width)
         else:
             _copy_fixed(width, runs, count, heads, place[VALUES] + row * width)
     return row + rows
@@ -237,9 +255,9 @@ def append(scratch, lanes, structs, steps, buffers, state, everything):
     lane = _wide(scratch, lanes, stop, state[BEGUN] != 0)
     if lane >= 0:
         return lane
-    runs = np.empty((4, stop), np.int64)
-    count = _carry(scratch, lanes, state, stop, runs)
-    rows = _copy_rows(structs, steps, buffers, runs, count, state)
+    places = np.empty(stop, np.int64)
+    size = _carry(scratch, lanes, state, stop, places)
+    rows = _copy_rows(structs, steps, buffers, places, size, state)
     held = state[HELD]
     for lane in range(len(scratch)):
         scratch[lane, 0] = scratch[lane, stop - 1]

@@ -78,20 +78,20 @@ def address(lane: Any) -> Any:
     return lane.ctypes.data
 
 
-def _copier() -> Any:
+def _copier(raw: Any) -> Any:
     if JIT_OFF:
 
-        def move(target: Any, source: Any, size: Any) -> None:
+        def copied(target: Any, source: Any, size: Any) -> None:
             ctypes.memmove(int(target), int(source), int(size))
 
-        return move
+        return copied
 
     @intrinsic
     def copy_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
             pointer = context.get_data_type(types.uint8).as_pointer()
             to, at = (builder.inttoptr(a, pointer) for a in args[:2])
-            cgutils.raw_memcpy(builder, to, at, args[2], 1, align=1)  # type: ignore[no-untyped-call]
+            raw(builder, to, at, args[2], 1, align=1)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), generate
@@ -99,5 +99,8 @@ def _copier() -> Any:
     return copy_bytes
 
 
-copy = _copier()
+copy = _copier(cgutils.raw_memcpy)
 """copy(target, source, size): `size` bytes from address to address; the two do not overlap."""
+
+move = _copier(cgutils.raw_memmove)
+"""As `copy`, and the two may overlap."""

@@ -42,11 +42,12 @@ and Arrow that a step of any size makes, in the intake of the arguments (a table
 in each operator on the way; with one hop that is nearly all of it. Two hops, where rows dominate, are even with the peer.""",
     "recursion": """First computations: in the BFS look-ups are a fifth, finding what stands and sealing a seventh each, and
 the rest is spread over whole columns that operators make for each other in every round; in same generation merging is two
-fifths and sealing a seventh. Merging where many rows share a key costs several times what it does where few do: each step
-compares fingerprints, which no branch predictor can guess. Same generation with 1,000 changed edges, a quarter of them,
-changes most of what there is, and merges are half of it. No goal is set for memory, where the distance is the largest: the
-lanes of spines, of which a row of a loop has three (both sides of the join, and what stands), each with fingerprints, and
-merges under way, which hold their inputs until the result is taken.""",
+fifths and sealing a seventh. These shares are from before merges compared fingerprints without a branch, which no predictor
+can guess: merging where six rows share a key took three times what it does where few do, and takes twice that now, both
+having become faster. Same generation with 1,000 changed edges, a quarter of them, changes most of what there is, and merges
+were half of it. No goal is set for memory, where the distance is the largest: the lanes of spines, of which a row of a loop
+has three (both sides of the join, and what stands), each with fingerprints, and merges under way, which hold their inputs
+until the result is taken.""",
     "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of
 updates, resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as
 they come. Of Q6 with its table, merging the table's own arrangement is two fifths, looking up whether each key is new a

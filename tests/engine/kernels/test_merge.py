@@ -19,6 +19,13 @@ from tests.reference.lanes import Entry, assert_canonical
 
 _ROWS = st.tuples(*[st.integers(0, 1)] * 5) | st.tuples(st.integers(0, 2**64 - 1), *[st.just(0)] * 4)
 _SIDE = st.dictionaries(st.tuples(_ROWS, st.integers(0, 5)), st.sampled_from([-2, -1, 1, 2]), max_size=12)
+_FAR = st.dictionaries(
+    st.tuples(st.tuples(st.integers(0, 80), *[st.just(0)] * 4), st.integers(0, 5)),
+    st.sampled_from([-1, 1]),
+    max_size=8,
+)
+"""Few entries among the many of `_ALL`, which lie far apart."""
+_ALL = {((k, 0, 0, 0, 0), 0): 1 for k in range(80)}
 _FOREVER = 2**63 - 1
 _SHIFT = 100
 _NO_PLAN = np.zeros((0, 4), np.int64)
@@ -96,6 +103,27 @@ def test_a_merge_is_the_sum_of_both_sides(
             {((*row[:flat], 7, *row[flat + 1 :]), time): diff for (row, time), diff in side.items()}
             for side in (one, two)
         )
+    _check_merge(one, two, since, until, fuel, flat, room)
+
+
+@given(_FAR, st.integers(0, 7), st.sampled_from([1, 40, _FOREVER]), st.integers(3, 400), st.booleans())
+def test_a_merge_closes_up_what_cancels_far_apart(
+    few: dict[tuple[tuple[int, ...], int], int], since: int, fuel: int, room: int, first: bool
+) -> None:
+    one, two = (few, _ALL) if first else (_ALL, few)
+    _check_merge(one, two, since, 8, fuel, None, room)
+
+
+def _check_merge(
+    one: dict[tuple[tuple[int, ...], int], int],
+    two: dict[tuple[tuple[int, ...], int], int],
+    since: int,
+    until: int,
+    fuel: int,
+    flat: int | None,
+    room: int,
+) -> None:
+    """Merge both sides, at epochs before `until` (8: all), and compare with their sum."""
     sides = _side(one), _side(two)
     left, right = (_lanes(side, flat) for side in sides)
     state = merge_state(_SHIFT, Frontier.at(since), until if until < 8 else _FOREVER)
