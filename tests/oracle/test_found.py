@@ -24,6 +24,8 @@ insert into edge values (1, '294247-01-10 04:00:54.775805', '294247-01-10'), (2,
   (3, '294247-01-10 03:00', '294270-01-01');
 create table tag (id int primary key, v varchar(3), c char(4));
 insert into tag values (1, 'abc', 'ab'), (2, null, null), (3, 'a', 'abcd');
+create table np (n numeric, k int);
+insert into np values (1.0, 1), (1.00, 1), (10, 2), (9, 2);
 create table pair (id int primary key, k text, y float8, x float8, n numeric, j jsonb, b bytea, s bytea, c char(3), t json);
 insert into pair values (1, 'a', 1, 2, 1.0, '1', '\\x01', '\\x00', 'x', '1'), (2, 'a', 1, 2, 1.00, '1.0', '\\x01', '\\x00', 'x ',
   '1'),
@@ -82,6 +84,7 @@ EQUAL = {
         "select string_agg(distinct k, c), string_agg(distinct k, c order by k desc), string_agg(distinct k, c order by c, k),"
         " string_agg(distinct b, s), string_agg(distinct b, '\\x00'), string_agg(distinct b, null), string_agg(b, s order by id)"
         " from pair",
+    "whole_rows_that_a_key_tells_apart": "select distinct s, count(*) from shelf s left join np on k = parts group by s.id, 1",
     "signs_behind_operators":
         "select -1 * -2, id*-1, id=-1, id<-1, id<=+1, id+-1, -+-id, 2 ^ -1, '[1]'::jsonb->>-1, '[1]'::jsonb #-'{0}' from shelf",
     "names_with_escapes":
@@ -348,6 +351,21 @@ REFUSED = {
             ("!!(id > 1)", "!!"),
             ("!(id > 1)", "!"), ("id ** 2", "**"), ("name ~<~ 'b'", "~<~"), ("name||-id", "||-"), ("id %-2", "%-"),
             ("@-id", "@-"),
+        ))
+    },
+    **{
+        f"whole_rows_that_are_compared_by_{i}": (asked, reason)
+        for i, (asked, reason) in enumerate((
+            ("select distinct np from np", "DISTINCT of whole rows is not supported"),
+            ("select np, count(*) from np group by np", "GROUP BY of whole rows is not supported"),
+            ("select np, count(*) from np group by 1", "GROUP BY of whole rows is not supported"),
+            ("select s from shelf s order by 1 limit 1", "ORDER BY of whole rows is not supported"),
+            ("select s from shelf s order by s offset 1", "ORDER BY of whole rows is not supported"),
+            ("select distinct on (1) np from np", "DISTINCT ON of whole rows is not supported"),
+            ("select jsonb_agg(distinct np) from np", "jsonb_agg(DISTINCT …) of rows is not supported"),
+            ("select json_agg(distinct row(k, n)) from np", "json_agg(DISTINCT …) of rows is not supported"),
+            ("select k from np order by row(n, k)", "a row value is not supported: ROW(n, k)"),
+            ("select array_agg(row(n, k)) from np", "a row value is not supported: ROW(n, k)"),
         ))
     },
     "only_a_table": ("select id from only (shelf) s", "ONLY is not supported"),

@@ -23,7 +23,7 @@ from views.sql.allowed import around, check_allowed
 from views.sql.binder import GROUPING, Binder, binds
 from views.sql.collected import COLLECTING, LISTS, PAIRED, collected, placed, regression
 from views.sql.documents import JSON, JSONB, document
-from views.sql.rows import counted, keyed
+from views.sql.rows import cells, counted, keyed
 from views.sql.within import PERCENTILES, PLACES, within_group
 
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
@@ -141,6 +141,10 @@ def _row(binder: Binder, name: str, args: Sequence[exp.Expr], *, distinct: bool)
     """A whole row, or one written out, that an aggregate takes; None for anything else."""
     if len(args) != 1 or _is_star(args):
         return None
+    if name in LISTS and distinct and cells(binder, args[0]) is not None:
+        # Postgres orders them as rows, by their columns.
+        hint = "collect the rows of a subquery that is DISTINCT"
+        binder.source.refuse(args[0], f"{name}(DISTINCT …) of rows is not supported", hint)
     if name in LISTS:
         return document(binder, args[0], JSONB if name.startswith("jsonb") else JSON)
     return keyed(binder, args[0]) if name == "count" and distinct else None

@@ -225,7 +225,8 @@ def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:
     """Refuses a node for its kind."""
     spelled = "" if isinstance(node, exp.UnicodeString) else node.sql(dialect="postgres", comments=False)
     shown = spelled if len(spelled) <= 40 else spelled[:37] + "..."
-    what = _KINDS.get(type(node)) or _words(type(node).__name__)
+    made = isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"
+    what = _KINDS.get(exp.Tuple if made else type(node)) or _words(type(node).__name__)
     binder.source.refuse(node, f"{what} is not supported: {shown}")
 
 

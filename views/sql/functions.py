@@ -20,7 +20,7 @@ from engine.schema import BIT, BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
-from views.sql.binder import Binder, binds
+from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.collected import UNDETERMINED
 from views.sql.datatypes import digits_of, type_named
@@ -95,6 +95,8 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         )
     if any(s.columns for s in named(name)):
         return _set(binder, node, name)
+    if name == "row":
+        unsupported(binder, node)
     if name in LATER_AGGREGATES:
         binder.source.refuse(node, f"aggregate {name} is not supported yet")
     if name in WINDOWS:

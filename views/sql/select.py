@@ -139,6 +139,7 @@ class Select:
             plan = Top(plan, tuple(dict.fromkeys(firsts)), tuple(o for o in orders if o.column not in firsts), 1)
         elif distinct is not None:
             for item, column in zip(self.items, plan.schema.columns, strict=True):
+                self.check_row(item, "DISTINCT")
                 comparable(self.source, item.node, column, "DISTINCT")
             plan = Distinct(plan)
         plan = topped(self.source, self.query, plan, orders, limit, self.queries)
@@ -178,6 +179,8 @@ class Select:
             if named and any(self.exprs[i] != self.exprs[named[0]] for i in named):
                 self.source.refuse(node, f'{binder.clause} "{name_of(node.this)}" is ambiguous', "use its number")
             at = named[0] if named else None
+        if at is not None and at < len(self.items):
+            self.check_row(self.items[at], binder.clause)
         if at is None:
             expr = binder.settled(node)
             if expr not in self.exprs:
@@ -260,6 +263,18 @@ class Select:
             return binder.bind(item.node) if row is None else row
         return binder.reference(item.star, item.node)
 
+    def check_row(self, item: Item, clause: str) -> None:
+        """Refuses to compare whole rows where their texts, which they are held as, do not stand for their values: equal rows
+        may look otherwise unless their key tells them apart, and none sorts by its text.
+        """
+        binder = Binder(self.source, self.scope, clause)
+        if item.star is not None or not item.node.meta.get(OUTPUT) or rows.type_of(binder, item.node) is None:
+            return
+        found = None if rows.whole(binder, item.node) is None else self.scope.relation(rows.table_of(item.node))
+        keyed = found is not None and bool(found.key) and clause in ("DISTINCT", "GROUP BY")
+        if not keyed:
+            self.source.refuse(item.node, f"{clause} of whole rows is not supported here", "name their columns")
+
     def grouped(self, group: exp.Expr | None) -> Sets:
         """The grouping sets: ordinals and output names looked up in the SELECT list."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
@@ -269,6 +284,8 @@ class Select:
             inner = node.this if isinstance(node, exp.Paren) and not node.meta.get("plus") else node
             item = self.meant(inner)
             used.extend([] if item is None else [item])
+            if item is not None:
+                self.check_row(item, "GROUP BY")
             expr = binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))
             comparable(self.source, node, Column("", expr.type), "GROUP BY")
             return expr
