@@ -278,7 +278,7 @@ class EnvelopeDecoder:
 
     def _route(self, messages: Messages, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
         """The plan of one message; None where it is nobody's: a table not declared, a logical message."""
-        if doc.get("op") == "m" and not doc["source"].get("table"):
+        if doc.get("op") == "m" and doc["source"].get("table") in (None, ""):
             return None
         if "op" not in doc or "source" not in doc:
             raise CannotDecode(
