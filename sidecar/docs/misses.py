@@ -20,17 +20,16 @@ Within each benchmark those come first that are furthest behind. The factor is h
 """
 
 REASONS = {
-    "arrange": """Many epochs of one update: two fifths of the time are merges (three quarters of them comparing and adding up,
-the rest copying), a sixth each is sealing a physical batch and making one of eight small ones, the rest is Python, a fixed cost
-a batch: with ten times the epochs a batch it all but goes. The peer moves key, time and diff; ours moves a hash and a payload
-as well and stages each entry in a scratch, and each update is moved once a level, about seven times. Tried: sealing in one call
-of a kernel (saves a fifth of sealing, a few hundredths of the whole: left alone); rows of short runs copied one by one (kept:
-rows of eleven columns move three to ten times as fast, narrow ones a tenth faster); merges without branches that nothing can
-guess (kept: three fifths of the time where few rows meet, less than half where six share a key; of the stream copying took half
-as long and comparing a quarter longer, as most of its rows meet one of their key, whose fingerprints have to be made of the
-rows); adding up before the other lanes are fetched (slower: left). Not tried: merging more than two batches at a time, and a
-merge that writes its result without a scratch, for lanes that are constant on both sides. The tail of epochs of 10,000 changes
-is that of the same merges.""",
+    "arrange": """Many epochs of one update: two fifths of the time are merges (three quarters of them comparing and adding
+up, the rest copying), a sixth each is sealing a physical batch and making one of eight small ones, the rest is Python, a
+fixed cost a batch: with ten times the epochs a batch it all but goes. The peer moves key, time and diff; ours moves a hash
+and a payload as well and stages each entry in a scratch, and each update is moved once a level, about seven times. Tried:
+sealing in one call of a kernel (saves a fifth of sealing, a few hundredths of the whole: left alone); rows of short runs
+copied one by one (kept: rows of eleven columns move three to ten times as fast, narrow ones a tenth faster); merges without
+branches that nothing can guess (kept: three fifths of the time where few rows meet, less than half where six share a key; of
+the stream copying took half as long, and comparing a quarter longer); adding up before the other lanes are fetched (slower:
+left). Not tried: merging more than two batches at a time, and a merge that writes its result without a scratch, for lanes
+that are constant on both sides. The tail of epochs of 10,000 changes is that of the same merges.""",
     "reduce": """Against the `_total` forms at many changes an epoch more than half of a step is the table's intake: it
 finds out how many copies of each row there are, as a retraction of a row that is not there has to be an error, and that
 look-up of every key is two fifths of the step; merges are a quarter. What a count shows follows from those copies without
