@@ -278,7 +278,7 @@ class EnvelopeDecoder:
 
     def _route(self, messages: Messages, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
         """The plan of one message; None where it is nobody's: a table not declared, a logical message."""
-        if doc.get("op") == "m" and doc["source"].get("table") in (None, ""):
+        if doc.get("op") == "m" and all(doc["source"].get(k) in (None, "") for k in ("schema", "table")):
             return None
         if "op" not in doc or "source" not in doc:
             raise CannotDecode(
