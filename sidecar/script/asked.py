@@ -176,7 +176,9 @@ class Asked:
                 if difference(other, standing, self._types_of(other)) is None:
                     return None
                 answers.add(_whatever_order(other))
-        return reason if len(answers) == 1 else SEVERAL
+        # as many rows as none of them has is no question of order
+        ordered = len(answers) > 1 and standing.rows.total() in {len(rows) for rows in answers}
+        return SEVERAL if ordered else reason
 
     def _types_of(self, theirs: Result | Failure) -> list[str]:
         if isinstance(theirs, Failure):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from sidecar.console.script import run_script
 from sidecar.devstack.postgres import EmbeddedPostgres
 from sidecar.script.asked import Answer
+from sidecar.script.maintained import Standing
 from sidecar.script.run import Note
 
 REACH = "first_value(id) over w, last_value(id) over w from probe window w as (order by"
@@ -507,3 +509,18 @@ def test_numerics_of_more_digits_than_python_reads_by_default(postgres: Embedded
     [answer] = run_script(postgres, f"found_{next(_NUMBERS)}", text)
     assert isinstance(answer, Answer)
     assert answer.status == "equal", answer.reason
+
+
+def test_rows_that_are_missing_are_no_question_of_the_order(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "select row_number() over (), name from shelf"
+    assert ask(postgres, query).status in ("equal", "refused")
+    add = Standing.add
+
+    def lacking(self: Standing, taken: Any) -> None:
+        add(self, taken)
+        self.rows.pop(next(iter(self.rows)), None)
+
+    monkeypatch.setattr(Standing, "add", lacking)
+    assert ask(postgres, query).status == "different"
