@@ -317,6 +317,11 @@ EQUAL = {
         " bool 'true'::int, char(3) 'ab'::text, time '10:00'::interval, json '[1]'::jsonb, bit '101'::int as b from shelf",
     "a_subquery_of_a_star_has_its_name":
         "select (select * from (select max(id) from shelf) x(a)), (select x.* from (select 4) x(y))",
+    "a_time_is_an_interval_where_one_is_wanted":
+        "select d - x, at - x, at + x, x + at, x < i, i = x, justify_hours(x), x * 2 from (select since as at, since::date as d,"
+        " since::time as x, since - '2020-08-11'::timestamp as i from shelf) q",
+    "a_function_may_have_its_name_in_quotes":
+        'select "abs"(id), "count"(*) over (), "coalesce"."id" from shelf as "coalesce" where "length"(name) > 1',
     "correlation_out_of_range": "select corr(x, y) from (values (1e301, 0), (-1e301, 0)) v(x, y)",
     "covariance_out_of_range": "select covar_pop(x, y) from (values (1e301::float8, 1e301::float8), (-1e301, 0)) v(x, y)",
     "deviation_out_of_range": "select stddev(x) from (values (1e301::float8), (-1e301)) v(x)",
@@ -403,6 +408,7 @@ REFUSED = {
         ("select id, s::text from shelf s group by grouping sets ((id), ())", 'column "s.*" must appear in GROUP BY'),
     "an_order_of_nothing_that_fails_before_any_row": ("select id from shelf order by 1 / 0", "Postgres computes constants"),
     "array_in_brackets_alone": ("select [1, 2]", 'syntax error: syntax error at or near "["'),
+    "a_function_of_capitals": ('select "Abs"(id) from shelf', 'function "abs"(integer) does not exist'),
     "in_brackets": ("select id in [1, 2] from shelf", 'syntax error at or near "["'),
     "interval_of_a_number": ("select interval 2 days", "INTERVAL takes a text"),
     "join_without_condition": ("select count(*) from shelf join tag t", "a JOIN needs ON or USING"),
@@ -469,6 +475,8 @@ ALIKE = {
         for spelled in ("7.25 sec 30 ms", "0:30:00 8 us", "4-1 2 mons", "P.DT3H")
     },
     "select (array[1, 2])[1:2:1] from shelf": 'syntax error at or near ":"',
+    "select x + x from (select since::time as x from shelf) q": "operator is not unique: time without time zone + time"
+    " without time zone",
     "select 1.5::decimal()": 'syntax error at or near ")"',
     "select id is unknown from shelf": "argument of IS UNKNOWN must be type boolean, not type integer",
     "select lag(null) over (order by id) from shelf": "could not determine polymorphic type because input has type unknown",

@@ -34,7 +34,7 @@ from views.sql.constants import (
 )
 from views.sql.predicates import read_test
 from views.sql.refusals import matching_hint
-from views.sql.tokens import AROUND, WITHIN, check, in_brackets, one_word, operators, tokens_of
+from views.sql.tokens import AROUND, WITHIN, check, in_brackets, one_word, operators, tokens_of, unquote_calls
 
 _CLAUSES: dict[str, tuple[str, str, str]] = {
     # sqlglot's argument: (the words to look for, reason, hint)
@@ -326,6 +326,9 @@ class Source:
             self.refuse(node, f"{key.strip('_').replace('_', ' ').upper()} is not supported here")
 
 
+_QUOTED_CALL = re.compile(r'"\s*\(')
+
+
 def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.Expr]:
     """The view's statement; `catalog`: of the database's own types. Raises ViewError for what is not one SELECT (or UNION of
     them).
@@ -359,6 +362,8 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
         source.refuse(statements[1], "more than one statement", "write one SELECT a view")
     statement = statements[0]
     if isinstance(statement, exp.Query | exp.Values):
+        if _QUOTED_CALL.search(spec.sql):
+            unquote_calls(statement)
         return source, statement
     first = tokens[0]
     raise source.error(f"{first.text.upper()} is not a SELECT", "a view is one SELECT", offset=first.start)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from views.sql.constants import NUMBER, BadConstant
@@ -75,6 +76,22 @@ def check(tokens: Sequence[Token], text: str) -> None:
         for refuses, reason in _REFUSED:
             if refuses(before, token, after):
                 raise BadConstant(reason, token)
+
+
+def unquote_calls(tree: exp.Expr) -> None:
+    """Give functions whose names are quoted (`"abs"(x)`) their names as all others have them; one of capitals is none that
+    Postgres has.
+
+    >>> import sqlglot
+    >>> tree = sqlglot.parse_one('select "f"(a), "F"(a)', dialect="postgres")
+    >>> unquote_calls(tree)
+    >>> [call.this for call in tree.expressions]
+    ['f', '"F"']
+    """
+    for call in tree.find_all(exp.Anonymous):
+        if isinstance(call.this, exp.Identifier):
+            name = call.this.name
+            call.set("this", name if name == name.lower() else f'"{name}"')
 
 
 def in_brackets(tokens: Sequence[Token]) -> bool:

@@ -90,6 +90,11 @@ def _resolved(name: str, args: tuple[DataType | None, ...]) -> Resolution:
         raise _no_such(name, args)
     candidates = [s for s in candidates if not s.is_polymorphic]
     chosen = _choose(name, candidates, args) if candidates else None
+    if chosen is None and candidates and any(a is not None and a.kind is Kind.TIME for a in args):
+        # dates and timestamps take intervals among what is known by its text, and a time is one without being asked
+        as_intervals = tuple(INTERVAL if a is not None and a.kind is Kind.TIME else a for a in args)
+        chosen = _choose(name, candidates, as_intervals)
+        args = args if chosen is None else as_intervals
     if chosen is None:
         raise _no_such(name, args)
     if chosen.make is None:
@@ -176,9 +181,9 @@ def _choose(name: str, candidates: list[Signature], args: Types) -> Signature | 
         best = _by_unknowns(best, args)
     if len(best) == 1:
         return best[0]
-    raise NoSuchFunction(
-        f"{_called(name, args)} is not unique", hint="add explicit casts so that one candidate is the best"
-    )
+    found = _called(name, args).replace("operator ", "operator is not unique: ", 1)
+    several = found if found.startswith("operator") else f"{found} is not unique"
+    raise NoSuchFunction(several, hint="add explicit casts so that one candidate is the best")
 
 
 def _exact(candidates: Sequence[Signature], args: Types) -> Signature | None:
@@ -322,7 +327,7 @@ def _matched(name: str, args: Types) -> DataType:
 
 
 def _is_operator(name: str) -> bool:
-    return not name[0].isalpha() or name in ("like", "ilike", "not like", "not ilike", "is distinct from")
+    return not (name[0].isalpha() or name[0] in '_"') or name in ("like", "ilike", "not like", "not ilike", "is distinct from")
 
 
 def _called(name: str, args: Types) -> str:
