@@ -327,7 +327,13 @@ def _matched(name: str, args: Types) -> DataType:
 
 
 def _is_operator(name: str) -> bool:
-    return not (name[0].isalpha() or name[0] in '_"') or name in ("like", "ilike", "not like", "not ilike", "is distinct from")
+    return not (name[0].isalpha() or name[0] in '_"') or name in (
+        "like",
+        "ilike",
+        "not like",
+        "not ilike",
+        "is distinct from",
+    )
 
 
 def _called(name: str, args: Types) -> str:
