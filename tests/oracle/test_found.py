@@ -519,6 +519,32 @@ def test_numerics_of_more_digits_than_python_reads_by_default(postgres: Embedded
     assert answer.status == "equal", answer.reason
 
 
+SCHEMAS = """
+create schema one; create schema two;
+create table one.users (id int, name text); create table two.users (id int, name text);
+insert into one.users values (1, 'a'), (2, 'b'), (3, 'c'); insert into two.users values (2, 'b'), (4, 'd');
+"""
+
+
+@pytest.mark.parametrize("query", [
+    "select count(*) from one.users where exists (select from two.users where two.users.id = one.users.id)",
+    "select one.users.name from one.users where not exists (select from two.users where two.users.id = one.users.id)",
+    "select one.users.*, two.users.name from one.users left join two.users on one.users.id = two.users.id",
+    "select name, (select count(*) from two.users where two.users.id > one.users.id) from one.users",
+    "select one.users.name, count(*) from one.users, two.users group by one.users.name having min(two.users.id) > 1",
+])  # fmt: skip
+def test_tables_of_one_name_in_two_schemas_are_told_apart(postgres: EmbeddedPostgres, query: str) -> None:
+    [answer] = run_script(postgres, f"found_{next(_NUMBERS)}", f"{SCHEMAS}{query};")
+    assert isinstance(answer, Answer)
+    assert (answer.status, answer.reason) == ("equal", "")
+
+
+def test_a_name_of_two_tables_is_ambiguous(postgres: EmbeddedPostgres) -> None:
+    [answer] = run_script(postgres, f"found_{next(_NUMBERS)}", f"{SCHEMAS}select users.name from one.users, two.users;")
+    assert isinstance(answer, Answer)
+    assert (answer.status, answer.reason) == ("equal", 'table reference "users" is ambiguous')
+
+
 def test_rows_that_are_missing_are_no_question_of_the_order(
     postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

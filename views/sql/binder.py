@@ -167,9 +167,12 @@ class Binder:
                 hint = nearest(name, self.scope.names())
                 self.source.refuse(node, f'column "{name}" does not exist', hint)
             return found[0]
-        alias = name_of(table)
-        relation = self.scope.relation(alias)
+        alias, schema = name_of(table), schema_of(node)
+        relation = self.scope.relation(alias, schema)
+        if relation is None and self.scope.relations_named(alias, schema):
+            self.source.refuse(node, f'table reference "{alias}" is ambiguous', "give each its own alias")
         if relation is None:
+            alias = alias if schema is None else f"{schema}.{alias}"
             hint = nearest(alias, (r.alias for r in self.scope.relations))
             self.source.refuse(node, f'there is no table or alias "{alias}" in this FROM clause', hint)
         matches = [i for i, c in enumerate(relation.columns) if c.name == name]
@@ -218,7 +221,13 @@ def _names(scope: Scope, node: exp.Expr) -> bool:
     table = node.args.get("table")
     if table is None:
         return bool(scope.find(name_of(node.this)))
-    return scope.relation(name_of(table)) is not None
+    return bool(scope.relations_named(name_of(table), schema_of(node)))
+
+
+def schema_of(node: exp.Expr) -> str | None:
+    """The schema that a column's name tells, before its table."""
+    db = node.args.get("db")
+    return None if db is None else name_of(db)
 
 
 def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:

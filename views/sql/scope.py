@@ -23,7 +23,8 @@ class Relation:
     whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
     columns are named in the table's own type, where an alias names them otherwise. `value`: whether its row is its one
     column, as that of a function that returns single values. `place`: the column that numbers the rows of a function.
-    `row`: the name of its rows' type, where that is known and needs no schema.
+    `row`: the name of its rows' type, where that is known and needs no schema. `table`: the full name of the table that it is,
+    where no alias hides it.
     """
 
     alias: str
@@ -36,6 +37,7 @@ class Relation:
     value: bool = False
     place: int | None = None
     row: str = ""
+    table: str = ""
 
     def nullable(self) -> Relation:
         """This relation where it may be missing."""
@@ -65,10 +67,11 @@ class Scope:
         key: Iterable[int] = (),
         fields: tuple[str, ...] = (),
         row: str = "record",
+        table: str = "",
     ) -> Scope:
         """The scope of one relation."""
         visible = tuple((c.name, i) for i, c in enumerate(columns))
-        return cls((Relation(alias, columns, 0, frozenset(key), fields=fields, row=row),), visible)
+        return cls((Relation(alias, columns, 0, frozenset(key), fields=fields, row=row, table=table),), visible)
 
     @property
     def width(self) -> int:
@@ -93,7 +96,7 @@ class Scope:
         """This scope where no name means a column before `begin`."""
         if not begin:
             return self
-        relations = tuple(replace(r, alias="") if r.offset < begin else r for r in self.relations)
+        relations = tuple(replace(r, alias="", table="") if r.offset < begin else r for r in self.relations)
         return replace(self, relations=relations, visible=tuple((n, p) for n, p in self.visible if p >= begin))
 
     def within(self, outer: Scope | None) -> Scope:
@@ -122,9 +125,15 @@ class Scope:
         """The columns that say in what order the rows of functions come, as far as they are known."""
         return tuple(r.offset + r.place for r in self.relations if r.place is not None)
 
-    def relation(self, alias: str) -> Relation | None:
-        """The relation of that name or alias."""
-        return next((r for r in self.relations if r.alias == alias), None)
+    def relation(self, alias: str, schema: str | None = None) -> Relation | None:
+        """The relation of that name or alias, or the table of that schema; None also where there are several."""
+        found = self.relations_named(alias, schema)
+        return found[0] if len(found) == 1 else None
+
+    def relations_named(self, alias: str, schema: str | None = None) -> list[Relation]:
+        """As `relation`: two schemas may have tables of one name."""
+        full = f"{schema}.{alias}"
+        return [r for r in self.relations if (r.alias == alias if schema is None else r.table == full)]
 
     def names(self) -> tuple[str, ...]:
         """Every column name in sight, for suggestions."""

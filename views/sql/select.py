@@ -16,7 +16,7 @@ from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from views.scalar import conjuncts
 from views.sql import coerce, rows
 from views.sql.arrival import check_arrival, keeps_arrival
-from views.sql.binder import OUTPUT, Binder
+from views.sql.binder import OUTPUT, Binder, schema_of
 from views.sql.environment import Environment
 from views.sql.grouping import Grouping, Sets, grouping_sets
 from views.sql.naming import output_name
@@ -251,7 +251,7 @@ class Select:
     def star_of(self, node: exp.Expr) -> list[Item]:
         """The columns of `t.*`."""
         alias = name_of(node.args["table"])
-        relation = self.scope.relation(alias)
+        relation = self.scope.relation(alias, schema_of(node))
         if relation is None:
             self.source.refuse(node, f'there is no table or alias "{alias}" in this FROM clause')
         return [Item(node, c.name, relation.offset + i) for i, c in enumerate(relation.columns)]

@@ -375,13 +375,14 @@ class Tables:
         if not isinstance(plan, Scan | Import):
             return Scope.of(name, columns, row=row)
         key = plan.schema.key if isinstance(plan, Scan) else None
-        return Scope.of(name, columns, key or (), plan.schema.names, row)
+        full = plan.table if isinstance(plan, Scan) else f"public.{plan.view}"
+        return Scope.of(name, columns, key or (), plan.schema.names, row, "" if alias is not None else full)
 
     def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
         """Refuses a name used twice in one FROM clause."""
-        taken = {r.alias for r in left.relations if r.alias}
-        for relation in right.relations:
-            if relation.alias in taken:
+        for relation in right.relations if left.relations else ():
+            same = left.relations_named(relation.alias) if relation.alias else []
+            if any(not (r.table and relation.table) or r.table == relation.table for r in same):
                 self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
 
 
