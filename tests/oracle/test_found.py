@@ -322,6 +322,8 @@ EQUAL = {
         " since::time as x, since - '2020-08-11'::timestamp as i from shelf) q",
     "a_function_may_have_its_name_in_quotes":
         'select "abs"(id), "count"(*) over (), "coalesce"."id" from shelf as "coalesce" where "length"(name) > 1',
+    "a_constant_that_is_grouped_by_is_that_item_alone":
+        "select 1 as a, count(*) + 1, coalesce(1, 5), sum(1) from shelf group by rollup (1) having count(*) > 1 or 1 = 1",
     "correlation_out_of_range": "select corr(x, y) from (values (1e301, 0), (-1e301, 0)) v(x, y)",
     "covariance_out_of_range": "select covar_pop(x, y) from (values (1e301::float8, 1e301::float8), (-1e301, 0)) v(x, y)",
     "deviation_out_of_range": "select stddev(x) from (values (1e301::float8), (-1e301)) v(x)",

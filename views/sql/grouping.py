@@ -159,7 +159,8 @@ class Grouping:
         def change(e: Expr) -> Expr | None:
             if isinstance(e, ColumnRef):
                 self.check_whole(e, node)
-            if e in at:
+            # a constant that is grouped by is that item of the SELECT list alone, and no other one that looks like it
+            if e in at and (e is expr or not isinstance(e, Literal)):
                 return ColumnRef(at[e], e.type)
             if isinstance(e, Call) and e.function == PLACEHOLDER:
                 number = e.args[0]
