@@ -258,7 +258,7 @@ def _stamp_from_epoch(seconds: float) -> int:
     if math.isinf(seconds):
         return text.STAMP_INFINITY if seconds > 0 else text.STAMP_MINUS_INFINITY
     since = (seconds - _EPOCH_2000) * 1e6
-    micros = round(since) + _EPOCH_2000 * 10**6 if abs(since) < 2**63 else 2**63
+    micros = round(since) + _EPOCH_2000 * 10**6 if abs(since) < 2**63 else 2**64
     if not text.MIN_DAY * DAY <= micros < text.STAMP_LIMIT:
         raise RowError(text.stamp_fault(micros, f'timestamp out of range: "{seconds:g}"'))
     return micros
