@@ -207,12 +207,11 @@ class World:
                 self._fail(error)
             process.dead = True
         finally:
+            self._note_trouble()
             self.current.pop()
-        for group in process.groups:
-            if group.trouble is not None:
-                self.troubled.add(group.name)
-                if not process.dead and group.trouble.error.code not in process.excuses:
-                    self._fail(group.trouble.error)
+        for trouble in (group.trouble for group in process.groups if group.trouble is not None):
+            if not process.dead and trouble.error.code not in process.excuses:
+                self._fail(trouble.error)
         if self.failed is None:
             self._judged_quietly()
 
@@ -233,9 +232,14 @@ class World:
             raise Wrong(f"it recovers at epoch {found.epoch}, and the checkpoint of epoch {self.safe} was complete")
         if found.hold and "s" not in self.judge.forgiven:
             raise Wrong(f"a sink holds what the log does not know: {found.hold}")
+        self._note_trouble()
         doubted = {name for name, everything in process.doubts.items() if everything} - self.troubled
         if doubted:
             raise Wrong(f"{doubted} are given everything again after a restart, and were never in trouble")
+
+    def _note_trouble(self) -> None:
+        """Also of those that stand at a door while others start."""
+        self.troubled |= {g.name for p in (*self.processes, *self.current) for g in p.groups if g.trouble is not None}
 
     def committed(self, process: Process, positions: Mapping[str, Mapping[int, int]]) -> None:
         """Offsets are committed: a manifest that survives must hold them."""
