@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from connectors.changes import Decoded, Event, SnapshotMark, TableChanges, TransactionMark, Undecodable
+from engine.schema import Schema
 from sidecar.bound import BoundTransactions
 from sidecar.chunks import Chunks
 from sidecar.emptied import Emptied
 from sidecar.leaves import Leaves
 from sidecar.loose import Loose
 from sidecar.lulls import Lulls
+from sidecar.overtaken import Overtaken
 from sidecar.pending import Pending, Place, Slice, Unfinished, by_transaction, first_places, oldest
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Holds, Stop, Stops, earliest
@@ -37,9 +39,13 @@ class TransactionAssembler:
     their root). `in_order`: the messages come in the order of emission (a recording), so that a snapshot ends where the
     stream begins and a run of one txId without metadata is one transaction; otherwise Debezium's notifications say when
     the snapshot is complete, and a poll's unmarked rows are one cut. `lulls`: which ENDs wait for those; None: none does.
+    `schemas`: of the tables whose topics may be given partitions.
     """
 
-    def __init__(self, tables: Mapping[str, str], *, in_order: bool = False, lulls: Lulls | None = None) -> None:
+    def __init__(
+        self, tables: Mapping[str, str], *, in_order: bool = False, lulls: Lulls | None = None,
+        schemas: Mapping[str, Schema] | None = None,
+    ) -> None:  # fmt: skip
         self._tables = dict(tables)
         self._in_order, self._lulls = in_order, lulls
         self._leaves = Leaves(tables)
@@ -55,13 +61,15 @@ class TransactionAssembler:
         self._log = Ahead(-1, exactly=False)
         self._loose = Loose(self._stops, in_order=in_order)
         self._emptied = Emptied(self._bound)
-        self._chunks = Chunks(self._stops, self._emptied)
+        self._overtaken = Overtaken(schemas or {})
+        self._chunks = Chunks(self._stops, self._emptied, self._overtaken)
         self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for what cannot follow on what is here."""
         for changes in decoded.changes:
             if len(changes) and not self._stops.idle(changes.table):
+                self._overtaken.met(changes)
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
@@ -197,6 +205,7 @@ class TransactionAssembler:
             self._chunks.ended(end)
             if self._chunks:
                 out += self._chunks.before(given.slices, *at)
+            self._overtaken.given(end.lsn, given.slices)
             out.append(given)
         if self._chunks:
             out += self._chunks.ready(self._bound_lsn, self._given_us)
@@ -313,7 +322,11 @@ class TransactionAssembler:
         mended = None if at < self._stops.after else self._stops.mended()
         if not mended:
             return mended is not None
-        whole = tuple(s for stop in mended if stop.backlog for s in stop.backlog.slices())
+        backlogs = [stop.backlog for stop in mended if stop.backlog is not None]
+        for backlog in backlogs:
+            for lsn, events in backlog.of_transactions():
+                self._overtaken.given(lsn, (events,))
+        whole = tuple(s for backlog in backlogs for s in backlog.slices())
         self._given_us = max([self._given_us, *(int(s.changes.timestamps.max()) for s in whole)])
         out.append(Transaction("mended", -2, at, self._given_us, whole, self._stops.take_errors()))
         return True
@@ -405,15 +418,16 @@ class TransactionAssembler:
     def remembered(self) -> Mapping[str, Any]:
         """See `Assembler.remembered`."""
         snapshot = {"begun_ms": self._begun_ms, "sent_ms": self._pending.since_ms}
-        return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot}
+        return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot,
+                "overtaken": self._overtaken.json()}  # fmt: skip
 
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
         return self._emptied.outlived(row)
 
-    def gone(self, rows: Slice) -> bool:
-        """See `Assembler.gone`."""
-        return self._chunks.is_gone(rows)
+    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:
+        """See `Assembler.standing`."""
+        return self._chunks.standing(rows, lsn)
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
@@ -423,6 +437,7 @@ class TransactionAssembler:
         if remembered:
             self._emptied.restore(remembered["emptied"])
             self._chunks.restore(remembered["chunks"])
+            self._overtaken.restore(remembered.get("overtaken", {}))
             snapshot = remembered.get("snapshot", {})
             self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._chunks.read_ms
             self._pending.let_go(snapshot.get("sent_ms", -1))

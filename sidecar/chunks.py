@@ -3,21 +3,22 @@
 Debezium commits a watermark to its signal table, reads a chunk of a table, commits another watermark, and drops each row of
 the chunk that the stream changes between the two. What is left it sends where it meets the second one in the stream: each row
 as all transactions before that one have left it. Always: it is given after these, and before any transaction that has an
-event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, or
-that a TRUNCATE took away since they were read, are given as `gone` where the log may have them, and else not at all: what tells
-that is kept in checkpoints. The assembler calls it.
+event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, that
+a TRUNCATE took away since they were read, or that were changed since in another partition, are given as `gone` where the log
+may have them, and else not at all: what tells that is kept in checkpoints. The assembler calls it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from connectors.changes import LATER, TableChanges, TransactionMark
 from sidecar.emptied import Emptied
+from sidecar.overtaken import Overtaken
 from sidecar.pending import Slice, runs
 from sidecar.stops import Stops
 from sidecar.transactions import CHUNK, Transaction
@@ -31,8 +32,8 @@ class Chunks:
     the log, whose order comes again, has such rows: what is gone now may have been given then. `read_ms`: when the last snapshot
     that counts began, as Kafka has it, if it found no row, which would tell its LSN; else -1."""
 
-    def __init__(self, stops: Stops, emptied: Emptied) -> None:
-        self._stops, self._emptied = stops, emptied
+    def __init__(self, stops: Stops, emptied: Emptied, overtaken: Overtaken) -> None:
+        self._stops, self._emptied, self._overtaken = stops, emptied, overtaken
         self._slices: list[Slice] = []
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
@@ -97,17 +98,26 @@ class Chunks:
         gone: list[Slice] = []
         for s in taken:
             stop = self._stops.collecting(s.changes.table)
-            if self.is_gone(s):
-                gone += [s] if self.logged else []
-            elif stop is None or stop.backlog is None:
-                live.append(s)
-            else:
-                stop.backlog.add_chunk(s)
+            stands, over = self._split(s, lsn)
+            gone += over if self.logged else ()
+            if stop is None or stop.backlog is None:
+                live += stands
+                continue
+            for rows in stands:
+                stop.backlog.add_chunk(rows)
         at_us = commit_us if commit_us >= 0 else max((int(s.changes.timestamps[s.start]) for s in live), default=-1)
         given = [Transaction(CHUNK, -1, lsn, at_us, tuple(live))] if live else []
         return given + ([Transaction(CHUNK, -1, lsn, at_us, tuple(gone), gone=True)] if gone else [])
 
-    def is_gone(self, s: Slice) -> bool:
+    def standing(self, s: Slice, lsn: int) -> Sequence[Slice]:
+        """Those of rows that go behind the END at `lsn`, the last that was given, and are as they were read. Raises
+        ContinuityError where nobody can tell."""
+        return self._split(s, lsn)[0]
+
+    def _split(self, s: Slice, lsn: int) -> tuple[Sequence[Slice], Sequence[Slice]]:
+        return ((), (s,)) if self._is_gone(s) else self._overtaken.split(s, lsn)
+
+    def _is_gone(self, s: Slice) -> bool:
         """Whether a later snapshot has what was read, or its table was emptied since, for which Debezium drops none of it."""
         sent_ms = LATER if s.changes.sent_ms is None else int(s.changes.sent_ms[s.start])
         if int(s.changes.lsns[s.start]) <= self._emptied.snapshot or sent_ms < self.read_ms:

@@ -9,7 +9,7 @@ the reclock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,12 +22,12 @@ from sidecar.transactions import CHUNK, Transaction
 @dataclass
 class Held:
     """`whole`: the transactions. `put`: how many there were, ever; `chunks`: the others, each with how many came before it.
-    `gone`: whether rows of these were taken away by what was given since."""
+    `standing`: what of their rows is as it was read, behind the END at an LSN."""
 
     whole: deque[Transaction] = field(default_factory=deque)
     put: int = 0
     chunks: deque[tuple[int, Transaction]] = field(default_factory=deque)
-    gone: Callable[[Slice], bool] = lambda _: False
+    standing: Callable[[Slice, int], Sequence[Slice]] = lambda rows, _: (rows,)
 
     def add(self, transactions: Iterable[Transaction]) -> None:
         """Behind what is here."""
@@ -46,8 +46,8 @@ class Held:
             if self.chunks and self.chunks[0][0] <= taken:
                 before, chunk = self.chunks.popleft()
                 if before < passed:  # the log is beyond its place
-                    live = tuple(s for s in chunk.slices if not self.gone(s))
                     at = max(chunk.lsn, lsn), max(chunk.commit_us, commit_us)
+                    live = tuple(rows for s in chunk.slices for rows in self.standing(s, at[0]))
                     chunk = replace(chunk, lsn=at[0], commit_us=at[1], slices=live)
                 out += [chunk] if chunk.slices and not chunk.gone else []
             else:
@@ -73,7 +73,8 @@ class Held:
         if not self.chunks:
             return transaction
         inside = self.take_rows({}, limits_of(transaction.slices))
-        return replace(transaction, slices=(*(s for s in inside if not self.gone(s)), *transaction.slices))
+        before = (rows for s in inside for rows in self.standing(s, transaction.lsn - 1))
+        return replace(transaction, slices=(*before, *transaction.slices))
 
 
 def reached(here: Positions, wanted: Positions) -> bool:

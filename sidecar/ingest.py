@@ -263,11 +263,11 @@ class Intake:
                 out[topic] = {p: min(o, h) for p, o in out[topic].items() if (h := held[p]) is not None}
         return out
 
-    def told(self, positions: Positions) -> tuple[Positions, Callable[[Slice], bool], frozenset[Place]]:
+    def told(self, positions: Positions) -> tuple[Positions, Callable[[Slice, int], Sequence[Slice]], frozenset[Place]]:
         """What a binding says beside `positions`, and what it must know: see `Reclock.bind`."""
         held, passed = self.held(positions), frozenset(self.passed)
         self.passed = {(t, p, o) for t, p, o in passed if o >= held.get(t, {}).get(p, 0)}
-        return held, self.assembler.gone, passed
+        return held, self.assembler.standing, passed
 
     def lags(self) -> dict[tuple[str, int], int]:
         """Messages that are there and not read yet, by topic and partition, as far as the source knows."""

@@ -99,7 +99,7 @@ def make_assembler(
     """What makes whole transactions of a source's changes."""
     if source.type == "spark":
         return VersionAssembler({n: s.key or () for n, s in tables.items()})
-    return TransactionAssembler(subscribed(source, tables), in_order=in_order, lulls=lulls)
+    return TransactionAssembler(subscribed(source, tables), in_order=in_order, lulls=lulls, schemas=tables)
 
 
 def subscribed(source: SourceConfig, tables: Mapping[str, Schema]) -> dict[str, str]:

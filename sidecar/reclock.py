@@ -213,17 +213,17 @@ class Reclock:
         transactions: Sequence[Transaction],
         positions: Positions,
         resumed: Positions | None = None,
-        gone: Callable[[Slice], bool] = lambda _: False,
+        standing: Callable[[Slice, int], Sequence[Slice]] = lambda rows, _: (rows,),
         passed: Iterable[Place] = (),
     ) -> list[tuple[Binding, list[Transaction]]]:
         """Bind what `source` completed; `positions`: its next offsets once all of them are in; `resumed`: the same, but where
-        stopped tables must be read again: that is what a binding says; `gone`: see `Held`; `passed`: records that were passed
+        stopped tables must be read again: that is what a binding says; `standing`: see `Held`; `passed`: records that were passed
         over, of these and perhaps of later ones.
 
         While the log is ahead, its order is followed, and what comes before its turn is held. Returns runs of epochs
         with their transactions, in epoch order; they are durable once `settle` returns.
         """
-        self._held.setdefault(source, Held(gone=gone)).add(transactions)
+        self._held.setdefault(source, Held(standing=standing)).add(transactions)
         self._passed.setdefault(source, set()).update(passed)
         self._last_positions[source] = positions
         self._next_positions[source] = positions if resumed is None else resumed

@@ -71,6 +71,11 @@ class Backlog:
             out.append(Slice(replace(rows, orders=rank[at : at + count]), 0, count))
         return tuple(out)
 
+    def of_transactions(self) -> Iterable[tuple[int, Slice]]:
+        """Events, each with the LSN of its transaction's END, in the order of these."""
+        events = [(lsn, s) for lsn, s in self._parts if not s.changes.snapshot[s.start]]
+        return sorted(events, key=lambda part: part[0])
+
     def by_transaction(self) -> Iterable[list[Slice]]:
         """The slices of each transaction."""
         found: dict[int, list[Slice]] = {}

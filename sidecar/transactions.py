@@ -176,8 +176,8 @@ class Assembler(Protocol):
     def outlived(self, row: TableChanges) -> bool | None:
         """Whether all that its table had when this event was committed was taken away since; None where nobody can tell."""
 
-    def gone(self, rows: Slice) -> bool:
-        """Whether what has been given since rows of an incremental snapshot were read took them away."""
+    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:
+        """What of rows of an incremental snapshot is as it was read, once all was given up to the END at `lsn`."""
 
     def resume(
         self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None

@@ -134,9 +134,9 @@ class VersionAssembler:
         """Every row that goes is told."""
         return False
 
-    def gone(self, rows: Slice) -> bool:  # noqa: ARG002
+    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:  # noqa: ARG002
         """There are no such rows."""
-        return False
+        return (rows,)
 
     def resume(
         self,

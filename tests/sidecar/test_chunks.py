@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sidecar.assembler import TransactionAssembler
 from sidecar.reclock import Reclock, ReclockLog
 from sidecar.transactions import CHUNK, Transaction
 from tests.sidecar.little import CUSTOMERS, ORDERS, PREFIX, VISITS, Little, State, answers
-from tests.sidecar.streams import changes, decoded, end, notified
+from tests.sidecar.streams import SCHEMA, changes, decoded, end, notified
 
 TABLE = "s.a"
 KEYED = (CUSTOMERS, ORDERS)
@@ -54,7 +54,7 @@ def event(v: int, txid: int, lsn: int, *, offset: int, partition: int = 0, kind:
 
 
 def streaming() -> TransactionAssembler:
-    assembler = TransactionAssembler({TABLE: TABLE})
+    assembler = TransactionAssembler({TABLE: TABLE}, schemas={TABLE: SCHEMA})
     assembler.accept(decoded(notified("skipped")))
     assert assembler.complete() == []
     return assembler
@@ -105,7 +105,7 @@ def test_a_row_that_is_here_goes_before_a_change_in_another_partition() -> None:
 
 def restarted(a: TransactionAssembler) -> TransactionAssembler:
     """Another run, from a checkpoint of what this one has given."""
-    again = TransactionAssembler({TABLE: TABLE})
+    again = TransactionAssembler({TABLE: TABLE}, schemas={TABLE: SCHEMA})
     again.resume([(-1, 0)], remembered=json.loads(json.dumps(a.remembered())))
     return again
 
@@ -198,20 +198,21 @@ def test_where_no_transaction_is_told_rows_are_taken_in_as_they_come() -> None:
     assert told(a.complete()) == [("cut", [8])]
 
 
-def bound(log: Path, stages: Iterable[Iterable[Any]]) -> list[tuple[int, str, int, list[int]]]:
+def bound(log: Path, stages: Sequence[Iterable[Any]]) -> list[tuple[int, str, int, list[int]]]:
     """What a run that has no checkpoint binds, of what it reads in stages: epoch, kind, LSN, values."""
     reclock = Reclock(ReclockLog(log))
-    a = TransactionAssembler({TABLE: TABLE})
+    a = TransactionAssembler({TABLE: TABLE}, schemas={TABLE: SCHEMA})
     a.follow(reclock.ahead("a"))
     a.accept(decoded(notified("skipped")))
     out = []
-    for read_now in stages:
+    for n, read_now in enumerate(stages, 1):
         a.accept(decoded(*read_now))
         given = a.complete()
-        here = {f"p.{TABLE}": {0: 100, 1: 100}}
+        unread = [(c.partition, int(c.offsets[0])) for later in stages[n:] for c in decoded(*later).changes]
+        here = {f"p.{TABLE}": {p: min([100, *(o for q, o in unread if q == p)]) for p in (0, 1)}}
         for (topic, partition), offset in a.pending_positions().items():
             here.setdefault(topic, {})[partition] = offset
-        for binding, run in reclock.bind("a", given, here, gone=a.gone):
+        for binding, run in reclock.bind("a", given, here, standing=a.standing):
             values = [v for _, v in told(run)]
             out += [
                 (binding.first + i, s.kind, s.lsn, v)

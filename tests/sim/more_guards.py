@@ -19,13 +19,16 @@ from sidecar.chunks import Chunks
 from sidecar.ingest import Intake
 from sidecar.lost import EVOLVE, Lost
 from sidecar.lulls import Lulls
+from sidecar.overtaken import Overtaken
 from sidecar.reclock import Reclock
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
 from sidecar.transactions import Ahead
 from tests.sim import world
+from tests.sim.beside import Incremental
 from tests.sim.odd import Odd, drawn_odd
 from tests.sim.slots import Slots
+from tests.sim.wider import Wider
 
 Patch = pytest.MonkeyPatch
 
@@ -67,7 +70,18 @@ def later_undone(patch: Patch) -> None:
 
 
 def none_gone(patch: Patch) -> None:
-    patch.setattr(Chunks, "is_gone", lambda self, s: False)
+    patch.setattr(Chunks, "_is_gone", lambda self, s: False)
+
+
+def none_overtaken(patch: Patch) -> None:
+    """In lives with incremental snapshots of topics that are given partitions all the time."""
+
+    def drawn(seed: int) -> list[Incremental | Wider]:
+        one, other = (random.Random(f"{name} of {seed}") for name in ("drawn_incremental", "drawn_wider"))
+        return [Incremental(one, 0.7, late=False), Wider(other, 0.03)]
+
+    patch.setattr(world, "drawn", drawn)
+    patch.setattr(Overtaken, "split", lambda self, rows, lsn: ((rows,), ()))
 
 
 def none_before(patch: Patch) -> None:
@@ -114,6 +128,7 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "a column of another type is never made NULL": kinds_null,
     "what came after it stands in a resync": later_undone,
     "rows of a chunk that a TRUNCATE took away are left out": none_gone,
+    "rows of a chunk that were changed since in another partition are left out": none_overtaken,
     "rows of a chunk go before what comes behind them": none_before,
     "an END behind a lull waits for what the notifications say": lulls_pass,
     "what a transaction was bound without stays out of it": nothing_passed,

@@ -1,8 +1,8 @@
 """Partitions are added to the topic of a table while everybody runs: its keys go to other partitions from then on.
 
 Always: what was sent stays where it is, and what waits to be sent goes where its producer meant it to; a transaction may have
-events in partitions that no sidecar knows yet. Not in lives with incremental snapshots: of these, a row that is read after a
-change of its key, from another partition, has nothing that tells it is older (docs/debezium.md names it).
+events in partitions that no sidecar knows yet. Where rows of an incremental snapshot wait to be sent, it comes more often, and a
+partition of before may be slow from then on: changes of the same keys overtake them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.sim.beside import Incremental
 from tests.sim.shop import Shop
 
 if TYPE_CHECKING:
@@ -37,20 +36,34 @@ class Wider:
 
     def begin(self, world: World) -> None:
         """See `Fate`."""
-        if any(isinstance(fate, Incremental) for fate in world.fates):
-            self.rate = 0.0
 
     def mend(self, world: World) -> None:
         """See `Fate`."""
+        for shop in self._shops(world):
+            shop.slow.clear()
 
     def befall(self, world: World) -> None:
         """See `Fate`."""
         if self.draw.random() < self.rate:
             self._widen(world)
+        for shop in self._shops(world):
+            rows = sorted(p for p, q in shop.queues.items() if any(b'"incremental"' in (v or b"") for _, _, _, v in q))
+            if rows and self.draw.random() < 3 * self.rate:
+                place = self.draw.choice(rows)
+                self._add(world, shop, place[0].removeprefix(f"{shop.name}."))
+                shop.slow = {place}
+            elif shop.slow and self.draw.random() < 0.2:
+                shop.slow.clear()
+
+    @staticmethod
+    def _shops(world: World) -> list[Shop]:
+        return [s for s in world.shops.values() if isinstance(s, Shop)]
 
     def _widen(self, world: World) -> None:
-        shop = self.draw.choice([s for s in world.shops.values() if isinstance(s, Shop)])
-        table = self.draw.choice(list(shop.tables))
+        shop = self.draw.choice(self._shops(world))
+        self._add(world, shop, self.draw.choice(list(shop.tables)))
+
+    def _add(self, world: World, shop: Shop, table: str) -> None:
         shop.partitions[table] = min(MOST, shop.partitions[table] + self.draw.choice([1, 2]))
         world.broker.create(f"{shop.name}.{table}", shop.partitions[table])
         world.trace.append("a topic is wider")
