@@ -30,6 +30,9 @@ from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, Ahead, ContinuityError, Transaction, Waiting
 
 _ANEW = "start with an empty state folder"
+KEPT = 1000
+"""How many of the transactions that came again and were passed over a checkpoint names: of one that the log has forgotten, an
+event may be behind its END, and would be waited with for ever."""
 
 
 class TransactionAssembler:
@@ -63,6 +66,7 @@ class TransactionAssembler:
         self._emptied = Emptied(self._bound)
         self._overtaken = Overtaken(schemas or {})
         self._chunks = Chunks(self._stops, self._emptied, self._overtaken)
+        self._repeated: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
@@ -216,9 +220,7 @@ class TransactionAssembler:
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
         again = self._again
-        if again is None or not again.whole:
-            return False
-        if max(self._bound_lsn, self._passed_lsn) < (self._log.last_before_snapshot(begun=True) or -1):
+        if again is None or not again.whole or self.overdue >= 0:
             return False
         lsn, at = again.stamp()
         self._read_ms = self._chunks.read_ms = again.sent_ms if lsn < 0 else -1
@@ -243,6 +245,7 @@ class TransactionAssembler:
         with: what was sent before it began (`_read_ms`) is in it."""
         self._passed_lsn = max(self._passed_lsn, end.lsn)
         self._pending.pop(end.transaction, None)
+        self._repeated.append((end.transaction, end.lsn))
         if self._bound.get(end.transaction) < 0:
             self._bound.add(end.transaction, end.lsn, keep=True)
 
@@ -262,6 +265,8 @@ class TransactionAssembler:
         self._read_ms = self._chunks.read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         self._pending.let_go(self._snapshot.sent_ms)
+        if 0 <= self._log.later <= lsn:  # the one before it had no row, and is not in the log
+            self._log = replace(self._log, before_snapshot=None)
         self._first_lsn = self._emptied.first_snapshot = lsn
         self._chunks.older(lsn)
         if slices or self._stops.known:
@@ -376,6 +381,13 @@ class TransactionAssembler:
         return Waiting("incremental snapshot", -1, {}, self._given_us) if self._chunks else None
 
     @property
+    def overdue(self) -> int:
+        """See `Assembler.overdue`."""
+        last = self._log.last_before_snapshot(begun=True) or -1
+        waits = self._again is not None and self._again.whole and max(self._bound_lsn, self._passed_lsn) < last
+        return last if waits else -1
+
+    @property
     def stops(self) -> Sequence[Stop]:
         """The tables that stand still, those read again among them."""
         return tuple(self._stops.known.values())
@@ -419,7 +431,7 @@ class TransactionAssembler:
         """See `Assembler.remembered`."""
         snapshot = {"begun_ms": self._begun_ms, "sent_ms": self._pending.since_ms}
         return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot,
-                "overtaken": self._overtaken.json()}  # fmt: skip
+                "overtaken": self._overtaken.json(), "passed": list(self._repeated)}  # fmt: skip
 
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
@@ -441,6 +453,9 @@ class TransactionAssembler:
             snapshot = remembered.get("snapshot", {})
             self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._chunks.read_ms
             self._pending.let_go(snapshot.get("sent_ms", -1))
+            for txid, lsn in remembered.get("passed", ()):
+                self._repeated.append((txid, lsn))
+                self._bound.add(txid, lsn)
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

@@ -84,7 +84,8 @@ class Group:
         return state
 
     def change(self, views: Sequence[SinkView]) -> SinkState | None:
-        """Go on with other views, once everything offered is written; what the sink says then, as at `open`.
+        """Go on with other views, once everything offered is written; what the sink says then, as at `open`. One that was set
+        back meanwhile lacks all of them.
 
         None where it is detached, or now is: when it is back it is opened with these views and given all of them whole.
         Raises Fenced, and InvariantBroken while something waits to be written.
@@ -107,6 +108,9 @@ class Group:
                 self._detach(failure, lost=True)
             return None
         self._generation = state.generation
+        at = self._found_at(state.frontier)
+        if at != self.epoch:
+            self.epoch, state = at, replace(state, missing=frozenset(view.name for view in views))
         return state
 
     def start(self, epoch: int, incarnation: int = 1) -> None:
@@ -357,12 +361,17 @@ class Group:
 
     def _stand_at(self, frontier: Frontier | None, trouble: Trouble) -> None:
         """Where the sink stands now decides what of the backlog it lacks, if that can be told."""
-        at, attempted = 0 if frontier is None else frontier.epoch, trouble.attempted
-        if at < self.epoch:
-            self._incarnation = max(self._incarnation, frontier.incarnation if frontier else 0) + 1
+        at, attempted = self._found_at(frontier), trouble.attempted
         if at == self.epoch and attempted is not None:
             self._backlog = attempted.before(self._backlog)
         elif at != self.epoch and (attempted is None or attempted.frontier is None or at != attempted.frontier.epoch):
             self._let_go()
         trouble.attempted = None
         self.epoch = at
+
+    def _found_at(self, frontier: Frontier | None) -> int:
+        """The epoch at which the sink was found; one that went back begins a new incarnation."""
+        at = 0 if frontier is None else frontier.epoch
+        if at < self.epoch:
+            self._incarnation = max(self._incarnation, frontier.incarnation if frontier else 0) + 1
+        return at

@@ -38,7 +38,7 @@ from sidecar.pending import Place, Slice
 from sidecar.portions import ROWS, portions
 from sidecar.spill import Spill
 from sidecar.stops import Stop
-from sidecar.transactions import Assembler, Transaction
+from sidecar.transactions import Assembler, ContinuityError, Transaction
 from sidecar.unread import Unread
 
 HELD_SECONDS = 0.001
@@ -213,7 +213,8 @@ class Intake:
         return replace(decoded, changes=[changed.get(at, c) for at, c in enumerate(decoded.changes)])
 
     def complete(self) -> list[Transaction]:
-        """The transactions that became whole; tables with a bad record stop here."""
+        """The transactions that became whole; tables with a bad record stop here. Raises ContinuityError where the log has one
+        that never will be: it was bound while a table stood still, and its connector sent no more of it."""
         here = self.source.positions() if self.assembler.stops else {}
         for stop in self.assembler.stops:
             bad = stop.record
@@ -224,6 +225,9 @@ class Intake:
             self.lulls.attend()
         given, self.injected = self.injected, []
         out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
+        if (overdue := self.assembler.overdue) >= 0 and self.source.at_end():
+            what = "a transaction that the log has lacks events, and a later snapshot has come"
+            raise ContinuityError(what, source=self.name, upto=overdue, hint="start with an empty state folder")
         self.passed.difference_update(*(t.supplied for t in out))
         self._quiet = frozenset()
         if self.assembler.stops:

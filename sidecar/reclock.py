@@ -333,11 +333,12 @@ class Reclock:
         ahead = [s for b in self._expected if b.source == source for s in b.stamps]
         again = next((i for i, s in enumerate(ahead) if s.kind == RESNAPSHOT), None)
         before = None if again is None else max((s.lsn for s in ahead[:again] if s.kind == "transaction"), default=-1)
+        later = -1 if again is None else ahead[again].lsn
         first = next((s.lsn for s in ahead if s.kind == "mended"), None)
         last = max((s.lsn for s in ahead if s.kind == "transaction"), default=-1)
         snapshot = next((s.lsn for s in ahead if s.kind == "snapshot"), -1)
         chunks = any(s.kind == CHUNK for s in ahead)
-        return Ahead(last if first is None else first, first is not None, before, last, snapshot, chunks)
+        return Ahead(last if first is None else first, first is not None, before, later, last, snapshot, chunks)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""

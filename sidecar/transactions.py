@@ -110,13 +110,14 @@ class Ahead:
     """What of a source the log has, and comes again. Stopped tables may go on after the END at `lsn`; `exactly`: right there,
     as the log has it.
 
-    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is). `through`: the last END that the
+    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is); `later`: its LSN, else -1. `through`: the last END that the
     log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none. `chunks`: whether it has any.
     """
 
     lsn: int
     exactly: bool
     before_snapshot: int | None = None
+    later: int = -1
     through: int = -1
     snapshot: int = -1
     chunks: bool = False
@@ -153,6 +154,10 @@ class Assembler(Protocol):
 
     def waiting(self) -> Waiting | None:
         """What holds the prefix up, or None."""
+
+    @property
+    def overdue(self) -> int:
+        """The LSN of the last END that the log has before a later snapshot, where that is here and waits for it; else -1."""
 
     def finish(self) -> None:
         """Nothing more comes (a recording's end)."""

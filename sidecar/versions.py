@@ -123,6 +123,11 @@ class VersionAssembler:
     def skip(self, record: Undecodable, *, known: bool = False) -> None:
         """Nothing is passed over: a version without a row would not be that version."""
 
+    @property
+    def overdue(self) -> int:
+        """There are no snapshots."""
+        return -1
+
     def follow(self, log: Ahead) -> None:
         """Versions come in one order only."""
 

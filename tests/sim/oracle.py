@@ -38,6 +38,7 @@ class Judge:
     def __init__(self, shops: Mapping[str, Shop]) -> None:
         self.shops = shops
         self.published: dict[str, Frontier] = {}
+        self.stands: dict[str, set[tuple[int, ...]]] = {}
         self.meaning: dict[int, tuple[int, ...]] = {}
         self.forgiven: set[str] = set()
         self.frontiers = 0
@@ -75,15 +76,16 @@ class Judge:
         names = {view: self.definition(view, fingerprint) for view, fingerprint in filled.items()}
         self.seen(sink, frontier, names, marked)
         tried = [
-            (absent, *self._wrong(sink, frontier, rows, names, sorted(marked), (at, absent)))
+            ((at, absent), *self._wrong(sink, frontier, rows, names, sorted(marked), (at, absent)))
             for at in self._meant(frontier)
             for absent in self.unsure(at)
         ]
-        fits = {absent for absent, wrong, _ in tried if not wrong}
+        fits = {meant for meant, wrong, _ in tried if not wrong}
         if not fits:
             raise Wrong(tried[0][1])
+        self.stands[sink] = {at for at, _ in fits}
         self.standing[sink] = next(standing for _, wrong, standing in tried if not wrong)
-        self._comes(sink, frontier, fits)
+        self._comes(sink, frontier, {absent for _, absent in fits})
 
     def _comes(self, sink: str, frontier: Frontier, fits: set[Absent]) -> None:
         """What a sink has been told of stays, and an epoch shows the same rows in each sink."""

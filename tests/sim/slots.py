@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OTHER = "the source gives other transactions than the log has bound"
 AGAIN = "a snapshot that the log has was begun again"
+LACKS = "a transaction that the log has lacks events, and a later snapshot has come"
 
 
 @dataclass
@@ -52,7 +53,7 @@ def is_of_another(world: World, error: HeadraceError) -> bool:
     """Whether a start is refused for another snapshot: one that the log has, and no checkpoint, cannot be read again once
     another has begun. Of one without rows the log has nothing, and is seen to have other transactions after it."""
     if error.what != OTHER:
-        return error.what == AGAIN
+        return error.what in (AGAIN, LACKS)
     bound, found = str(error.where["bound"]), str(error.where["found"])
     rowless = world.shops[str(error.where["source"])].rowless
     last, now = (int(at.split(":")[1]) for at in (bound, found))

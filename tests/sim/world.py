@@ -252,8 +252,10 @@ class World:
     def _turn(self, process: Process) -> None:
         self.clock += self.draw.random()
         self._run(process, process.turn)
-        if process.running is not None and process.number == self.started_count:
-            self.safe = max(self.safe, process.running.runtime._checkpointed)
+        newest = max((p.running.generation.number for p in self.processes if p.running is not None), default=0)
+        if process.number == self.started_count and process.running is not None:
+            if process.running.generation.number == newest:  # the one before it may have begun after it
+                self.safe = max(self.safe, process.running.runtime._checkpointed)
 
     def _befall(self) -> None:
         """What an operator may do to us: the state folder is lost, the database goes back to a backup."""
@@ -399,7 +401,6 @@ class World:
         return str(found)
 
     def _caught_up(self) -> bool:
-        ends = {n: s.lsn for n, s in self.shops.items()}
-        frontiers = [self.judge.published.get(s) for s in ("s", "k")]
-        last = all(f is not None and {n: f.sources[n].lsn for n in f.sources} == ends for f in frontiers)
+        ends = tuple(s.lsn for s in self.shops.values())
+        last = all(ends in self.judge.stands.get(s, ()) for s in ("s", "k"))
         return last and not any(self.judge.standing.values()) and all(settled() for settled in self.settled)
