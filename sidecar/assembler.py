@@ -30,9 +30,6 @@ from sidecar.stops import Holds, Stop, Stops, earliest
 from sidecar.transactions import RESNAPSHOT, Ahead, ContinuityError, Transaction, Waiting
 
 _ANEW = "start with an empty state folder"
-KEPT = 1000
-"""How many of the transactions that came again and were passed over a checkpoint names: of one that the log has forgotten, an
-event may be behind its END, and would be waited with for ever."""
 
 
 class TransactionAssembler:
@@ -66,7 +63,6 @@ class TransactionAssembler:
         self._emptied = Emptied(self._bound)
         self._overtaken = Overtaken(schemas or {})
         self._chunks = Chunks(self._stops, self._emptied, self._overtaken)
-        self._repeated: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._saw_end = self._unmarked = False
 
     def accept(self, decoded: Decoded) -> None:
@@ -245,7 +241,7 @@ class TransactionAssembler:
         with: what was sent before it began (`_read_ms`) is in it."""
         self._passed_lsn = max(self._passed_lsn, end.lsn)
         self._pending.pop(end.transaction, None)
-        self._repeated.append((end.transaction, end.lsn))
+        self._bound.repeated(end.transaction, end.lsn)
         if self._bound.get(end.transaction) < 0:
             self._bound.add(end.transaction, end.lsn, keep=True)
 
@@ -431,7 +427,7 @@ class TransactionAssembler:
         """See `Assembler.remembered`."""
         snapshot = {"begun_ms": self._begun_ms, "sent_ms": self._pending.since_ms}
         return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot,
-                "overtaken": self._overtaken.json(), "passed": list(self._repeated)}  # fmt: skip
+                "overtaken": self._overtaken.json(), "repeated": self._bound.json()}  # fmt: skip
 
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
@@ -453,9 +449,7 @@ class TransactionAssembler:
             snapshot = remembered.get("snapshot", {})
             self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._chunks.read_ms
             self._pending.let_go(snapshot.get("sent_ms", -1))
-            for txid, lsn in remembered.get("passed", ()):
-                self._repeated.append((txid, lsn))
-                self._bound.add(txid, lsn)
+            self._bound.restore(remembered.get("repeated", ()))
         self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:

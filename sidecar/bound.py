@@ -7,6 +7,7 @@ asked to stay. A span holds its transactions in 16 bytes each, sorted by id. Sin
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ from sidecar.transactions import ContinuityError
 SPAN = 1 << 14
 """So many of the newest lie in a dictionary; then they become a span."""
 MOST = 1_000_000
+KEPT = 1000
+"""How many of those that came again a checkpoint names: of one that the log has forgotten, an event may be behind its END."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class BoundTransactions:
         self._newest: dict[int, int] = {}
         self._spans: deque[_Span] = deque()
         self._highest = -1
+        self._repeated: dict[int, int] = {}
 
     def add(self, txid: int, lsn: int, *, keep: bool = False) -> None:
         """A transaction was given; the oldest span is forgotten where there are too many, unless told to `keep` them all."""
@@ -59,9 +63,24 @@ class BoundTransactions:
     def get(self, txid: int) -> int:
         """The LSN of its END, -1 where it is not known."""
         found = self._newest.get(txid, -1)
-        if found >= 0 or txid > self._highest:  # ids grow: a new one is looked for in no span
-            return found
-        return next((lsn for span in reversed(self._spans) if (lsn := span.get(txid)) >= 0), -1)
+        if found < 0 and txid <= self._highest:  # ids grow: a new one is looked for in no span
+            found = next((lsn for span in reversed(self._spans) if (lsn := span.get(txid)) >= 0), -1)
+        return found if found >= 0 else self._repeated.get(txid, -1)
+
+    def repeated(self, txid: int, lsn: int) -> None:
+        """Its END came again, and was passed over."""
+        self._repeated.pop(txid, None)
+        self._repeated[txid] = lsn
+        if len(self._repeated) > KEPT:
+            del self._repeated[next(iter(self._repeated))]
+
+    def json(self) -> Sequence[tuple[int, int]]:
+        """Those that came again of late, as a manifest keeps them: id and LSN."""
+        return list(self._repeated.items())
+
+    def restore(self, body: Iterable[tuple[int, int]]) -> None:
+        """Of a manifest."""
+        self._repeated = dict(body)
 
     def check_repetition(self, end: TransactionMark, snapshot: int, last: int, *, hint: str) -> None:
         """Raise ContinuityError for an END before the `last` bound that is none of those bound, nor before the snapshot's LSN:

@@ -110,8 +110,8 @@ class Ahead:
     """What of a source the log has, and comes again. Stopped tables may go on after the END at `lsn`; `exactly`: right there,
     as the log has it.
 
-    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is); `later`: its LSN, else -1. `through`: the last END that the
-    log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none. `chunks`: whether it has any.
+    `before_snapshot`: where the log has a later snapshot, the END before it (-1: none is); `later`: its LSN. `through`: the
+    last END that the log has. `snapshot`: the LSN of the first snapshot, -1 where the log has none. `chunks`: whether it has any.
     """
 
     lsn: int

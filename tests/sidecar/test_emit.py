@@ -353,3 +353,24 @@ def test_an_error_that_is_repeated_and_mended_below_the_sinks_frontier_writes_no
     loop.step(10)
     assert loop.sink.store.frontier is not None
     assert loop.sink.store.frontier.epoch == 10
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_a_sink_that_was_set_back_before_its_views_change_lacks_all_of_them(restored: bool) -> None:
+    """Simulator, seed 400550: it got the new ones alone, at the newest epoch, and kept old rows of the others for good."""
+    sink = MemorySink()
+    group = Group(sink, threaded=False)
+    group.open([LINES])
+    group.start(0)
+    group.offer({"lines": whole(LINES, 1, A)}, frontier(1), {})
+    older = (sink.store.frontier, Counter(rows(sink, LINES)))
+    group.offer({"lines": changes(LINES, (B, 2, 1))}, frontier(2), {})
+    if restored:
+        sink.store.frontier, sink.store.rows["lines"] = older
+    state = group.change([LINES, PRICES])
+    assert state is not None
+    assert state.missing == ({"lines", "prices"} if restored else {"prices"})
+    group.offer({"lines": whole(LINES, 2, A, B), "prices": whole(PRICES, 2, C)}, frontier(2), {})
+    assert rows(sink, LINES) == Counter([A, B])
+    assert sink.store.frontier is not None
+    assert sink.store.frontier.incarnation == 1 + restored

@@ -253,9 +253,9 @@ class World:
         self.clock += self.draw.random()
         self._run(process, process.turn)
         newest = max((p.running.generation.number for p in self.processes if p.running is not None), default=0)
-        if process.number == self.started_count and process.running is not None:
-            if process.running.generation.number == newest:  # the one before it may have begun after it
-                self.safe = max(self.safe, process.running.runtime._checkpointed)
+        last = process.number == self.started_count  # the run before it may yet have begun after it
+        if last and process.running is not None and process.running.generation.number == newest:
+            self.safe = max(self.safe, process.running.runtime._checkpointed)
 
     def _befall(self) -> None:
         """What an operator may do to us: the state folder is lost, the database goes back to a backup."""
