@@ -45,6 +45,9 @@ EQUAL = {
     "date_part_is_a_double": "select date_part('second', since), date_part('year', since) from shelf",
     "julian_days": "select extract(julian from since), extract(julian from since::date), date_part('julian', since) from shelf",
     "like_with_an_escape": "select name like 'a#%' escape '#', name not like 'a##%' escape '' from shelf",
+    "a_function_of_one_value_in_from_has_its_name":
+        "select t.*, upper, abs.abs, f, jsonb_build_array from tag t, upper(t.v), abs(-t.id), regexp_match('abc', 'b') f,"
+        " jsonb_build_array(t.id, null) where upper(t.v) = upper",
     "ceil_and_initcap_are_functions": "select ceil(size), floor(size), initcap(name), chr(id + 65) from shelf",
     "variance_of_more_digits_than_a_numeric_has":
         "select trim_scale(variance(v) * 1e1000), trim_scale(var_pop(v) * 1e1000) from (select v::numeric from (values (0),"

@@ -14,6 +14,8 @@ from sqlglot import exp
 
 from engine.operators.expressions.functions import by_function
 from engine.operators.expressions.ir import Call, ColumnRef, Expr, Literal
+from engine.operators.expressions.registry import named
+from engine.operators.expressions.sets import ONE
 from engine.operators.spread import SetFunction
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType, Kind
 from views.plan import Filter, Plan, Project, Spread, identity, keyed
@@ -121,7 +123,8 @@ class FromCall:
 
     def column_names(self) -> tuple[str, ...]:
         """The names in sight: one function whose column has no name of its own gives it the alias."""
-        single = self.names == (self.calls[0].function.partition("(")[0],) and not self.gives_records
+        called = self.calls[0].function.partition("(")[0]
+        single = len(self.names) == 1 and called in (*self.names, ONE) and not self.gives_records
         own = [self.alias] if single else list(self.names)
         own += ["ordinality"] if self.ordinal else []
         return (*self.given, *own[len(self.given) :])
@@ -143,22 +146,28 @@ def in_from(binder: Binder, node: exp.Expr) -> FromCall:
                 node, "this is not supported in FROM", "read a table, a view, a subquery or a set of rows"
             )
         nodes, given_as = record_of(binder, one, listed(binder, some))
-        args = [binder.bind(a) for a in nodes]
-        found = binder.typed(one, partial(coerce.called, name, args))
-        assert isinstance(found, Call)
-        if not is_set(found):
-            binder.source.refuse(
-                one, f"{name}() in FROM is not supported: it returns one value", "write SELECT without FROM"
-            )
+        if gives_set(name):
+            args = [binder.bind(a) for a in nodes]
+            found = binder.typed(one, partial(coerce.called, name, args))
+            assert isinstance(found, Call)
+            names += [c.name for c in given_as.columns] or [n for n, _ in _columns(found)]
+        else:
+            found = coerce.called(ONE, [coerce.settled(binder.bind(one))])
+            assert isinstance(found, Call)
+            names.append(name)
         calls.append(found)
         records.append(given_as)
-        names += [c.name for c in given_as.columns] or [n for n, _ in _columns(found)]
     if ordinal and any(map(listed_types, lists)):
         binder.source.refuse(node, "WITH ORDINALITY cannot be used with a column definition list")
     renamed = [name_of(c) for c in given if not isinstance(c, exp.ColumnDef)]
     own = str(written[0].this).lower() if len(written) == 1 else "unnest" if len(functions) == 1 else ""
     alias = own if alias is None else alias
     return FromCall(tuple(calls), tuple(records), tuple(names), ordinal, alias, tuple(renamed))
+
+
+def gives_set(name: str) -> bool:
+    """Whether a function gives a set of rows, by its name."""
+    return any(signature.columns for signature in named(name))
 
 
 def listed_types(nodes: Sequence[exp.Expr]) -> bool:

@@ -73,6 +73,10 @@ def _series(_params: Params, result: DataType) -> Any:
     return kernel
 
 
+def _one(_params: Params, _result: DataType) -> Any:
+    return lambda values: Made(np.ones(len(values), np.int64), [values], None)
+
+
 def _narrowed(found: Int64s, lane: pa.DataType) -> pa.Array:
     values = pa.array(found)
     return values.cast(lane) if pa.types.is_integer(lane) else col.retyped(values, lane)
@@ -212,6 +216,10 @@ def _parts(text: str | None, separator: str | None, missing: str | None = None) 
     return arrays.split_text(text, separator, missing) or []
 
 
+ONE = "$one"
+"""The function that gives its argument as a row of one column: a value in FROM."""
+
+
 def _register() -> None:
     name = "generate_series"
     for kind in (Kind.INTEGER, Kind.BIGINT):
@@ -223,6 +231,7 @@ def _register() -> None:
     for kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
         entry(name, (kind, kind, Kind.OTHER), kind, _stamps, columns=((name, None),))
     entry("unnest", (Pseudo.ARRAY,), lambda p: arrays.element_of(p[0]), _elements, columns=(("unnest", None),))
+    entry(ONE, (None,), lambda p: p[0], _one, strict=False, columns=((ONE, None),))
     name = "generate_subscripts"
     subscripts = each(_subscripts, pa.int32())
     for more in ((), (Kind.BOOLEAN,)):
