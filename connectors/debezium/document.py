@@ -114,9 +114,10 @@ partitions.
 - **A TRUNCATE while its table is read**: Debezium sends rows of the chunk that it took away. Headrace leaves them out,
   also when it was started again meanwhile; not where another signal was written between the two watermarks: `headrace
   resync` of the table, once the snapshot is over, finds them then.
-- **Partitions added to a topic** send its keys elsewhere: a row of a snapshot that is read from the partition of before only
-  after a change of its key was published, which is in another, goes over the change. Kafka has no order between partitions, and
-  no mark says that a row is still to come. Add partitions while no snapshot runs; `headrace resync` of the table finds such rows.
+- **Partitions added to a topic** send its keys elsewhere, so a row may be read from the partition of before only after a later
+  change of its key was published from another. It is left out: of a table whose topic has several partitions, the keys of the
+  last 10,000 changes are remembered (1,000 of them in checkpoints). A row that comes later than that is an error, which names
+  its place.
 - **A row that is gone from the source** stays: an incremental snapshot sends no deletes. `headrace resync` finds it.
 - **A synchronous standby that is slow**: a commit that the stream has, and that nobody could see yet when the chunk was read,
   may come before the first watermark; the chunk then has the row as it was. `headrace audit` finds it.
