@@ -49,7 +49,7 @@ def type_name(datatype: DataType) -> str:
     if datatype.kind is not Kind.OTHER:
         return str(datatype.kind.value)
     plain = re.sub(r"\([^)]*\)", "", datatype.name or "text").strip()
-    return "character[]" if plain == "bpchar[]" else plain
+    return {"bpchar[]": "character[]", '"bit"[]': "bit[]"}.get(plain, plain)
 
 
 def _near(missing: list[Row], extra: list[Row], tolerances: Sequence[float | None]) -> bool:

@@ -41,7 +41,9 @@ class Failure:
     def is_data(self) -> bool:
         """Whether it depends on the rows (a division by zero, two rows of a scalar subquery), not on the statement."""
         # Some that depend on them share their code with what a statement may have wrong.
-        shared = self.message.startswith(("could not find jsonpath variable", "invalid Unicode"))
+        shared = self.message.startswith(
+            ("could not find jsonpath variable", "invalid Unicode", "invalid range bound flags")
+        )
         return shared or self.sqlstate[:2] in ("21", "22", "23")
 
 

@@ -38,6 +38,11 @@ def arrays() -> Iterator[str]:
         yield f"array_reverse({value})"
         for flags in ("", ", true", ", false, true", ", true, false", ", r.k > 0, r.i > 0"):
             yield f"array_sort({value}{flags})"
+    yield from (
+        "array[[[[[[[r.k]]]]]]]",
+        "array_position(r.na, null, null)",
+        "array_position(array[r.x], null, null::int)",
+    )
     yield from ("array_sort(array[to_json(r.x), '[]'])", "array_sort(array['2', '1']::jsonb[])",
                 "array_reverse(array['[]'::json, '{}'])")  # fmt: skip
 

@@ -37,6 +37,29 @@ insert into pair values (1, 'a', 1, 2, 1.0, '1', '\\x01', '\\x00', 'x', '1'), (2
 insert into shelf values (1, 2, 'oak', '2020-08-11 10:00:01.5', 1), (2, null, 'elm', null, 2.50), (0, 7, 'a#b', '1969-12-31', 0);
 """
 EQUAL = {
+    "arrays_of_empty_arrays":
+        "select array[[], []]::int[], array_cat(array[[]]::int[], array[[[]]]::int[]), array[array[id], array[]::int[] || 1],"
+        " array[array[]::int[], null::int[]], array[[id, 1.5], [size, size]], array[array[id], '{7}'] from shelf",
+    "arrays_of_arrays_that_do_not_match": "select array[array[id], array[]::int[]] from shelf",
+    "any_of_an_array_written_out":
+        "select c = any(array['ab ', 'x ']), c = any(array[v, 'a']), v = any(array[c]), '1' = any(array[id, 2]),"
+        " id = any(array['1', id]), null = any(array[1]) from tag",
+    "flags_of_a_range_that_are_none": "select int4range(null, null, '(] ')",
+    "floats_of_so_many_bits":
+        "select id::float(24), size::float(25), array[id]::float(3)[], float(53) '1', cast(size as float) from shelf",
+    "an_array_of_values_is_in_their_order":
+        "select array(values (id), (7), (parts), (1)), array(values (2), (1), (2)) from shelf",
+    "positions_of_null_without_a_start": "select array_position(array[name], null, null), id from shelf where name <> 'a'",
+    "bytes_in_unknown_texts":
+        "select string_agg('\\x41', b order by id), string_agg('a', cast((select null) as bytea)) from pair",
+    "arrays_of_bits": "select array[b'101', b'1'], pg_typeof(array[b'101']), pg_typeof(b'1') from shelf",
+    "a_constant_truth_has_no_name": "select true, (false), (select true), true::bool from shelf",
+    "columns_by_star_with_a_name": "select s.* as x, (t.*), ((t).*) as y from shelf s join tag t using (id)",
+    "clauses_behind_parentheses_are_the_querys":
+        "with few(n) as (select 2) ((select id, name as x from shelf)) order by parts nulls first limit (select n from few)",
+    "a_limit_in_parentheses_sees_the_with_inside":
+        "((with two(n) as (select 2) select id from shelf order by 1) limit (select n from two))",
+    "a_named_window_groups_too": "select parts from shelf group by parts window w as (order by parts)",
     "a_scalar_subquery_names_its_column": "select (select max(parts) from shelf), (select 1 as up), (values (1)) from shelf",
     "exists_names_its_column": "select exists (select 1 from shelf), (exists (select 1))::text",
     "a_value_with_a_plus_has_no_name": "select +id, + + sum(parts) over (), -(+parts), +1 from shelf",
@@ -412,7 +435,6 @@ REFUSED = {
     "a_whole_row_of_grouping_sets":
         ("select id, s::text from shelf s group by grouping sets ((id), ())", 'column "s.*" must appear in GROUP BY'),
     "an_order_of_nothing_that_fails_before_any_row": ("select id from shelf order by 1 / 0", "Postgres computes constants"),
-    "array_in_brackets_alone": ("select [1, 2]", 'syntax error: syntax error at or near "["'),
     "a_function_of_capitals": ('select "Abs"(id) from shelf', 'function "abs"(integer) does not exist'),
     "in_brackets": ("select id in [1, 2] from shelf", 'syntax error at or near "["'),
     "interval_of_a_number": ("select interval 2 days", "INTERVAL takes a text"),
@@ -423,6 +445,67 @@ REFUSED = {
     "group_by_all": ("select sum(id) from shelf group by all", "GROUP BY ALL is not Postgres's"),
 }  # fmt: skip
 ALIKE = {
+    "select [1, 2]": 'syntax error at or near "["',
+    "select interval(10000000000) '1'": 'syntax error at or near "10000000000"',
+    **{
+        f"select {spelled} from shelf": f'syntax error at or near "{stop}"'
+        for spelled, stop in (
+            ("array[array[1], [2]]", "["),
+            ("array[1, [2]]", "["),
+            ("array[[1], array[2]]", "array"),
+            ("array[[1], null]", "null"),
+            ("array[[1] || 1, [2]]", "||"),
+            ("array[([1])]", "["),
+            ("array(select 1)[1]", "["),
+            ("array(values (1), (2))[2]", "["),
+            ("id = any array[2, 4]", "array"),
+            ("name like all array['a']", "array"),
+            ("id from shelf order by 1 where id = 1 --", "where"),
+            ("id from shelf where id = 1, tag --", ","),
+            ("id from shelf order by id union select 1 --", "union"),
+            ("count(*) over w from shelf order by 1 window w as (order by id) --", "window"),
+        )
+    },
+    **{
+        f"select null::{spelled}": reason
+        for spelled, reason in (
+            ("varchar(0)", "length for type varchar must be at least 1"),
+            ("char(10485761)[]", "length for type char cannot exceed 10485760"),
+            ("bit varying(0)", "length for type varbit must be at least 1"),
+            ("numeric(1001)", "NUMERIC precision 1001 must be between 1 and 1000"),
+            ("numeric(5,1001)", "NUMERIC scale 1001 must be between -1000 and 1000"),
+            ("float(54)", "precision for type float must be less than 54 bits"),
+            ("timestamp(9223372036854775808)", 'syntax error at or near "9223372036854775808"'),
+            ("timestamptz(2147483648)", 'value "2147483648" is out of range for type integer'),
+            ("numeric(10000000000)", 'value "10000000000" is out of range for type integer'),
+        )
+    },
+    "select * from shelf@tag": 'syntax error at or near "@"',
+    "select * from shelf 'x'": "syntax error at or near \"'x'\"",
+    "with a as (select 1) with b as (select 2) select * from a, b": 'syntax error at or near "with"',
+    "with a as (select 1 as x) (with b as (select 2 as y) table b)": "multiple WITH clauses not allowed",
+    "((select id from shelf order by id)) order by id": "multiple ORDER BY clauses not allowed",
+    "((select id from shelf order by id limit 2) offset 1) limit 1": "multiple LIMIT clauses not allowed",
+    "select array[[]]": "cannot determine type of empty array",
+    "select id = any(array[]) from shelf": "cannot determine type of empty array",
+    "select id = any(array[null, '1']) from shelf": "operator does not exist: integer = text",
+    "select since = any(array['2020-08-11']) from shelf": "operator does not exist: timestamp without time zone = text",
+    "select array[array[1, 2], array['3', '4']]": "ARRAY could not convert type text[] to integer[]",
+    "select array(values (1, 2))": "subquery must return only one column",
+    "select case 'x' when id > 1 then 1 end from shelf": "operator does not exist: text = boolean",
+    "select * from shelf join tag using (id, id)": 'column name "id" appears more than once in USING clause',
+    **{
+        f"select row_number() over (rows {frame}) from shelf": reason
+        for frame, reason in (
+            ("unbounded following", "frame start cannot be UNBOUNDED FOLLOWING"),
+            ("1 following", "frame starting from following row cannot end with current row"),
+            ("between current row and unbounded preceding", "frame end cannot be UNBOUNDED PRECEDING"),
+            ("between current row and 1 preceding", "frame starting from current row cannot have preceding rows"),
+            ("between 1 following and current row", "frame starting from following row cannot have preceding rows"),
+        )
+    },
+    "select 1 from shelf window w as (rows unbounded following)": "frame start cannot be UNBOUNDED FOLLOWING",
+    "select id from shelf window w as (order by nothing)": 'column "nothing" does not exist',
     r'select U&"\006" from shelf': "invalid Unicode escape",
     **{
         f"select {aggregate} from pair": "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"

@@ -32,7 +32,7 @@ def one(sql: str, key: tuple[str, ...] | None = None) -> CompiledView:
         ("every(total > 1)", "every", "boolean", True),
         ("total::text", "total", "text", True),
         ("'1'::integer", "int4", "integer", False),
-        ("true", "bool", "boolean", False),
+        ("true::boolean", "bool", "boolean", False),
         ("coalesce(total, 0)", "coalesce", "numeric", False),
         ("case when discount > 1 then 'a' end", "case", "text", True),
         ("case when discount > 1 then 1 else id end", "id", "bigint", False),

@@ -25,29 +25,25 @@ NESTED = "$arrays(any,...)"
 
 @binds(exp.Array, reads="expressions")
 def _array(binder: Binder, node: exp.Expr) -> Expr:
+    return _made_of(binder, node, None)
+
+
+def _made_of(binder: Binder, node: exp.Expr, target: DataType | None) -> Expr:
+    """An array written out, its elements cast to those of the array type `target`; without one they are of their common type:
+    that of arrays within is their own, which is known before that of the whole.
+    """
     if not node.expressions:
-        binder.source.refuse(node, "cannot determine type of empty array", "cast it: ARRAY[]::integer[]")
-    bound, target = coerce.unified(_parts(binder, node), "ARRAY")
-    return _made(bound, target)
-
-
-def _parts(binder: Binder, node: exp.Expr, element: DataType | None = None) -> list[Expr]:
-    """What an array is made of; of arrays written inside, each with the type that the elements of all have in common."""
-    inner = [n for n in node.expressions if isinstance(n, exp.Array)]
-    if len(inner) < len(node.expressions) or not inner:
-        parts = [binder.bind(n) for n in node.expressions]
-        return parts if element is None else [coerce.cast(p, element) for p in parts]
-    if element is None:
-        element = coerce.unified([e for n in inner for e in _leaves(binder, n)], "ARRAY")[1]
-    made = (_parts(binder, n, element) for n in inner)
-    return [_made(parts, element if parts[0].type.element is None else parts[0].type) for parts in made]
-
-
-def _leaves(binder: Binder, node: exp.Expr) -> list[Expr]:
-    """The elements of an array that may be written as arrays of arrays."""
-    if all(isinstance(n, exp.Array) for n in node.expressions):
-        return [e for n in node.expressions for e in _leaves(binder, n)]
-    return [binder.bind(n) for n in node.expressions]
+        if target is None:
+            binder.source.refuse(node, "cannot determine type of empty array", "cast it: ARRAY[]::integer[]")
+        return Literal("{}", target)
+    parts = [_made_of(binder, n, target) if isinstance(n, exp.Array) else binder.bind(n) for n in node.expressions]
+    if target is None:
+        bound, common = coerce.unified(parts, "ARRAY")
+        return _made(bound, common)
+    element = target.element
+    assert element is not None
+    inner = target if any(p.type.element is not None for p in parts) else element
+    return _made([coerce.cast(p, inner) for p in parts], inner)
 
 
 def _made(elements: Sequence[Expr], target: DataType) -> Expr:
@@ -58,12 +54,7 @@ def _made(elements: Sequence[Expr], target: DataType) -> Expr:
 
 def cast_elements(binder: Binder, node: exp.Expr, target: DataType) -> Expr:
     """ARRAY[…] cast to an array type: the elements are cast, so that unknown literals are read as that type."""
-    element = target.element
-    assert element is not None
-    if not node.expressions:
-        return Literal("{}", target)
-    parts = _parts(binder, node, element)
-    return coerce.cast(_made(parts, element if parts[0].type.element is None else parts[0].type), target)
+    return coerce.cast(_made_of(binder, node, target), target)
 
 
 @binds(exp.Bracket, reads="this expressions offset safe returns_list_for_maps")
@@ -126,6 +117,10 @@ def quantified(binder: Binder, node: exp.Expr, word: str, array: exp.Expr, *, ev
     kinds = found.params
     if found.function != f"{word}({','.join(k.kind.value for k in kinds)})":
         binder.source.refuse(node, f"{word} ANY/ALL of an array of type {element} is not supported")
+    if word == "=" and not every and isinstance(held, Call) and held.function == MADE:
+        sides = zip((value, *held.args), (kinds[0], *[kinds[1]] * len(held.args)), strict=True)
+        of_kind = [side if side.type.kind is kind.kind else coerce.coerced(side, kind) for side, kind in sides]
+        return coerce.called("in", coerce.unified(of_kind)[0])
     array_type = held.type if kinds[1] == element else array_of(kinds[1], bare=kinds[1].kind is not Kind.NUMERIC)
     args = (coerce.coerced(value, kinds[0]), coerce.coerced(held, array_type))
     return Call(f"${'all' if every else 'any'} {word}(any,any)", args, BOOLEAN)

@@ -191,6 +191,7 @@ class Windows(Protocol):
 
     inside: bool
     named: dict[str, exp.Expr]
+    used: set[str]
 
     def call(self, over: Any, operands: Sequence[Expr]) -> Expr:
         """The call that stands for a window function until it has its column."""

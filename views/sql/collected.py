@@ -76,6 +76,9 @@ def collected(
     """An aggregate that collects; `in_order`: rows that come in an order. Raises ViewError."""
     if in_order and by:
         binder.source.refuse(node, "aggregate ORDER BY is not implemented for window functions")
+    if name == "string_agg" and bound[0].type == coerce.UNKNOWN and bound[1].type.kind is Kind.BYTEA:
+        by = [(o, coerce.read(e, BYTEA) if e == bound[0] else e) for o, e in by]
+        bound = [coerce.read(bound[0], BYTEA), bound[1]]
     if name == "string_agg" and bound[0].type.kind is Kind.BYTEA:
         # Hexadecimal digits sort as their bytes do.
         separator = coerce.read(bound[1], BYTEA) if bound[1].type == coerce.UNKNOWN else bound[1]

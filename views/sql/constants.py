@@ -14,6 +14,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.quoting import paired, unescaped
 
+MOST_INTEGER = 2**31 - 1
+"""What Postgres's grammar takes for a number of digits, of bits and the like."""
+SINGLE_BITS = 24
+"""A float of so many bits at most is a real."""
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|''", re.DOTALL)
 
@@ -183,7 +187,9 @@ _IN_PARENTHESES = (TokenType.L_PAREN, TokenType.NUMBER, TokenType.R_PAREN)
 
 
 def precise_intervals(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, the digits of an interval's seconds being part of its unit: `second(2)`, and `(2)` where it has none."""
+    """The tokens, the digits of an interval's seconds being part of its unit: `second(2)`, and `(2)` where it has none. Raises
+    BadConstant.
+    """
     out: list[Token] = []
     left = list(tokens)[::-1]
     while left:
@@ -194,7 +200,10 @@ def precise_intervals(tokens: Sequence[Token]) -> list[Token]:
         if not left[-2].text.isdigit():
             continue
         told = f"({min(int(left[-2].text), 6)})"
-        if token.text.lower() == "second" and _is_of_interval(out[:-1]):
+        of_second = token.text.lower() == "second" and _is_of_interval(out[:-1])
+        if int(left[-2].text) > MOST_INTEGER and (of_second or token.token_type is TokenType.INTERVAL):
+            raise BadConstant(f'syntax error at or near "{left[-2].text}"', left[-2])
+        if of_second:
             token.text, token.end = f"{token.text}{told}", left[-3].end
             del left[-3:]
         elif token.token_type is TokenType.INTERVAL and len(left) > 3 and left[-4].token_type is TokenType.STRING:

@@ -5,12 +5,15 @@ Always: a type that the engine cannot compute with is refused at its name. Calle
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 from engine.operators.expressions.families import family_of
 from engine.operators.expressions.intervals import INTERVAL
 from engine.schema import TIMETZ, DataType, Kind
 from views.sql.binder import Binder
+from views.sql.constants import MOST_INTEGER, SINGLE_BITS
 from views.sql.foreign import DECLARED
 
 _ELEMENTS = frozenset(
@@ -20,6 +23,17 @@ _ELEMENTS = frozenset(
     }
 )  # fmt: skip
 """Types whose arrays have names of their own too: `_int4` is `integer[]`."""
+_MODIFIED = re.compile(r"([a-z_ ]+)\((\d+)(?:, *(\d+))?\)")
+_FLOAT = re.compile(r"\bfloat(?:\((\d+)\))?(?=$|\[)")
+_DOUBLE = 53
+_PLAIN = ("varchar", "char", "bpchar", "time", "timestamp", "float")
+"""Types that Postgres's grammar has words for, of which a number that is no integer is a syntax error."""
+_LENGTHS = {
+    **dict.fromkeys(("varchar", "char"), 10_485_760),
+    **dict.fromkeys(("bit", "varbit"), 83_886_080),
+}
+_DIGITS = 1000
+"""How many digits a numeric may say that it has, and how far off the point these may stand."""
 TYPE = "type"
 """What a type's node is marked by with the type that it stands for, which then is not read out of it."""
 TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
@@ -31,7 +45,10 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     `precise`: times may have a precision, which `digits_of` tells.
     """
     spelled = node.sql(dialect="postgres").lower()
-    spelled = {"float": "double precision"}.get(spelled, spelled)
+    fault = _modifier_fault(spelled)
+    if fault is not None:
+        binder.source.refuse(node, fault)
+    spelled = _FLOAT.sub(lambda found: "real" if int(found[1] or "53") <= SINGLE_BITS else "double precision", spelled)
     if spelled[:1] == "_" and spelled[1:] in _ELEMENTS and spelled not in binder.source.catalog.types:
         spelled = f"{spelled[1:]}[]"
     bare = spelled.removesuffix("[]")
@@ -45,6 +62,33 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     if "(" in spelled and not sized and not (precise and (target.kind in TIMES or target == TIMETZ)):
         binder.source.refuse(node, f"a precision is not supported for type {target}", "leave it out")
     return target
+
+
+def _modifier_fault(spelled: str) -> str | None:
+    """What is wrong with the numbers behind a type's name, as Postgres says it.
+
+    >>> _modifier_fault("varchar(0)"), _modifier_fault("decimal(5, 2)"), _modifier_fault("real")
+    ('length for type varchar must be at least 1', None, None)
+    """
+    found = _MODIFIED.match(spelled)
+    if found is None:
+        return None
+    name, numbers = {"bpchar": "char"}.get(found[1], found[1]), [int(n) for n in found.groups()[1:] if n]
+    far = next((n for n in numbers if n > MOST_INTEGER), None)
+    if far is not None:
+        return (
+            f'syntax error at or near "{far}"' if name in _PLAIN else f'value "{far}" is out of range for type integer'
+        )
+    if name == "float" and not 1 <= numbers[0] <= _DOUBLE:
+        return f"precision for type float must be {'less than 54 bits' if numbers[0] else 'at least 1 bit'}"
+    most = _LENGTHS.get(name)
+    if most is not None and not 1 <= numbers[0] <= most:
+        return f"length for type {name} {f'cannot exceed {most}' if numbers[0] else 'must be at least 1'}"
+    if name == "decimal" and not 1 <= numbers[0] <= _DIGITS:
+        return f"NUMERIC precision {numbers[0]} must be between 1 and {_DIGITS}"
+    if name == "decimal" and max(numbers[1:], default=0) > _DIGITS:
+        return f"NUMERIC scale {numbers[1]} must be between -{_DIGITS} and {_DIGITS}"
+    return None
 
 
 def computable(target: DataType) -> bool:

@@ -223,9 +223,6 @@ def _is_called(node: exp.Expr) -> bool:
 def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     inner = node.expression.expressions[0] if _is_called(node.expression) else node.expression.this
     inner = inner.this if isinstance(inner, exp.Paren) else inner
-    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
-        args, _ = coerce.unified([binder.bind(n) for n in (node.this, *inner.expressions)])
-        return coerce.called("in", args)
     if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
         every = isinstance(node.expression, exp.All)
         return member_of(binder, rows.bare(node.this), inner, _OPERATORS[type(node)], every=every)

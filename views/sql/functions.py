@@ -45,7 +45,7 @@ def _unary(binder: Binder, node: exp.Expr) -> Expr:
 @binds(exp.Case, reads="this ifs default")
 def _case(binder: Binder, node: exp.Expr) -> Expr:
     ifs, default = node.args["ifs"], node.args.get("default")
-    subject = None if node.this is None else binder.choosing("CASE", [node.this])[0]
+    subject = None if node.this is None else coerce.settled(binder.choosing("CASE", [node.this])[0])
     tests = binder.choosing("CASE", [branch.this for branch in ifs])
     conditions: list[Expr] = []
     for branch, test in zip(ifs, tests, strict=True):
@@ -161,7 +161,7 @@ REGTYPE = DataType.parse("regtype")
 
 def _type_of(arg: Expr) -> Expr:
     """The name of a value's type; the value is asked for where it may fail, and is NULL or not."""
-    spelled = "character" if arg.type.kind is Kind.BPCHAR else str(arg.type.bare)
+    spelled = "character" if arg.type.kind is Kind.BPCHAR else str(arg.type.bare).replace('"bit"', "bit")
     name = Literal(spelled, REGTYPE)
     if isinstance(arg, ColumnRef | Literal):
         return name

@@ -18,6 +18,7 @@ from views.sql import coerce
 from views.sql.aggregates import AGGREGATES
 from views.sql.binder import Binder
 from views.sql.naming import output_name
+from views.sql.ordering import CLAUSES
 from views.sql.parse import name_of
 from views.sql.sets import is_function
 from views.sql.within import PERCENTILES, PLACES
@@ -45,7 +46,10 @@ def gathered(binder: Binder, node: exp.Expr) -> Expr:
         inner.set("expressions", [_array(inner.expressions[0].unalias())])
         return _typed(binder.bind(inner), value_type)
     order = inner.args.get("order")
-    names, keys = [_VALUE], []
+    names: list[str] = [_VALUE]
+    keys: list[exp.Expr] = []
+    if isinstance(inner, exp.Values):
+        names, keys = _as_written(binder, inner)
     for one in order.expressions if order is not None else ():
         name = _VALUE
         if not _is_value(inner, one.this):
@@ -60,6 +64,18 @@ def gathered(binder: Binder, node: exp.Expr) -> Expr:
         from_=exp.From(this=exp.Subquery(this=inner, alias=alias)),
     )
     return _typed(binder.bind(whole), value_type)
+
+
+def _as_written(binder: Binder, rows: exp.Expr) -> tuple[list[str], list[exp.Expr]]:
+    """The names of VALUES' columns and what sorts its rows as they are written, which is put beside them."""
+    if any(isinstance(row, exp.Tuple) and len(row.expressions) != 1 for row in rows.expressions):
+        binder.source.refuse(rows, "subquery must return only one column")
+    if any(rows.args.get(clause) for clause in CLAUSES):
+        return [_VALUE], []
+    for place, row in enumerate(list(rows.expressions)):
+        cell = row.expressions[0] if isinstance(row, exp.Tuple) else row.copy()
+        row.replace(exp.Tuple(expressions=[cell, exp.Literal.number(place)]))
+    return [_VALUE, "place"], [exp.Ordered(this=_column("place"))]
 
 
 def _array(value: exp.Expr) -> exp.Expr:

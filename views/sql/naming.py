@@ -9,6 +9,7 @@ import re
 
 from sqlglot import exp
 
+from views.sql.constants import SINGLE_BITS
 from views.sql.parse import name_of
 
 _TYPES = {
@@ -70,8 +71,6 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
         return 2, "array"
     if isinstance(node, exp.Bracket):
         return _named(node.this)
-    if isinstance(node, exp.Boolean):
-        return 1, "bool"
     if isinstance(node, exp.Interval):
         return 1, "interval"
     if isinstance(node, exp.Cast):
@@ -85,6 +84,8 @@ def _named(node: exp.Expr) -> tuple[int, str | None]:
 
 
 def _type_name(node: exp.Cast) -> str:
+    if node.to.this is exp.DType.DOUBLE and node.to.expressions:
+        return "float4" if int(node.to.expressions[0].name) <= SINGLE_BITS else "float8"
     spelled = re.split(r"[(\[]", node.to.sql(dialect="postgres").lower().removesuffix(" array"))[0].strip()
     # An interval's fields are no part of its type's name.
     return "interval" if spelled.startswith("interval ") else _TYPES.get(spelled, spelled)

@@ -92,6 +92,7 @@ class Select:
         distinct, ordered = query.args.get("distinct"), query.args.get("order")
         settled = settle or distinct is not None or ordered is not None
         self.exprs = [coerce.settled(e) if settled else e for e in (self.item(binder, i) for i in self.items)]
+        unused = self.windows.unused(binder)
         having_node = query.args.get("having")
         having: Expr | None = None
         if having_node is not None:
@@ -106,6 +107,8 @@ class Select:
             nodes = [i.node for i in self.items]
             nodes += [query] * (len(self.exprs) - len(nodes))
             self.exprs = [grouping.outside(e, n) for e, n in zip(self.exprs, nodes, strict=True)]
+            for expr in unused:
+                grouping.outside(expr, query)
             if having is not None and having_node is not None:
                 plan = self.kept(plan, grouping.outside(having, having_node.this))
         elif binder.groupings:
@@ -205,7 +208,7 @@ class Select:
     def listed(self) -> list[Item]:
         """The SELECT list with `*` and `t.*` spelled out."""
         found: list[Item] = []
-        for node in self.query.expressions:
+        for node in map(_bare_star, self.query.expressions):
             if isinstance(node, exp.Star):
                 self.source.only(node, ())
                 found += [Item(node, n, p) for n, p in self.scope.visible]
@@ -310,3 +313,11 @@ class Select:
                     self.source.refuse(node, f'GROUP BY "{name}" is ambiguous', "write the expression")
                 return named[0]
         return None
+
+
+def _bare_star(node: exp.Expr) -> exp.Expr:
+    """`t.*` where it stands in parentheses or with a name, which change nothing in Postgres; anything else as it is."""
+    inner = node.this if isinstance(node, exp.Alias) else node
+    while isinstance(inner, exp.Paren) and not inner.meta.get("plus"):
+        inner = inner.this
+    return inner if inner.is_star and isinstance(inner, exp.Column | exp.Dot) else node

@@ -95,6 +95,9 @@ class Tables:
         self.check_aliases(join.this, names, right_names)
         both = names.beside(right_names).since(begin)
         using = [name_of(n) for n in join.args.get("using") or ()]
+        twice = next((n for n in using if using.count(n) > 1), None)
+        if twice is not None:
+            self.source.refuse(join, f'column name "{twice}" appears more than once in USING clause')
         if method == "NATURAL":
             using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
         if using or method == "NATURAL":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from views.sql.brackets import check_brackets
 from views.sql.constants import NUMBER, BadConstant
 from views.sql.operators import check_operators
 
@@ -72,6 +73,7 @@ def one_word(tokens: Sequence[Token]) -> list[Token]:
 def check(tokens: Sequence[Token], text: str) -> None:
     """Raises BadConstant for the first token that Postgres does not read where it stands, operators first."""
     check_operators(tokens, text)
+    check_brackets(tokens, text)
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         for refuses, reason in _REFUSED:
             if refuses(before, token, after):

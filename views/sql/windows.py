@@ -65,6 +65,7 @@ class Windows:
                 source.refuse(node, f'window "{name}" is already defined')
             self.named[name] = node
         self.found: list[Over] = []
+        self.used: set[str] = set()
         self.inside = False
 
     def call(self, over: Over, operands: Sequence[Expr]) -> Expr:
@@ -93,6 +94,17 @@ class Windows:
             make = _reduced if key[0] else _windowed
             plan = make(plan, [(c, self.over(c)) for c in some], at, values)
         return plan, [rewrite(e, values.get) for e in exprs]
+
+    def unused(self, binder: Binder) -> list[Expr]:
+        """What the named windows are made of that no function uses. Raises ViewError for what is wrong with one."""
+        found: list[Expr] = []
+        self.inside = True
+        for name, node in self.named.items():
+            if name not in self.used:
+                keys, asked, *_ = _window_of(binder, self, node)
+                found += [*keys, *asked]
+        self.inside = False
+        return found
 
     def over(self, call: Call) -> Over:
         """What a call stands for."""
@@ -163,7 +175,10 @@ def _window(binder: Binder, node: exp.Expr) -> Expr:
         windows.inside = False
 
 
-def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
+def _window_of(
+    binder: Binder, windows: names.Windows, node: exp.Expr
+) -> tuple[list[Expr], list[Expr], list[tuple[bool, bool]], Frame, list[Expr]]:
+    """(partition, order, (descending, NULLs first) of each of that, the frame, the columns of its offsets)."""
     partition, ordering, spec = _definition(binder, windows, node)
     keys = [binder.settled(p) for p in partition]
     for part, expr in zip(partition, keys, strict=True):
@@ -175,7 +190,11 @@ def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
         asked.append(binder.settled(item.this))
         check_ordered(binder.source, item.this, asked[-1].type)
         flags.append((bool(item.args.get("desc")), bool(item.args.get("nulls_first"))))
-    frame, reach = frame_of(binder, node, spec, asked, flags)
+    return keys, asked, flags, *frame_of(binder, node, spec, asked, flags)
+
+
+def _bound(binder: Binder, windows: names.Windows, node: exp.Expr) -> Expr:
+    keys, asked, flags, frame, reach = _window_of(binder, windows, node)
     by = [coerce.sorting(expr) for expr in asked]
     called, where = (
         (node.this.this, node.this.expression.this) if isinstance(node.this, exp.Filter) else (node.this, None)
@@ -213,6 +232,7 @@ def _definition(binder: Binder, windows: names.Windows, node: exp.Expr) -> tuple
         base = windows.named.get(name_of(alias))
         if base is None:
             binder.source.refuse(node, f'window "{name_of(alias)}" does not exist')
+        windows.used.add(name_of(alias))
         theirs = _definition(binder, windows, base)
         own = bool(partition), bool(ordering), spec is not None
         _check_copied(binder, node, name_of(alias), own, tuple(map(bool, theirs)))

@@ -183,6 +183,9 @@ def _of_arrays(params: Params, _result: DataType) -> Kernel:
         if len({(a.shape, a.lower) for a in arrays}) > 1:
             raise RowError("multidimensional arrays must have array expressions with matching dimensions")
         (shape, lower, _), elements = arrays[0], [e for a in arrays for e in a.found]
+        if len(shape) >= MOST_DIMENSIONS:
+            most = f"exceeds the maximum allowed ({MOST_DIMENSIONS})"
+            raise RowError(f"number of array dimensions ({len(shape) + 1}) {most}")
         return array_text.shaped(elements, (len(arrays), *shape), (1, *lower))
 
     return lambda *values: fallback.map_values(
@@ -214,6 +217,8 @@ def _position(key: Any, image: str | None, element: str | None, start: int | Non
     if image is None:
         return None
     array = _array(image).flat(NOT_SEARCHED)
+    if not array.found or (element is None and None not in array.found):
+        return None
     if start is None:
         raise RowError("initial position must not be null")
     wanted = key(element)

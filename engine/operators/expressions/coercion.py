@@ -210,6 +210,8 @@ def _common_name(one: DataType, other: DataType) -> DataType:
         return one.bare
     if can_cast(one, other.bare, "implicit"):
         return other.bare
+    if one.element is not None and other.element is not None:
+        raise NoSuchFunction(f"could not convert type {_bare(other)} to {_bare(one)}")
     raise NoSuchFunction(f"types {_bare(one)} and {_bare(other)} cannot be matched")
 
 
