@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -248,14 +248,19 @@ VARBIT = DataType(Kind.OTHER, name="bit varying")
 TIMETZ = DataType(Kind.OTHER, name="time with time zone")
 
 
+MOST_DIGITS = 6
+"""How many digits of its seconds a time has at most, and where nobody says how many."""
+
+
 @hashed_once
 @dataclass(frozen=True)
 class Column:
-    """A named, typed column."""
+    """A named, typed column; `digits`: how many of its seconds a time keeps, which no value shows."""
 
     name: str
     type: DataType
     nullable: bool = True
+    digits: int = field(default=MOST_DIGITS, compare=False, repr=False)
 
     @derived
     def arrow(self) -> pa.Field:

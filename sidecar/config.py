@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from connectors.formats.wire import declared_precision
 from engine.errors import TypeNotSupported
 from engine.schema import Column, DataType, Schema
 from views.document import ConfigError, read_yaml
@@ -74,7 +75,12 @@ class TableConfig(StrictModel):
         if self.columns is None:
             return None
         key = set(self.key or ())
-        columns = [Column(c.name, DataType.parse(c.data_type), c.nullable and c.name not in key) for c in self.columns]
+        columns = [
+            Column(
+                c.name, DataType.parse(c.data_type), c.nullable and c.name not in key, declared_precision(c.data_type)
+            )
+            for c in self.columns
+        ]
         return Schema.of(columns, self.key)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from connectors.formats.wire import declared_precision
 from engine.schema import Column, DataType, Kind, Schema
 from sidecar.script.session import Row, Session
 
@@ -78,8 +79,8 @@ where c.relkind = 'c' and pg_type_is_visible(c.reltype) and exists (
   select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped)
 and not exists (
   select from pg_attribute a join pg_type t on t.oid = a.atttypid where a.attrelid = c.oid and a.attnum > 0
-  and a.atttypmod >= 0 and t.typcategory in ('D', 'T'))"""
-"""The row types that have a name and no table, whose times have all their digits."""
+  and a.atttypmod >= 0 and t.typcategory = 'T')"""
+"""The row types that have a name and no table, whose intervals have all their digits."""
 
 _LOCKED = """select distinct relation::int8 from pg_locks where pid = pg_backend_pid() and locktype = 'relation'
 and mode not in ('AccessShareLock', 'RowShareLock')"""
@@ -163,7 +164,10 @@ class Capture:
 
     def _fields(self, found: list[list[str]]) -> tuple[Column, ...]:
         """The fields of a composite type."""
-        return tuple(Column(name, self.types.get(spelled) or DataType.parse(spelled)) for name, spelled in found)
+        return tuple(
+            Column(name, self.types.get(spelled) or DataType.parse(spelled), digits=declared_precision(spelled))
+            for name, spelled in found
+        )
 
     def forget(self, oid: int) -> None:
         """The rows of a table count as never given."""
@@ -217,7 +221,10 @@ def _typed(spelled: str, labels: list[str] | None) -> DataType:
 
 
 def _relation(found: dict[str, object]) -> Relation:
-    columns = tuple(Column(n, _typed(t, own), nullable=not required) for n, t, required, own in found["columns"])  # type: ignore[attr-defined]
+    columns = tuple(
+        Column(n, _typed(t, own), not required, declared_precision(t))
+        for n, t, required, own in found["columns"]  # type: ignore[attr-defined]
+    )
     key = found["key"]
     if found["kind"] not in ("r", "p") or (found["kind"] == "r" and found["has_children"]):
         key = None  # the rows of a table that others inherit from are theirs too

@@ -17,10 +17,13 @@ create type pair as (x int, y int);
 create type part as (name text, n small, m mood, since date, "Size" numeric(6,2), tags text[]);
 create type outer_pair as (p pair, q int);
 create type tiny as (v varchar(2), n int);
-create type cut as (t timestamp(0));
+create type cut as (t timestamp(0), c time(1), z timestamptz(2));
+create type spell as (i interval(0));
 create table item (id int primary key, name text, n int, doc jsonb);
 insert into item values (1, 'a,b', 4, '{"n": 9, "tags": ["x", null]}'), (2, e'q"\\(', null, '{"name": null, "m": "glad"}'),
   (3, '', 0, '{}'), (4, null, null, null);
+create table clock (t timestamp(0), c time(1), z timestamptz(2), plain timestamp);
+insert into clock values ('2020-01-01 00:00:01.7', '01:01:01.77', '2020-01-01 00:00:01.777', '2020-01-01 00:00:01.7');
 create table lot (id int, name text, n int);
 insert into lot values (1, 'a', null), (2, ' ', 2);
 """
@@ -32,6 +35,7 @@ delete from item where id = 1;
 insert into lot values (5, null, null), (5, 'NULL', 1);
 """
 BASE = "row(i.name, i.n, 'sad', null, 12.345, array[i.name])::part"
+TIMES = """'[{"t": "2020-01-01 00:00:01.7", "i": "1.5 s"}, {"c": "01:02:03.456", "z": "2020-01-01 00:00:01.7777"}]'::jsonb"""
 EQUAL = {
     "records_of_a_named_type": "select i.id, q.* from item i, jsonb_populate_record(null::part, i.doc) q",
     "records_over_a_row": f"select i.id, q.* from item i, jsonb_populate_record({BASE}, i.doc) q",
@@ -49,6 +53,15 @@ EQUAL = {
     "fields_of_rows":
         f"select ({BASE}).*, ({BASE}).\"Size\" + 1 as s, (row(i.id, i.n)::pair).y, (row(i.name, 2)).*, ('(,7)'::pair).y as z"
         " from item i",
+    "records_whose_times_have_few_digits":
+        f"select q.*, r.* from jsonb_populate_recordset(null::cut, {TIMES}) q,"
+        f" json_populate_record(null::clock, {TIMES}::json -> 0) r",
+    "records_over_a_row_whose_times_have_few_digits":
+        f"select q.* from clock, jsonb_populate_record(clock, ({TIMES} -> 0) - 'z') q",
+    "records_of_listed_times_with_few_digits":
+        f"select * from jsonb_to_recordset({TIMES}) q(t timestamp(0), c time(1), z timestamptz(3), i interval(0))",
+    "rows_of_times_with_few_digits":
+        "select (row('2020-01-01 00:00:01.7', '01:01:01.77', null)::cut).t, ('(,01:02:03.456,2020-01-01 00:00:01.7777)'::cut).*",
     "rows_as_columns":
         f"select i, i.id, row(i.n, i.name), (i.id, null), {BASE}, null::pair as p, '(1,)'::pair, row(i.id, i.n)::pair as q, l, s"
         " from item i left join item l on l.id = i.n cross join (select id as k, name from lot) s order by 2",
@@ -76,8 +89,8 @@ EQUAL = {
 REFUSED = {
     "a_field_of_a_composite_type":
         ("select q.q from item, jsonb_populate_record(null::outer_pair, doc) q", "jsonb_populate_record with a field of type"),
-    "a_type_whose_times_have_no_digits":
-        ("select * from jsonb_populate_record(null::cut, '{}')", 'type "cut" is no table or composite type here'),
+    "a_type_whose_intervals_have_no_digits":
+        ("select * from jsonb_populate_record(null::spell, '{}')", 'type "spell" is no table or composite type here'),
     "a_row_as_text_whose_field_is_short":
         ("select ('(abc,)'::tiny).v", "a row as text with a field of type character varying(2)"),
     "rows_of_a_named_type_in_a_list": ("select row(1, n)::pair in (row(1, 2)::pair) from item", "IN of rows of a named type"),

@@ -362,6 +362,12 @@ EQUAL = {
     "integral_parts_take_a_digit_more":
         "select ceil(x), round(x), floor(-x), trunc(x) from (select (repeat('9', 37) || '.9')::numeric(38,1) as x) y",
     "is_unknown": "select id is null, (parts > 2) is unknown, (parts > 2) is not unknown from shelf",
+    "the_right_of_the_least_integer": "select right(name, -2147483648), left(name, -2147483648) from shelf",
+    "the_longest_span_taken_away":
+        "select interval '-1 mons' - span, interval '-1 day' - interval '-2147483648 days' from wait where id = 1",
+    "names_of_more_than_63_bytes":
+        f"select {'a' * 70}, \"{'é' * 40}\" as {'B' * 64} from (select id as {'a' * 66}, id as \"{'é' * 33}\" from shelf) x",
+    "bounds_before_an_array": "select '[2] = {1,2}'::int[], '[-1:0]  [1:1]={{1},{2}}'::int[], '[1:2]={\"a=b\",c}'::text[]",
     "arrays_within_arrays": "select ARRAY[[1, 2], [3, id]], (ARRAY[[1, 2], [3, id]])[2][1] from shelf",
     "joins_within_joins":
         "select count(*) from shelf a join tag b join wait c on b.id = c.id on a.id = b.id, tag d cross join tag e",
@@ -567,6 +573,34 @@ ALIKE = {
     " without time zone",
     "select 1.5::decimal()": 'syntax error at or near ")"',
     "select id is unknown from shelf": "argument of IS UNKNOWN must be type boolean, not type integer",
+    **{
+        f"select '{image}'::int[]": f'malformed array literal: "{image}"'
+        for image in (
+            "[2:4]={1,2,3,4}",
+            "[1:2][1:3]={{1,2},{3,4}}",
+            "[0:1]={}",
+            "[3]={1,2}",
+            "[1:2]{1,2}",
+            "[1 :2]={1,2}",
+            "[1:]={1}",
+            "[a:b]={1,2}",
+            "[]={1,2}",
+            "[1:2]={{1,2}}",
+            "[1:2]=[1:2]={1,2}",
+            "[1:2]={1,2} x",
+        )
+    },
+    "select '[4:2]={1,2}'::int[]": "upper bound cannot be less than lower bound",
+    "select '[2147483647:2147483647]={1}'::int[]": "array upper bound is too large: 2147483647",
+    "select '[2147483648:2147483648]={1}'::int[]": "array bound is out of integer range",
+    **{
+        f"select {spelled}": f'syntax error at or near "{stop}"'
+        for spelled, stop in (
+            ("extract('year', date '2020-01-01')", ","),
+            ("position('b', 'abc')", ","),
+            ("trim(both, 'x')", ","),
+        )
+    },
     "select lag(null) over (order by id) from shelf": "could not determine polymorphic type because input has type unknown",
     "select grouping() from shelf group by cube(id)": 'syntax error at or near ")"',
 }

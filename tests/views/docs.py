@@ -67,8 +67,8 @@ def page() -> str:
         " WHERE, GROUP BY, HAVING, SELECT. What constants alone make fail (`1 / 0`, also where a subquery gives a constant) is"
         " refused, as Postgres fails before it reads a row, unless CASE, COALESCE, AND or OR decide without it. What WHERE or a"
         " join keeps from a row is never asked of it, even where Postgres's planner would ask; what is not read by the view is"
-        " not computed. An error inside of a subquery counts for every row that it is asked for, even where CASE does not look"
-        " at its answer.",
+        " not computed. An error inside of a subquery with FROM counts for every row that it is asked for, even where CASE"
+        " does not look at its answer.",
         *COSTS,
         "## Equal values that look different",
         "1.0 and 1.00, '1 day' and '24 hours', the jsonb 1 and 1.0, an instant in two time zones are equal, and so GROUP BY,"

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from engine.schema import Column
+from engine.schema import MOST_DIGITS, Column
 from views.sql.binder import Binder
-from views.sql.datatypes import TYPE
+from views.sql.datatypes import DIGITS, TYPE
 from views.sql.parse import name_of, start_of
 
 
@@ -73,6 +73,8 @@ def cast(node: exp.Expr, parts: Sequence[exp.Expr], fields: Sequence[Column]) ->
     for part, field in zip(parts, fields, strict=True):
         to = exp.DataType.build(str(field.type), dialect="postgres", udt=True)
         to.meta[TYPE] = field.type
+        if field.digits < MOST_DIGITS:
+            to.meta[DIGITS] = field.digits
         if begin is not None:
             to.meta["start"] = begin
         made.append(exp.Cast(this=part.copy(), to=to))

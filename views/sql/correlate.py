@@ -95,7 +95,8 @@ def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = 
         found = _pulled(plan)
         if found is not None and not (whole and found.empty is not None):
             pairs = tuple(
-                (_lowered(expr, values), ColumnRef(at, found.plan.schema.columns[at].type)) for expr, at in found.pairs
+                (lowered_in(expr, values), ColumnRef(at, found.plan.schema.columns[at].type))
+                for expr, at in found.pairs
             )
             return Linked(lowered(found.plan, {}), pairs, 0, width, found.empty)
     # What looks different is asked apart, however equal it is.
@@ -123,10 +124,12 @@ def raised(plan: Plan) -> Plan:
 
 def lowered(plan: Plan, values: Mapping[int, Expr]) -> Plan:
     """The plan seen from one level further down: what it reads there stands in `values`."""
-    return transform(plan, lambda node: with_expressions(node, lambda e: _lowered(e, values)), *SPEAKING)
+    return transform(plan, lambda node: with_expressions(node, lambda e: lowered_in(e, values)), *SPEAKING)
 
 
-def _lowered(expr: Expr, values: Mapping[int, Expr]) -> Expr:
+def lowered_in(expr: Expr, values: Mapping[int, Expr]) -> Expr:
+    """As `lowered`, of one expression."""
+
     def change(e: Expr) -> Expr | None:
         place = outer_place(e)
         if place is None:

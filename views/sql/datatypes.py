@@ -6,12 +6,15 @@ Always: a type that the engine cannot compute with is refused at its name. Calle
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from sqlglot import exp
 
 from engine.operators.expressions.families import family_of
 from engine.operators.expressions.intervals import INTERVAL
-from engine.schema import TIMETZ, DataType, Kind
+from engine.operators.expressions.ir import Expr, Literal
+from engine.schema import INTEGER, MOST_DIGITS, TEXT, TIMETZ, Column, DataType, Kind
+from views.sql import coerce
 from views.sql.binder import Binder
 from views.sql.constants import MOST_INTEGER, SINGLE_BITS
 from views.sql.foreign import DECLARED
@@ -36,6 +39,8 @@ _DIGITS = 1000
 """How many digits a numeric may say that it has, and how far off the point these may stand."""
 TYPE = "type"
 """What a type's node is marked by with the type that it stands for, which then is not read out of it."""
+DIGITS = "digits"
+"""What it is marked by with the digits that a field of that type keeps of its seconds."""
 TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 
 
@@ -62,6 +67,27 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     if "(" in spelled and not sized and not (precise and (target.kind in TIMES or target == TIMETZ)):
         binder.source.refuse(node, f"a precision is not supported for type {target}", "leave it out")
     return target
+
+
+def rounded(value: Expr, digits: int | None) -> Expr:
+    """A time, or an interval, with as many digits of its seconds; itself where nothing says how many."""
+    if digits is None:
+        return value
+    if value.type == INTERVAL:
+        return restricted(value, (), digits)
+    return coerce.called("$rounded", [value, Literal(digits, INTEGER)])
+
+
+def restricted(value: Expr, fields: Sequence[str], digits: int) -> Expr:
+    """An interval of these fields alone, or of all, with as many digits of its seconds."""
+    return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(digits, INTEGER)])
+
+
+def column_named(binder: Binder, name: str, node: exp.Expr) -> Column:
+    """A column of the type that a list names."""
+    kind = type_named(binder, node, precise=True)
+    digits = digits_of(node, kind)
+    return Column(name, kind, digits=MOST_DIGITS if digits is None else digits)
 
 
 def _modifier_fault(spelled: str) -> str | None:
@@ -102,5 +128,7 @@ def digits_of(node: exp.Expr, target: DataType) -> int | None:
     """How many digits of its seconds a type of times keeps, where it says so."""
     if target.kind not in TIMES and target not in (TIMETZ, INTERVAL):
         return None
+    if DIGITS in node.meta:
+        return int(node.meta[DIGITS])
     found = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]
-    return min(int(found[0]), 6) if found else None
+    return min(int(found[0]), MOST_DIGITS) if found else None

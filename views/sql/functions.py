@@ -16,14 +16,14 @@ from engine.operators.expressions.functions import overloads as named
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Call, Case, Coalesce, ColumnRef, Expr, Literal
 from engine.operators.expressions.json_records import RECORDS
-from engine.schema import BIT, BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
+from engine.schema import BIT, BOOLEAN, TEXT, DataType, Kind, array_of
 from views.sql import coerce
 from views.sql.aggregates import AGGREGATES, aggregate, grouping
 from views.sql.arrays import cast_elements
 from views.sql.binder import Binder, binds, unsupported
 from views.sql.coerce import UNKNOWN
 from views.sql.collected import UNDETERMINED
-from views.sql.datatypes import digits_of, type_named
+from views.sql.datatypes import digits_of, rounded, type_named
 from views.sql.documents import JSON, JSONB, document
 from views.sql.gathered import gathered, is_gathered
 from views.sql.intervals import is_interval, to_interval
@@ -76,7 +76,7 @@ def _cast(binder: Binder, node: exp.Expr) -> Expr:
         found: Expr = coerce.called("$time", [value])
     else:
         found = coerce.cast(value, target)
-    return found if digits is None else coerce.called("$rounded", [found, Literal(digits, INTEGER)])
+    return rounded(found, digits)
 
 
 @binds(exp.Anonymous, reads="this expressions")

@@ -96,8 +96,12 @@ class _Parser(PostgresParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         name: parser
         for name, parser in PostgresParser.FUNCTION_PARSERS.items()
-        if name in ("CAST", "EXTRACT", "OVERLAY", "POSITION", "TRIM") or name.startswith("XML")
-    } | {"SUBSTRING": lambda self: self._parse_part()}
+        if name in ("CAST", "OVERLAY", "TRIM") or name.startswith("XML")
+    } | {
+        "SUBSTRING": lambda self: self._parse_part(),
+        "EXTRACT": lambda self: self._without_comma(self._parse_extract),
+        "POSITION": lambda self: self._without_comma(self._parse_position),
+    }
     # Postgres's operators of no rank of their own all bind alike, from left to right.
     BITWISE: ClassVar[dict[TokenType, Any]] = {**PostgresParser.BITWISE, **_OTHERS}
     RANGE_PARSERS: ClassVar[dict[TokenType, Any]] = {
@@ -163,9 +167,22 @@ class _Parser(PostgresParser):
         args = [] if self._match(TokenType.FROM) else self._parse_csv(self._parse_bitwise)
         if not args or (len(args) == 1 and self._match(TokenType.FROM)):
             args = [*self._parse_csv(self._parse_bitwise), *args]
+        if not args:
+            self._stopped(self._curr or self._prev)
         if len(args) > 2:
             self.raise_error("a text and what is cut off it are all that TRIM takes")
         return self.expression(exp.Trim(this=args[0], expression=args[1] if args[1:] else None, position=position))
+
+    def _without_comma(self, parse: Callable[[], exp.Expr]) -> exp.Expr:
+        """What has a word between its parts; sqlglot would take a comma for it."""
+        begin, depth = self._index, 0
+        found = parse()
+        for token in self._tokens[begin : self._index]:
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+            depth += (token.token_type is TokenType.L_BRACKET) - (token.token_type is TokenType.R_BRACKET)
+            if not depth and token.token_type is TokenType.COMMA:
+                self._stopped(token)
+        return found
 
     def _parse_part(self) -> exp.Expr:
         """What stands in SUBSTRING's parentheses: FROM … FOR …, SIMILAR … ESCAPE …, or arguments."""

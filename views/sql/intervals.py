@@ -12,10 +12,10 @@ from engine.operators.expressions import interval_reading, interval_text
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.intervals import INTERVAL
 from engine.operators.expressions.ir import Expr, Literal
-from engine.schema import INTEGER, TEXT, DataType, Kind
+from engine.schema import DataType, Kind
 from views.sql import coerce
 from views.sql.binder import Binder, binds, unsupported
-from views.sql.datatypes import digits_of
+from views.sql.datatypes import digits_of, restricted
 
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
 _SPANS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -79,11 +79,7 @@ def to_interval(binder: Binder, node: exp.Expr) -> Expr:
             binder.source.refuse(node, f"cannot cast type {value.type} to interval")
         is_clock = value.type.kind is Kind.TIME
         value = coerce.called("$interval", [value]) if is_clock else coerce.cast(value, INTERVAL)
-    return value if not fields and digits is None else _restricted(value, fields, 6 if digits is None else digits)
-
-
-def _restricted(value: Expr, fields: tuple[str, ...], digits: int) -> Expr:
-    return coerce.called("$restricted", [value, Literal(" ".join(fields), TEXT), Literal(digits, INTEGER)])
+    return value if not fields and digits is None else restricted(value, fields, 6 if digits is None else digits)
 
 
 @binds(exp.Overlaps)

@@ -177,10 +177,16 @@ def start_of(node: exp.Expr) -> int | None:
     return None if parent is None else start_of(parent)
 
 
+_LONGEST_NAME = 63
+
+
 def name_of(identifier: exp.Expr) -> str:
-    """An identifier as Postgres stores it: folded to lower case unless it was quoted."""
+    """An identifier as Postgres stores it: folded to lower case unless it was quoted, and cut after 63 bytes."""
     text = str(identifier.this)
-    return text if identifier.args.get("quoted") else text.lower()
+    text = text if identifier.args.get("quoted") else text.lower()
+    if len(text) * 4 <= _LONGEST_NAME or len(text.encode()) <= _LONGEST_NAME:
+        return text
+    return text.encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 
 _TOLD = re.compile(r'(syntax error at or near ".*?")(?:: (.*))?')

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Call, Case, Expr, Literal
+from engine.operators.expressions.ir import Call, Case, ColumnRef, Expr, Literal
 from engine.operators.expressions.json_records import RECORDS
-from engine.schema import BOOLEAN, TEXT, Column, Kind
+from engine.schema import BOOLEAN, MOST_DIGITS, TEXT, Column, Kind
 from views.sql import coerce, rows
 from views.sql.binder import Binder
 from views.sql.composites import named, typed
-from views.sql.datatypes import computable, type_named
+from views.sql.datatypes import column_named, computable, rounded
 from views.sql.named import positional
 from views.sql.parse import name_of
 
@@ -28,7 +28,7 @@ def listed(binder: Binder, nodes: Sequence[exp.Expr]) -> tuple[Column, ...]:
     for node in nodes:
         if isinstance(node, exp.ColumnDef):
             binder.source.only(node, {"this", "kind"})
-            found.append(Column(name_of(node.this), type_named(binder, node.args["kind"])))
+            found.append(column_named(binder, name_of(node.this), node.args["kind"]))
     return tuple(found)
 
 
@@ -46,6 +46,7 @@ class Records:
         for place, column in enumerate(self.columns):
             args = (row, Literal(column.name, TEXT))
             value: Expr = Call(f"$json field({kind},text)", args, column.type)
+            value = rounded(value, column.digits if column.digits < MOST_DIGITS else None)
             if self.base:
                 given = Call(f"$json has({kind},text)", args, BOOLEAN)
                 none = (coerce.called("is null", [row]), Literal(None, column.type))
@@ -100,7 +101,7 @@ def _like(binder: Binder, node: exp.Expr, args: Sequence[exp.Expr], columns: tup
             reason = f"{name} with a field of type {field.type} ({field.name}) is not supported"
             binder.source.refuse(node, reason, "name the columns in a list: json_to_record(…) AS t(a integer, b text)")
     values = [] if null else [binder.bind(part) for part in rows.cells(binder, base) or ()]
-    return Records(tuple(Column(f.name, f.type) for f in fields), tuple(values))
+    return Records(tuple(Column(f.name, f.type, digits=f.digits) for f in fields), tuple(values))
 
 
 def _fields(binder: Binder, base: exp.Expr) -> tuple[Column, ...] | None:
@@ -108,5 +109,7 @@ def _fields(binder: Binder, base: exp.Expr) -> tuple[Column, ...] | None:
     columns = rows.whole(binder, base)
     if columns is None:
         return typed(binder, base)
-    kinds = [binder.bind(c).type for c in columns]
-    return tuple(Column(n, k) for n, k in zip(rows.names(binder, base, columns), kinds, strict=True))
+    values = [binder.bind(c) for c in columns]
+    digits = [binder.scope.column(v.index).digits if isinstance(v, ColumnRef) else MOST_DIGITS for v in values]
+    names = rows.names(binder, base, columns)
+    return tuple(Column(n, v.type, digits=d) for n, v, d in zip(names, values, digits, strict=True))

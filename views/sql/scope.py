@@ -107,10 +107,11 @@ class Scope:
         """This scope where any column may be NULL: on the right of a left join."""
         return replace(self, relations=tuple(r.nullable() for r in self.relations))
 
-    def merged(self, places: Mapping[str, int]) -> Scope:
-        """After JOIN … USING: each of its names once, first, standing for the column at its place."""
-        rest = tuple((n, p) for n, p in self.visible if n not in places)
-        return replace(self, visible=(*places.items(), *rest))
+    def merged(self, places: Mapping[str, int], begin: int = 0) -> Scope:
+        """After JOIN … USING: each of its names once, first of what stands from `begin` on, for the column at its place."""
+        before = tuple((n, p) for n, p in self.visible if p < begin)
+        rest = tuple((n, p) for n, p in self.visible if p >= begin and n not in places)
+        return replace(self, visible=(*before, *places.items(), *rest))
 
     def widened(self, columns: tuple[Column, ...], alias: str = "") -> Scope:
         """With columns behind the row that no name means without its alias, where it has one."""

@@ -17,12 +17,13 @@ from sqlglot import exp
 from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
 from engine.schema import BIGINT, BOOLEAN, INTEGER, DataType
 from views.keys import is_unique
-from views.plan import Distinct, Filter, Plan, Project, Reduce, Semijoin, Top, identity, keyed
+from views.plan import Distinct, Filter, One, Plan, Project, Reduce, Semijoin, Top, identity, keyed
 from views.scalar import children, columns, conjunction, may_be_null, moved, rebuild, rewrite, shifted, stands_for
 from views.scalar import walk as parts_of
 from views.sql import coerce
 from views.sql.binder import Binder, binds
-from views.sql.correlate import Linked, levels_read, link, parameters
+from views.sql.correlate import Linked, levels_read, link, lowered_in, parameters
+from views.sql.counted import Count
 from views.sql.domain import CannotPush
 from views.sql.environment import Environment
 from views.sql.members import beside, marked, quantified, sides
@@ -91,6 +92,11 @@ class Subqueries:
         number = Literal(self.found.index(sub), INTEGER)
         width = scope.width
         refs = [binder.reference(p, node) if p < width else self.asked[p - width] for p in inside]
+        alone = isinstance(plan, Project) and isinstance(plan.input, One)
+        if kind == "scalar" and alone and node.find(Count) is None:
+            # A SELECT without FROM is its expression, which CASE may leave out.
+            assert isinstance(plan, Project)
+            return lowered_in(plan.exprs[0], dict(zip(inside, refs, strict=True)))
         kind_of = plan.schema.columns[0].type if kind == "scalar" else BOOLEAN
         return Call(PLACE, (number, *operands, *refs), kind_of)
 

@@ -47,7 +47,8 @@ class Tables:
 
     def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> Item:
         """The plan and names of `FROM first …joins`."""
-        groups = [self.item(first)]
+        groups, own = [self.item(first)], 0
+        # `own`: where in the last group its last item begins, before which stands what that item reads of those before it.
         for join in joins:
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
             plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
@@ -55,12 +56,17 @@ class Tables:
             sees = isinstance(join.this, exp.Lateral) or is_function(join.this)
             if sees and not named and join.args.get("side") in (None, "", "LEFT"):
                 # It sees all that stands before it, its condition the tables of its own item.
-                begin = 0 if plain else sum(names.width for _, names in groups[:-1])
-                groups = [self.join(*self.together(first, groups), join, begin)]
-            elif plain:
+                before, names = self.together(first, groups)
+                begin = names.width if plain else own + sum(names.width for _, names in groups[:-1])
+                found = self.of_before(before, names, join, begin)
+                if found is not None:
+                    groups, own = [found], begin
+                    continue
+            if plain:
                 groups.append(self.item(join.this))
+                own = 0
             else:
-                groups[-1] = self.join(*groups[-1], join)
+                groups[-1] = self.join(*groups[-1], join, own)
         return self.together(first, groups)
 
     def together(self, first: exp.Expr, groups: list[Item]) -> Item:
@@ -71,8 +77,15 @@ class Tables:
             plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
         return plan, scope
 
-    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> Item:
-        """One `left JOIN …`, whose own item of FROM has the columns from `begin` on."""
+    def of_before(self, left: Plan, names: Scope, join: exp.Expr, begin: int) -> Item | None:
+        """One `left JOIN` of a function or LATERAL that reads columns before it; None for one that reads none."""
+        side = self.side(join)
+        if is_function(join.this):
+            return self.function_beside(left, names, join, side, begin)
+        return self.lateral(left, names, join, side, begin)
+
+    def side(self, join: exp.Expr) -> str:
+        """Which side of a join stays whole: LEFT, RIGHT, FULL or none. Raises ViewError for what is no join of Postgres's."""
         side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
         if side not in ("", "LEFT", "RIGHT", "FULL") or (kind == "OUTER" and not side):
             self.source.refuse(join, f"{side} {kind} JOIN is not Postgres's".replace("  ", " "))
@@ -85,12 +98,19 @@ class Tables:
         bare = on is None and not join.args.get("using") and method != "NATURAL"
         if bare and (kind == "INNER" or (side and kind != "CROSS")):
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
-        if is_function(join.this):
-            found = self.function_beside(left, names, join, side, begin)
+        return side
+
+    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> Item:
+        """One `left JOIN …`, whose own item of FROM has the columns from `begin` on."""
+        side, on = self.side(join), join.args.get("on")
+        if is_function(join.this) or isinstance(join.this, exp.Lateral):
+            found = self.of_before(left, names, join, begin)
             if found is not None:
                 return found
-        elif isinstance(join.this, exp.Lateral):
-            return self.lateral(left, names, join, side, begin)
+        if begin and side in ("RIGHT", "FULL"):
+            reason = f"a {side} JOIN after LATERAL, or a function, that reads columns before it is not supported"
+            hint = "write the other table first, then LEFT JOIN LATERAL" if side == "RIGHT" else ""
+            self.source.refuse(join, reason, hint)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
         both = names.beside(right_names).since(begin)
@@ -98,13 +118,14 @@ class Tables:
         twice = next((n for n in using if using.count(n) > 1), None)
         if twice is not None:
             self.source.refuse(join, f'column name "{twice}" appears more than once in USING clause')
-        if method == "NATURAL":
-            using = [n for n in dict.fromkeys(names.names()) if n in right_names.names()]
-        if using or method == "NATURAL":
-            shared = [self.shared(join, names, right_names, name) for name in using]
+        natural = str(join.args.get("method") or "").upper() == "NATURAL"
+        if natural:
+            using = [n for n in dict.fromkeys(names.since(begin).names()) if n in right_names.names()]
+        if using or natural:
+            shared = [self.shared(join, names.since(begin), right_names, name) for name in using]
             condition = conjunction([self.equal(join, both, pair) for pair in shared])
             plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
-            plan, scope = self.merged(plan, scope, side, dict(zip(using, shared, strict=True)))
+            plan, scope = self.merged(plan, scope, side, dict(zip(using, shared, strict=True)), begin)
             alias = next((n.meta.get("alias") for n in join.args.get("using") or ()), None)
             return (plan, scope) if alias is None else self.renamed(join, plan, scope, using, name_of(alias))
         residual = None
@@ -150,14 +171,18 @@ class Tables:
             else Project(joined, *identity(joined.schema, [*range(width, size), *range(width)]))
         )
 
-    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item:
-        """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once."""
+    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item | None:
+        """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once; None for one
+        that reads no column of it.
+        """
         node = join.this
         self.source.only(node, {"this", "alias"})
+        plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
+        if not parameters(plan):
+            return None
         self.source.only(join, {"this", "on", "kind", "side"})
         if side in ("RIGHT", "FULL"):
             self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
-        plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
         found = plan, self.aliased(node, "", plan.schema.columns, plan)
         return self.of_each((left, names), join, side, begin, found, join.args.get("on"))
 
@@ -199,8 +224,10 @@ class Tables:
         refs = [binder.reference(p) for p in pair]
         return binder.typed(join.this, lambda: coerce.called("=", refs))
 
-    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]]) -> Item:
-        """After USING: each of its names once, for a column of a side or for one behind the row that holds either's."""
+    def merged(self, plan: Plan, scope: Scope, side: str, shared: Mapping[str, tuple[int, int]], begin: int) -> Item:
+        """After USING: each of its names once, for a column of a side or for one behind the row that holds either's; first
+        of its own item of FROM, which begins at `begin`.
+        """
         own, names = identity(plan.schema)
         made: list[Expr] = []
         places: dict[str, int] = {}
@@ -218,12 +245,13 @@ class Tables:
         if made:
             plan = Project(plan, (*own, *made), (*names, *(n for n, p in places.items() if p >= len(own))))
             scope = scope.widened(plan.schema.columns[len(own) :])
-        return plan, scope.merged(places)
+        return plan, scope.merged(places, begin)
 
     def renamed(self, join: exp.Expr, plan: Plan, scope: Scope, using: list[str], alias: str) -> Item:
         """After USING (…) AS alias: its columns behind the row too, where the alias means them."""
         own, names = identity(plan.schema)
-        merged = dict(scope.visible[: len(using)])
+        first = next(i for i, (name, _) in enumerate(scope.visible) if name in using)
+        merged = dict(scope.visible[first : first + len(using)])
         plan = Project(plan, (*own, *(own[merged[n]] for n in using)), (*names, *using))
         columns = tuple(replace(c, name=n) for c, n in zip(plan.schema.columns[len(own) :], using, strict=True))
         self.check_aliases(join.this, scope, Scope.of(alias, columns))
@@ -246,8 +274,8 @@ class Tables:
         if is_function(node):
             return self.function(node)
         if isinstance(node, exp.Lateral):
-            # There is nothing before it.
-            return self.subquery(node.this)
+            # There is nothing before it, or it reads nothing of that.
+            return self.query(node, node.this.this if isinstance(node.this, exp.Subquery) else node.this)
         if isinstance(node, exp.Values):
             plan = values(self.source, self.env, node, self.bind_query, settle=True)
             return plan, self.aliased(node, "", plan.schema.columns, plan)
@@ -358,11 +386,14 @@ class Tables:
                 plan = Project(plan, exprs, scope.names())
                 scope = self.aliased(node, "", plan.schema.columns, plan)
             return self.nested(plan, scope, node.args.get("joins") or [])
+        return self.nested(*self.query(node, inner), node.args.get("joins") or [])
+
+    def query(self, node: exp.Expr, inner: exp.Expr) -> Item:
+        """The query `inner`, under the alias of `node`."""
         plan = self.bind_query(self.source, self.env, inner)
         if any(inner.args.get(clause) for clause in ("with_", *CLAUSES)):
             plan = fenced(plan)
-        scope = self.aliased(node, "", plan.schema.columns, plan)
-        return self.nested(plan, scope, node.args.get("joins") or [])
+        return plan, self.aliased(node, "", plan.schema.columns, plan)
 
     def aliased(self, node: exp.Expr, name: str, columns: tuple[Column, ...], plan: Plan, row: str = "record") -> Scope:
         """The scope of one item under its alias, its columns renamed if the alias lists names; `row`: its rows' type."""

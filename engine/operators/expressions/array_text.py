@@ -97,8 +97,43 @@ def shaped(elements: Sequence[str | None], shape: Sequence[int], lower: Sequence
 def read(image: str) -> tuple[tuple[int, ...], Elements]:
     """(size of each dimension, elements). Raises RowError."""
     body = image.strip(_BLANK)
-    if body.startswith("["):
-        body = body.partition("=")[2].strip(_BLANK)
+    if not body.startswith("["):
+        return _read(image, body)
+    sizes, at = _sizes(body, image)
+    found = _read(image, body[at:].strip(_BLANK))
+    if found[0] != sizes:
+        raise RowError(f'malformed array literal: "{image}"')
+    return found
+
+
+_BOUND = re.compile(r"\[([+-]?\d+)(?::([+-]?\d+))?\][ \t\n\r\v\f]*(=?)", re.ASCII)
+_MOST_BOUND = 2**31 - 1
+_MOST_DIMENSIONS = 6
+
+
+def _sizes(body: str, image: str) -> tuple[tuple[int, ...], int]:
+    """(the size of each dimension whose bounds stand before an array, where the array begins). Raises RowError."""
+    found: list[int] = []
+    at, ends = 0, False
+    while not ends:
+        match = _BOUND.match(body, at)
+        if len(found) == _MOST_DIMENSIONS and body[at : at + 1] == "[":
+            raise RowError(f"number of array dimensions exceeds the maximum allowed ({_MOST_DIMENSIONS})")
+        if match is None:
+            raise RowError(f'malformed array literal: "{image}"')
+        low, high = (int(match[1]), int(match[2])) if match[2] else (1, int(match[1]))
+        if min(low, high) < -_MOST_BOUND - 1 or max(low, high) > _MOST_BOUND:
+            raise RowError("array bound is out of integer range")
+        if high < low:
+            raise RowError("upper bound cannot be less than lower bound")
+        if high == _MOST_BOUND:
+            raise RowError(f"array upper bound is too large: {high}")
+        found.append(high - low + 1)
+        at, ends = match.end(), bool(match[3])
+    return tuple(found), at
+
+
+def _read(image: str, body: str) -> tuple[tuple[int, ...], Elements]:
     if not re.search(r'[\\"]', body) and body[1:-1].isascii() and body.count("{") == 1 and body.endswith("}"):
         plain = [e.strip(_BLANK) for e in body[1:-1].split(",")]
         if body.startswith("{") and "}" not in body[:-1] and (all(plain) or plain == [""]):

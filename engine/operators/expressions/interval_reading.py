@@ -97,9 +97,11 @@ class _Sum:
         elif unit == "month":
             self.months = _held(self.months + _held(count, _INT32), _INT32)
             self.add_days(0, rest * 30)
-        elif unit in ("week", "day"):
-            size = 7 if unit == "week" else 1
-            self.add_days(_held(count, _INT32) * size, rest * size)
+        elif unit == "week":
+            self.add_days(_held(count, _INT32) * 7, rest * 7)
+        elif unit == "day":
+            self.add_days(count, 0.0)
+            self.add_micros(rounded(rest * DAY))
         else:
             self.add_micros(count * _MICROS[unit])
             self.add_micros(rounded(rest * _MICROS[unit]))

@@ -90,6 +90,13 @@ def added(one: Interval, other: Interval) -> Interval:
     return checked(*(a + b for a, b in zip(one, other, strict=True)))
 
 
+def subtracted(one: Interval, other: Interval) -> Interval:
+    """one - other."""
+    if not (is_finite(one) and is_finite(other)):
+        return added(one, negated(other))
+    return checked(*(a - b for a, b in zip(one, other, strict=True)))
+
+
 def _to_micros(value: float) -> float:
     return float(round(value * 1e6)) / 1e6
 

@@ -321,7 +321,7 @@ def _register() -> None:
         entry(name, params, made, on_numbers(function, strict=strict), strict=strict, fallback=True)
 
     put("+", (i, i), i, spans.added)
-    put("-", (i, i), i, lambda a, b: spans.added(a, spans.negated(b)))
+    put("-", (i, i), i, spans.subtracted)
     put("-", (i,), i, spans.negated)
     put("+", (i,), i, lambda a: a)
     put("*", (i, number), i, spans.scaled)

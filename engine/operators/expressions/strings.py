@@ -123,6 +123,9 @@ def _left_fast(value: Values, count: int) -> Values | None:
 
 
 def _right(text: str, count: int) -> str:
+    if count == -(2**31):
+        # It has no opposite in Postgres, which then cuts nothing off.
+        return text
     return text[-count:] if count else ""
 
 

@@ -1,0 +1,92 @@
+"""FROM against Postgres: items that read what stands before them beside joins of their own, and SELECTs without FROM."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sidecar.console.script import run_script
+from sidecar.devstack.postgres import EmbeddedPostgres
+from sidecar.script.asked import Answer
+
+TABLES = """
+create table t1 (a int primary key, b text, arr int[]);
+create table t2 (c int primary key, d text);
+create table t3 (k int primary key, a int, e int);
+insert into t1 values (1, 'a', '{1,2}'), (2, 'b', '{2,3}'), (4, 'c', null), (0, null, '{5}');
+insert into t2 values (1, 'a'), (3, 'c'), (2, 'x');
+insert into t3 values (1, 1, 2), (2, 2, 3), (3, 5, 5);
+"""
+CHANGES = """
+insert into t1 values (3, 'x', '{3}'); update t2 set c = 4 where c = 2; delete from t3 where k = 1;
+update t1 set arr = '{1,5}' where a = 4
+"""
+NEXT = "lateral (select generate_series + 1 as c) n"
+EQUAL = (
+    f"select * from generate_series(1, 2), {NEXT} natural join t2",
+    f"select * from generate_series(1, 2), {NEXT} natural left join t2",
+    f"select * from generate_series(1, 2), {NEXT} join t2 using (c)",
+    "select * from t1, lateral (select t1.a + 1 as k) l join t3 on t3.k = l.k",
+    "select * from t1, lateral (select t1.a + 1 as k) l natural join t3",
+    "select * from t1, lateral (select t1.a + 1 as k, b as q) l natural left join t3",
+    "select * from t1, unnest(t1.arr) as a join t3 using (a)",
+    "select * from t1, unnest(t1.arr) as a natural join t3",
+    "select * from t1, unnest(t1.arr) as x left join t3 on t3.k = x",
+    "select * from t1, lateral (select 7 as c) l right join t2 using (c)",
+    "select * from t1, lateral (select 2 as c) l full join t2 using (c)",
+    "select * from t1, generate_series(2, 5) as c full join t2 using (c)",
+    "select * from t1, generate_series(2, 5) as c right join t2 using (c), t3",
+    "select * from t1 join lateral (select t1.a + 1 as c) l on true join t2 using (c)",
+    "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l join t3 using (a)",
+    "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l natural join t3",
+    "select t1.a, (select count(*) from t2, lateral (select t1.a as k) l natural join t3) from t1",
+    "select t1.a, (select count(*) from t2, lateral (select t2.c as k) l natural join t3 where t3.e > t1.a) from t1",
+    "select * from t1 natural left join lateral (select 2 as a) l",
+    "select * from t1 right join lateral (select t2.c from t2) l on l.c = t1.a",
+    "select j.* from t2, t1 join t3 using (a) as j",
+    "select j.* from t2, lateral (select t2.c as a) z join t3 using (a) as j",
+    "select * from t1, lateral (values (1), (t1.a)) v(x) join t3 on t3.k = x",
+    "select x.r from lateral (select 1 as q) as x(r)",
+    # SELECTs without FROM
+    "select case when true then 1 else (select 1/0) end, coalesce(1, (select 1/0))",
+    "select a, case when a <> 0 then (select 100 / t1.a) else -1 end from t1",
+    "select (select a + 1), count(*) from t1 group by (select a + 1)",
+    "select (select sum(t1.a) + 1) from t1",
+    "select (select (select max(u.k) from t3 u where u.a = t1.a)) from t1",
+    "select (select a where a > 1), (select a limit 0), (values (a)), (select distinct a), (select row_number() over ()) from t1",
+    "select sum((select a)) filter (where (select a > 1)), pg_typeof((select null)), pg_typeof((select 'a')) from t1",
+    "select percentile_disc((select 0.5)) within group (order by a), string_agg(b, (select ',') order by a) from t1",
+    "select a, sum(a) over (order by a rows (select 1) preceding), lag(a, (select 1)) over (order by a) from t1",
+    "select a from t1 order by a limit (select 2) offset (select 1)",
+    "select t1.a from t1 left join t3 on (select t1.a = t3.a)",
+)  # fmt: skip
+REFUSED = {
+    f"select * from generate_series(1, 2), {NEXT} natural right join t2":
+        "a RIGHT JOIN after LATERAL, or a function, that reads columns before it is not supported",
+    "select * from t1, lateral (select t1.a + 1 as c) l join t2 on t2.c = t1.a": 'there is no table or alias "t1"',
+    "select * from t1, unnest(t1.arr) as x left join t3 on t3.k = t1.a": 'there is no table or alias "t1"',
+    "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l join t3 on t3.k = t2.c":
+        'there is no table or alias "t2"',
+}  # fmt: skip
+_NUMBERS = itertools.count()
+
+
+def answers(postgres: EmbeddedPostgres, *statements: str) -> list[Answer]:
+    script = ";\n".join(s.strip().removesuffix(";") for s in (TABLES, *statements))
+    told = list(run_script(postgres, f"items_{next(_NUMBERS)}", script))
+    assert all(isinstance(a, Answer) for a in told), told
+    return [a for a in told if isinstance(a, Answer)]
+
+
+@pytest.mark.parametrize("query", EQUAL)
+def test_equal(postgres: EmbeddedPostgres, query: str) -> None:
+    for answer in answers(postgres, query, CHANGES, query):
+        assert (answer.status, answer.reason) == ("equal", "")
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_refused(postgres: EmbeddedPostgres, query: str) -> None:
+    [answer] = answers(postgres, query)
+    assert answer.status == "refused"
+    assert answer.reason.startswith(REFUSED[query])
