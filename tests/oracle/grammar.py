@@ -157,28 +157,36 @@ class Drawn:
     ) -> tuple[str, Scope]:
         """What is read, joined in any way."""
         text, columns = self.source(depth, tables, ())
+        begin = 0  # of the item behind the last comma, whose columns alone a condition sees
         for _ in range(self.chance.choice((0, 0, 1, 1, 2, 3))):
             seen = tuple(columns)
             if depth and self.often(0.08):
                 name = self.name()
                 inner, found = self.select(depth - 1, seen)
-                kind = self.chance.choice(("cross join lateral ({}) {}", "left join lateral ({}) {} on true"))
-                text = self.say("LATERAL", f"{text} {kind.format(inner, name)}")
+                kind = self.chance.choice(
+                    (" cross join lateral ({}) {}", " left join lateral ({}) {} on true", ", lateral ({}) {}")
+                )
+                begin = len(columns) if kind[0] == "," else begin
+                text = self.say("LATERAL", f"{text}{kind.format(inner, name)}")
                 columns = [*columns, *((f"{name}.{c}", f) for c, f in found)]
                 continue
             if self.often(0.04) and (known := [c for c, f in seen if f == NUMBER]):
                 name = self.name()
                 made = f"generate_series(1, least({self.chance.choice(known)}, 6)) {name}(n)"
                 columns = [*columns, (f"{name}.n", NUMBER)]
-                on = self.condition(Scope(tuple(columns)), 0)
+                on = self.condition(Scope(tuple(columns[begin:])), 0)
                 text = self.say("LEFT JOIN of a function", f"{text} left join lateral {made} on {on}")
                 continue
             more, found = self.source(depth, tables, ())
+            if self.often(0.06):
+                begin, columns = len(columns), [*columns, *found]
+                text = self.say("comma in FROM", f"{text}, {more}")
+                continue
             kind = self.chance.choice(
                 ("join", "join", "join", "left join", "left join", "right join", "full join", "cross join")
             )
             columns = [*columns, *found]
-            on = "" if kind == "cross join" else f" on {self.join_condition(seen, tuple(found), kind)}"
+            on = "" if kind == "cross join" else f" on {self.join_condition(seen[begin:], tuple(found), kind)}"
             text = self.say(kind.upper(), f"{text} {kind} {more}{on}")
         return text, Scope(tuple(columns), outer)
 

@@ -48,6 +48,15 @@ EQUAL = (
     "select j.* from t2, lateral (select t2.c as a) z join t3 using (a) as j",
     "select * from t1, lateral (values (1), (t1.a)) v(x) join t3 on t3.k = x",
     "select x.r from lateral (select 1 as q) as x(r)",
+    f"select * from generate_series(1, 2), {NEXT} natural right join t2",
+    f"select * from generate_series(1, 2), {NEXT} natural full join t2",
+    "select * from t1, lateral (select t1.a + 1 as c, t1.b as q where t1.a < 4) l right join t2 using (c)",
+    "select * from t1, lateral (select k from t3 where t3.k > t1.a) l full join t2 on l.k = t2.c left join t3 on t3.k = t2.c",
+    "select * from t1, unnest(t1.arr) as x right join t2 on x = c",
+    "select * from t1, unnest(t1.arr) as x join t3 on t3.k = x full join t2 on x = c, t3 z",
+    "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l right join t3 on t3.k = x",
+    "select t1.a, (select count(*) from t2, lateral (select t2.c + t1.a as k) l right join t3 using (k)) from t1",
+    "select * from t1, t3, lateral (select t1.a + 1 as c) l right join t2 using (c), lateral (select l.c + 1 as z) y",
     # SELECTs without FROM
     "select case when true then 1 else (select 1/0) end, coalesce(1, (select 1/0))",
     "select a, case when a <> 0 then (select 100 / t1.a) else -1 end from t1",
@@ -62,8 +71,6 @@ EQUAL = (
     "select t1.a from t1 left join t3 on (select t1.a = t3.a)",
 )  # fmt: skip
 REFUSED = {
-    f"select * from generate_series(1, 2), {NEXT} natural right join t2":
-        "a RIGHT JOIN after LATERAL, or a function, that reads columns before it is not supported",
     "select * from t1, lateral (select t1.a + 1 as c) l join t2 on t2.c = t1.a": 'there is no table or alias "t1"',
     "select * from t1, unnest(t1.arr) as x left join t3 on t3.k = t1.a": 'there is no table or alias "t1"',
     "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l join t3 on t3.k = t2.c":

@@ -79,6 +79,12 @@ RELATIONAL: tuple[Supported, ...] = (
          " (o.total), ((select min(total) from orders))) v(x)"),
         ("An alias for a parenthesised join", "joined_under_a_name",
          "select j.o, j.who, j.status from (orders o left join customers c on c.id = o.customer_id) as j(o, who) where j.o > 2"),
+        ("RIGHT and FULL JOIN of what reads the items of FROM before it", "lateral_full",
+         "select c.id, t.o, p.id as payment, q.id as product from customers c, lateral (select o.id as o from orders o where"
+         " o.customer_id = c.id) t full join payments p on p.order_id = t.o right join products q on q.id = p.id"),
+        ("FULL JOIN in a correlated subquery", "correlated_full",
+         "select c.id, (select count(*) from (select id from orders o where o.customer_id = c.id) a full join payments p on"
+         " p.order_id = a.id and p.id > c.id) as n from customers c"),
         ("LATERAL in a join reads the items of FROM before it", "lateral_between_items",
          "select a.id, b.id as other, x.t, g from customers a, orders b left join lateral (select b.total + a.id as t) x on"
          " b.id > 2 join generate_series(1, a.id) g on g < b.id"),

@@ -142,12 +142,10 @@ class _Pusher:
         return made if not residual else Filter(made, residual[0])
 
     def left_join(self, plan: LeftJoin) -> Plan:
-        if plan.full:
-            raise CannotPush("FULL JOIN")
         left = self.plan(plan.left)
         residual = None if plan.residual is None else self.expr(plan.residual)
         keys = tuple(k + self.width for k in plan.left_key)
-        if not self.reads(plan.right):
+        if not plan.full and not self.reads(plan.right):
             return replace(plan, left=left, left_key=keys, residual=residual)
         right = self.plan(plan.right)
         start = len(left.schema.columns)
@@ -162,9 +160,14 @@ class _Pusher:
         if residual is not None:
             # The right side's columns stand behind its own copy of the domain's.
             condition.append(rewrite(residual, lambda e: self._behind(e, start)))
-        joined = outer_join(left, right, conjunction(condition), at=plan.at)
+        joined = outer_join(left, right, conjunction(condition), full=plan.full, at=plan.at)
         order = [*range(start), *range(start + self.width, len(joined.schema.columns))]
-        return Project(joined, *identity(joined.schema, order))
+        refs, names = identity(joined.schema, order)
+        if plan.full:
+            # Either side may be missing, and its copy of the domain with it.
+            own = (Coalesce((r, ColumnRef(start + i, r.type)), r.type) for i, r in enumerate(self.refs))
+            refs = (*own, *refs[self.width :])
+        return Project(joined, refs, names)
 
     def _behind(self, expr: Expr, start: int) -> Expr | None:
         if isinstance(expr, ColumnRef) and expr.index >= start:

@@ -47,9 +47,9 @@ class Tables:
 
     def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> Item:
         """The plan and names of `FROM first …joins`."""
-        groups, own = [self.item(first)], 0
+        groups, own, comma = [self.item(first)], 0, 0
         # `own`: where in the last group its last item begins, before which stands what that item reads of those before it.
-        for join in joins:
+        for at, join in enumerate(joins):
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
             plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
             named = any(join.args.get(k) for k in ("using", "method"))
@@ -60,14 +60,25 @@ class Tables:
                 begin = names.width if plain else own + sum(names.width for _, names in groups[:-1])
                 found = self.of_before(before, names, join, begin)
                 if found is not None:
-                    groups, own = [found], begin
+                    groups, own, comma = [found], begin, at if plain else comma
                     continue
             if plain:
                 groups.append(self.item(join.this))
-                own = 0
+                own, comma = 0, at
+            elif own and join.args.get("side") in ("RIGHT", "FULL"):
+                groups = [self.whole(self.bind(first, joins[:comma]), joins[comma : at + 1])]
             else:
                 groups[-1] = self.join(*groups[-1], join, own)
         return self.together(first, groups)
+
+    def whole(self, before: Item, joins: list[exp.Expr]) -> Item:
+        """An item of FROM that reads those before it, and whose joins keep rows without any of what it reads: all of it is
+        bound for each row before it, as LATERAL (SELECT * FROM …) is.
+        """
+        inside = Tables(
+            self.source, self.env.inside(before[1].within(self.env.outer)), self.bind_query, placed=self.placed
+        )
+        return self.of_each(before, joins[0], "", 0, inside.bind(joins[0].this, joins[1:]), None)
 
     def together(self, first: exp.Expr, groups: list[Item]) -> Item:
         """The comma-separated items of FROM as one."""
@@ -107,10 +118,6 @@ class Tables:
             found = self.of_before(left, names, join, begin)
             if found is not None:
                 return found
-        if begin and side in ("RIGHT", "FULL"):
-            reason = f"a {side} JOIN after LATERAL, or a function, that reads columns before it is not supported"
-            hint = "write the other table first, then LEFT JOIN LATERAL" if side == "RIGHT" else ""
-            self.source.refuse(join, reason, hint)
         right, right_names = self.item(join.this)
         self.check_aliases(join.this, names, right_names)
         both = names.beside(right_names).since(begin)
