@@ -83,7 +83,7 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
         except ViewError as error:
             errors.append(error)
     failed = {s.name for s in specs} - set(parsed)
-    reads = {n: tuple(r for r in _view_reads(q, {*parsed, *failed}) if r != n) for n, (_, q) in parsed.items()}
+    reads = {n: _view_reads(q, {*parsed, *failed} - {n}) for n, (_, q) in parsed.items()}
     try:
         order = _ordered(parsed, reads)
     except ViewError as error:
@@ -193,6 +193,8 @@ def _bound(source: Source, plan: Plan) -> Plan:
 
 def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
     """The views that a query names, in order; a CTE of the same name hides a view."""
+    if not names:
+        return ()
     hidden = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
     found: dict[str, None] = {}
     for table in query.find_all(exp.Table):

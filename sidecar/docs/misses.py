@@ -38,10 +38,11 @@ another look. The peer takes its input at its word, and looks each key up once."
 and the memory's latency: a look-up interpolates and lets all reads of a pass wait together, which pays from 1,000 keys on,
 where ours passes the peer.""",
     "sharing": """What an install keeps is of the allocator: tens of bytes an install over a thousand of them, a third of
-the peer's; no object of ours is left (a test counts them).""",
+the peer's; no object of ours is left (a test counts them). Of a change ten queries do their own part each, which is a fixed
+number of calls for every one of them, on a shared arrangement as on a private one.""",
     "graph": """A hundred arguments at a time: no kernel takes a sixth of a step. It goes to the hundreds of calls of Python
 and Arrow that a step of any size makes, in the intake of the arguments (a table, which counts them), in arranging them and
-in each operator on the way; with one hop that is nearly all of it. Two hops, where rows dominate, are even with the peer.""",
+in each operator on the way; with one hop that is nearly all of it.""",
     "recursion": """First computations: in the BFS look-ups are a fifth, finding what stands and sealing a seventh each, and
 the rest is spread over whole columns that operators make for each other in every round; in same generation merging is two
 fifths and sealing a seventh. These shares are from before merges compared fingerprints without a branch, which no predictor
@@ -55,9 +56,8 @@ updates, resync); the peer's inputs keep nothing. The lines without tables show 
 they come. Of Q6 with its table, merging the table's own arrangement is two fifths, looking up whether each key is new a
 fifth, sealing a tenth. Tried: rows of short runs copied one by one in merges (kept: halves their part); sifting look-ups
 that ask a small trace for many keys (kept: it serves the joins with nations and regions).""",
-    "workers": """By the clock two workers have two cores only where nothing else runs; other programs kept this machine's
-busy. By processor time of the busiest, what is lost is the exchange: every other row is copied to the other worker, which
-weighs where the work on a row is least.""",
+    "workers": """What is lost is the exchange: every other row is copied to the other worker, which weighs where the work on
+a row is least. Arranging numbers is that: a row costs one worker some 75 ns, of which two can save half at most.""",
 }
 """Benchmark → what its profile says, and what was tried."""
 
@@ -75,8 +75,8 @@ level, with a payload that the peer does not have.
 most in same generation. A row of that loop lies in three spines, with hash, fingerprint, time, diff and place beside it,
 and merges under way hold what they read until the result is taken. It is not mended.
 
-The last full runs were all on one afternoon, on a machine that other programs kept busy; look-ups were first sifted (see
-TPC-H, below) between those of sharing and TPC-H, which have it, and the others, which were measured just before.
+The last full runs beside the peer were on one afternoon, one after the other, on a machine that did nothing else but, now and
+then, on its second core, short tests of other parts.
 """
 """The places where we are furthest behind, and why."""
 

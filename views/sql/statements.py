@@ -8,6 +8,8 @@ nothing: such a clause is the query's own, as in Postgres, which knows no query 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 OWN = "own"
@@ -28,24 +30,25 @@ def settled(statement: exp.Expr) -> Fault | None:
     >>> settled(tree), tree.sql()
     (None, '((SELECT a FROM t LIMIT 2 OFFSET 1))')
     """
-    twice = _merged(statement)
+    nodes = list(statement.find_all(exp.With, exp.Subquery, exp.SetOperation, exp.WindowSpec))
+    twice = _merged(nodes)
     if twice is not None:
         return twice[0], f"multiple {twice[1]} clauses not allowed", "leave one of them out"
-    for both in statement.find_all(exp.SetOperation):
+    for both in (node for node in nodes if isinstance(node, exp.SetOperation)):
         if any(not isinstance(side, exp.Subquery) and _cuts(side) for side in (both.this, both.expression)):
             word = str(both.key)
             return both, f'syntax error at or near "{word}"', "put the query with ORDER BY or LIMIT in parentheses"
-    faults = ((spec, _frame_fault(spec)) for spec in statement.find_all(exp.WindowSpec))
+    faults = ((spec, _frame_fault(spec)) for spec in nodes if isinstance(spec, exp.WindowSpec))
     return next(((spec, fault, "") for spec, fault in faults if fault is not None), None)
 
 
-def _merged(statement: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """Move the clauses; gives a query that has one of them twice, and which."""
-    for clause in statement.find_all(exp.With):
-        if len(clause.expressions) > clause.meta.get(OWN, len(clause.expressions)):
+def _merged(nodes: Sequence[exp.Expr]) -> tuple[exp.Expr, str] | None:
+    """Move the clauses of the queries among the nodes; gives one that has one of them twice, and which."""
+    for clause in nodes:
+        if isinstance(clause, exp.With) and len(clause.expressions) > clause.meta.get(OWN, len(clause.expressions)):
             return clause, "WITH"
     # the innermost first
-    for around in reversed(list(statement.find_all(exp.Subquery))):
+    for around in (node for node in reversed(nodes) if isinstance(node, exp.Subquery)):
         found = [key for key in _CLAUSES if around.args.get(key)]
         inner = around.unnest()
         if not found or not isinstance(inner, exp.Query | exp.Values):
