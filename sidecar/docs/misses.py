@@ -57,7 +57,7 @@ they come. Of Q6 with its table, merging the table's own arrangement is two fift
 fifth, sealing a tenth. Tried: rows of short runs copied one by one in merges (kept: halves their part); sifting look-ups
 that ask a small trace for many keys (kept: it serves the joins with nations and regions).""",
     "workers": """What is lost is the exchange: every other row is copied to the other worker, which weighs where the work on
-a row is least. Arranging numbers is that: a row costs one worker some 75 ns, of which two can save half at most.""",
+a row is least. Arranging numbers is little else.""",
 }
 """Benchmark → what its profile says, and what was tried."""
 

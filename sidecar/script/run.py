@@ -170,6 +170,8 @@ class Script:
         created = created_view(statement) if statement.verb == "create" else None
         if created is None:
             return
+        if "replace" in statement.words[:3]:
+            self._given.clear()  # what stars of views over it stand for does not change with it
         fresh = self._refresh()
         name, query = created
         for relation in self._capture.relations.values():

@@ -366,7 +366,11 @@ EQUAL = {
     "the_longest_span_taken_away":
         "select interval '-1 mons' - span, interval '-1 day' - interval '-2147483648 days' from wait where id = 1",
     "names_of_more_than_63_bytes":
-        f"select {'a' * 70}, \"{'é' * 40}\" as {'B' * 64} from (select id as {'a' * 66}, id as \"{'é' * 33}\" from shelf) x",
+        f"select {'a' * 70}, \"{'é' * 40}\" as {'B' * 64} from"
+        f" (select id as {'a' * 66}, id as \"{'é' * 33}\" from shelf) x",
+    "what_is_valid_input_of_a_type_with_a_length":
+        "select pg_input_is_valid(x, 'bit(3)'), pg_input_is_valid(x, 'varbit(3)'), pg_input_is_valid('{' || x || '}', 'bit(3)[]')"
+        " from (values ('101'), ('10'), ('1011'), ('x'), ('x5')) v(x)",
     "bounds_before_an_array": "select '[2] = {1,2}'::int[], '[-1:0]  [1:1]={{1},{2}}'::int[], '[1:2]={\"a=b\",c}'::text[]",
     "arrays_within_arrays": "select ARRAY[[1, 2], [3, id]], (ARRAY[[1, 2], [3, id]])[2][1] from shelf",
     "joins_within_joins":
@@ -665,6 +669,15 @@ def test_a_name_of_two_tables_is_ambiguous(postgres: EmbeddedPostgres) -> None:
     [answer] = run_script(postgres, f"found_{next(_NUMBERS)}", f"{SCHEMAS}select users.name from one.users, two.users;")
     assert isinstance(answer, Answer)
     assert (answer.status, answer.reason) == ("equal", 'table reference "users" is ambiguous')
+
+
+def test_a_star_of_a_view_does_not_grow_with_the_view_it_reads(postgres: EmbeddedPostgres) -> None:
+    text = (
+        "create view a as select id from shelf;\ncreate view b as select *, to_json(a) as j from a;\nselect * from b;\n"
+    )
+    more = "create or replace view a as select id, parts from shelf;\nselect * from b;\nselect * from a;"
+    told = list(run_script(postgres, f"found_{next(_NUMBERS)}", f"{TABLES};\n{text}{more}"))
+    assert [t.status for t in told if isinstance(t, Answer)] == ["equal"] * 3
 
 
 def test_rows_that_are_missing_are_no_question_of_the_order(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from engine.operators.expressions import images
+from engine.operators.expressions import array_text, images
 from engine.operators.expressions.fallback import RowError
 from engine.operators.expressions.families import family_of
 from engine.operators.expressions.registry import entry
 from engine.operators.expressions.strings import per_value
-from engine.schema import DataType, Kind
+from engine.schema import VARBIT, DataType, Kind
 
 UNREAD = "is not read by the engine: it cannot say whether the input is valid"
 
@@ -25,11 +25,22 @@ def _is_valid(text: str, name: str) -> bool:
         raise RowError(f'type "{name}" {UNREAD}')
     try:
         images.reader(kind)(text)
+        return _fits(text, kind)
     except RowError as error:
         if "not supported" in str(error):
             raise RowError(f"{error}: it {UNREAD}") from None
         return False
-    return True
+
+
+def _fits(text: str, kind: DataType) -> bool:
+    """Whether a text that is a value of a type has its length, as elements of arrays too. Raises RowError."""
+    if kind.element is not None:
+        return all(_fits(e, kind.element) for e in array_text.flat(text) if e is not None)
+    if kind.size is None:
+        images.reader(kind)(text)
+        return True
+    bits = len(str(images.reader(kind.bare)(text)))
+    return bits == kind.size or (bits < kind.size and kind.bare == VARBIT)
 
 
 entry("pg_input_is_valid", (Kind.TEXT, Kind.TEXT), Kind.BOOLEAN, per_value(_is_valid, pa.bool_()), fallback=True)
