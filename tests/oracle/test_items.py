@@ -9,6 +9,7 @@ import pytest
 from sidecar.console.script import run_script
 from sidecar.devstack.postgres import EmbeddedPostgres
 from sidecar.script.asked import Answer
+from tests.oracle.from_cases import script
 
 TABLES = """
 create table t1 (a int primary key, b text, arr int[]);
@@ -76,6 +77,11 @@ REFUSED = {
     "select * from t2, t1 cross join lateral (select t1.a + t2.c as x) l join t3 on t3.k = t2.c":
         'there is no table or alias "t2"',
 }  # fmt: skip
+QUERIES, SEED = 400, 7
+STRICTER = tuple(
+    f"only Postgres refuses it: {what}" for what in ('column reference "', "invalid reference to FROM-clause entry")
+)
+"""Where a join in parentheses holds LATERAL: Postgres looks up its names there and before the parentheses at once."""
 _NUMBERS = itertools.count()
 
 
@@ -97,3 +103,12 @@ def test_refused(postgres: EmbeddedPostgres, query: str) -> None:
     [answer] = answers(postgres, query)
     assert answer.status == "refused"
     assert answer.reason.startswith(REFUSED[query])
+
+
+def test_drawn_from_clauses_mean_what_they_do_in_postgres(postgres: EmbeddedPostgres) -> None:
+    told = [a for a in run_script(postgres, f"items_{next(_NUMBERS)}", script(SEED, QUERIES)) if isinstance(a, Answer)]
+    assert len(told) == QUERIES
+    wrong = [f"{a.sql}: {a.reason}" for a in told if a.status == "different" and not a.reason.startswith(STRICTER)]
+    assert not wrong, "\n".join(wrong)
+    alone = [f"{a.sql}: {a.reason}" for a in told if a.status == "refused" and a.rows is not None]
+    assert not alone, "\n".join(alone)

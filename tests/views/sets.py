@@ -115,5 +115,5 @@ SETS_REFUSED: tuple[Refused, ...] = (
             "set-returning functions are not allowed in CASE", "generate_series"),
     Refused("RIGHT JOIN of a function that reads columns before it",
             "select o.id from orders o right join lateral generate_series(1, o.discount) x on x > 2",
-            "RIGHT JOIN of a function that reads columns before it is not Postgres's", "generate_series"),
+            "RIGHT JOIN of what reads columns before it is not Postgres's", "generate_series"),
 )  # fmt: skip

@@ -64,7 +64,7 @@ def test_the_same_in_a_file(case: Refused, tmp_path: Path) -> None:
         ("select a.id from orders a join orders a on a.id = a.id", 'table name "a" is used twice', "orders a on",
          "alias"),
         ("select o.id from orders o join customers c using (region)",
-         'column "region" of USING does not exist on the left side', "customers", ""),
+         'column "region" specified in USING clause does not exist in left table', "customers", ""),
         ("select o.id from orders o, customers c join products p on p.id = o.id",
          'there is no table or alias "o"', "o.id\n", ""),
         ("select status, total from orders group by status", 'column "total" must appear in GROUP BY', "total",

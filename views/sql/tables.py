@@ -52,13 +52,11 @@ class Tables:
         for at, join in enumerate(joins):
             self.source.only(join, {"this", "on", "using", "method", "kind", "side"})
             plain = not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side"))
-            named = any(join.args.get(k) for k in ("using", "method"))
-            sees = isinstance(join.this, exp.Lateral) or is_function(join.this)
-            if sees and not named and join.args.get("side") in (None, "", "LEFT"):
+            if _sees(join.this) and join.args.get("side") in (None, "", "LEFT"):
                 # It sees all that stands before it, its condition the tables of its own item.
-                before, names = self.together(first, groups)
-                begin = names.width if plain else own + sum(names.width for _, names in groups[:-1])
-                found = self.of_before(before, names, join, begin)
+                before = self.together(first, groups)
+                begin = before[1].width if plain else own + sum(names.width for _, names in groups[:-1])
+                found = self.reading(before, join, begin)
                 if found is not None:
                     groups, own, comma = [found], begin, at if plain else comma
                     continue
@@ -68,17 +66,21 @@ class Tables:
             elif own and join.args.get("side") in ("RIGHT", "FULL"):
                 groups = [self.whole(self.bind(first, joins[:comma]), joins[comma : at + 1])]
             else:
-                groups[-1] = self.join(*groups[-1], join, own)
+                groups[-1] = self.join(groups[-1], join, own)
         return self.together(first, groups)
+
+    def inside(self, names: Scope) -> Tables:
+        """What binds an item that sees the tables before it, `names`, as LATERAL does."""
+        env = self.env.inside(names.within(self.env.outer))
+        return Tables(self.source, env, self.bind_query, placed=self.placed)
 
     def whole(self, before: Item, joins: list[exp.Expr]) -> Item:
         """An item of FROM that reads those before it, and whose joins keep rows without any of what it reads: all of it is
         bound for each row before it, as LATERAL (SELECT * FROM …) is.
         """
-        inside = Tables(
-            self.source, self.env.inside(before[1].within(self.env.outer)), self.bind_query, placed=self.placed
-        )
-        return self.of_each(before, joins[0], "", 0, inside.bind(joins[0].this, joins[1:]), None)
+        plan, scope = self.inside(before[1]).bind(joins[0].this, joins[1:])
+        self.check_aliases(joins[0].this, before[1], scope)
+        return self.of_each(before[0], joins[0], "", plan, None, None), before[1].beside(scope)
 
     def together(self, first: exp.Expr, groups: list[Item]) -> Item:
         """The comma-separated items of FROM as one."""
@@ -87,13 +89,6 @@ class Tables:
             self.check_aliases(first, scope, names)
             plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
         return plan, scope
-
-    def of_before(self, left: Plan, names: Scope, join: exp.Expr, begin: int) -> Item | None:
-        """One `left JOIN` of a function or LATERAL that reads columns before it; None for one that reads none."""
-        side = self.side(join)
-        if is_function(join.this):
-            return self.function_beside(left, names, join, side, begin)
-        return self.lateral(left, names, join, side, begin)
 
     def side(self, join: exp.Expr) -> str:
         """Which side of a join stays whole: LEFT, RIGHT, FULL or none. Raises ViewError for what is no join of Postgres's."""
@@ -111,52 +106,82 @@ class Tables:
             self.source.refuse(join, "a JOIN needs ON or USING", "write ON left.column = right.column")
         return side
 
-    def join(self, left: Plan, names: Scope, join: exp.Expr, begin: int = 0) -> Item:
+    def join(self, left: Item, join: exp.Expr, begin: int = 0) -> Item:
         """One `left JOIN …`, whose own item of FROM has the columns from `begin` on."""
-        side, on = self.side(join), join.args.get("on")
-        if is_function(join.this) or isinstance(join.this, exp.Lateral):
-            found = self.of_before(left, names, join, begin)
-            if found is not None:
-                return found
-        right, right_names = self.item(join.this)
-        self.check_aliases(join.this, names, right_names)
-        both = names.beside(right_names).since(begin)
-        using = [name_of(n) for n in join.args.get("using") or ()]
-        twice = next((n for n in using if using.count(n) > 1), None)
+        found = self.reading(left, join, begin) if _sees(join.this) else None
+        return self.met(left, join, begin, self.item(join.this), reads=False) if found is None else found
+
+    def reading(self, left: Item, join: exp.Expr, begin: int) -> Item | None:
+        """One `left JOIN` of an item that reads columns of the left side: for each of its rows what that gives for it, for
+        all of them at once. None for an item that reads none.
+        """
+        node = join.this
+        found = self.function_beside(left, join, begin) if is_function(node) else None
+        if found is not None:
+            return found
+        right = self.inside(left[1]).item(node)
+        if not parameters(right[0]):
+            return None
+        if self.side(join) in ("RIGHT", "FULL"):
+            self.source.refuse(node, f"{join.args['side']} JOIN of what reads columns before it is not Postgres's")
+        return self.met(left, join, begin, right, reads=True)
+
+    def met(self, left: Item, join: exp.Expr, begin: int, right: Item, *, reads: bool) -> Item:
+        """`left JOIN right` by the join's condition; `reads`: the right side reads rows of the left one."""
+        side, on, names = self.side(join), join.args.get("on"), left[1]
+        self.check_aliases(join.this, names, right[1])
+        both = names.beside(right[1]).since(begin)
+        queries = Subqueries(self.source, self.env, self.bind_query)
+        using = self.using(join, names.since(begin), right[1])
+        condition: Expr | None = None
+        if using is not None:
+            condition = conjunction([self.equal(join, both, pair) for pair in using.values()])
+        elif on is not None:
+            binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
+            condition = binder.boolean(on, "JOIN/ON")
+        if reads:
+            plan = self.of_each(left[0], join, side, right[0], condition, queries)
+        elif condition is not None and side in ("LEFT", "RIGHT") and queries.reads_both(condition, names.width):
+            assert on is not None
+            plan = self.of_pairs(join, on, side, left, right)
+        else:
+            plan = self.joined(join, side, left[0], right[0], condition, queries)
+        scope = _seen(names, right[1], side)
+        if using is None:
+            return plan, scope
+        plan, scope = self.merged(plan, scope, side, using, begin)
+        alias = next((n.meta.get("alias") for n in join.args.get("using") or ()), None)
+        return (plan, scope) if alias is None else self.renamed(join, plan, scope, list(using), name_of(alias))
+
+    def using(self, join: exp.Expr, left: Scope, right: Scope) -> dict[str, tuple[int, int]] | None:
+        """Where the columns that USING names, or NATURAL finds, stand in the row of both sides; None without either."""
+        names = [name_of(n) for n in join.args.get("using") or ()]
+        twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             self.source.refuse(join, f'column name "{twice}" appears more than once in USING clause')
-        natural = str(join.args.get("method") or "").upper() == "NATURAL"
-        if natural:
-            using = [n for n in dict.fromkeys(names.since(begin).names()) if n in right_names.names()]
-        if using or natural:
-            shared = [self.shared(join, names.since(begin), right_names, name) for name in using]
-            condition = conjunction([self.equal(join, both, pair) for pair in shared])
-            plan, scope = self.joined(join, side, left, right, condition), _seen(names, right_names, side)
-            plan, scope = self.merged(plan, scope, side, dict(zip(using, shared, strict=True)), begin)
-            alias = next((n.meta.get("alias") for n in join.args.get("using") or ()), None)
-            return (plan, scope) if alias is None else self.renamed(join, plan, scope, using, name_of(alias))
-        residual = None
-        if on is not None:
-            queries = Subqueries(self.source, self.env, self.bind_query)
-            binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
-            residual = binder.boolean(on, "JOIN/ON")
-            if side in ("LEFT", "RIGHT") and queries.reads_both(residual, names.width):
-                plan = self.of_pairs(join, on, side, (left, names), (right, right_names))
-                return plan, _seen(names, right_names, side)
-            if holds_subquery(residual):
-                return self.joined_by(queries, join, side, (left, right), residual), _seen(names, right_names, side)
-        return self.joined(join, side, left, right, residual), _seen(names, right_names, side)
+        if str(join.args.get("method") or "").upper() == "NATURAL":
+            names = [n for n in dict.fromkeys(left.names()) if n in right.names()]
+        elif not names:
+            return None
+        return {name: self.shared(join, left, right, name) for name in names}
 
-    def joined_by(
-        self, queries: Subqueries, join: exp.Expr, side: str, sides: tuple[Plan, Plan], condition: Expr
+    def joined(
+        self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None, queries: Subqueries | None
     ) -> Plan:
-        """The join by a condition that holds subqueries."""
+        """The join's plan, inner or outer; `queries`: of the subqueries that the condition may hold."""
+        if condition is None or queries is None or not holds_subquery(condition):
+            at = start_of(join.this) or 0
+            if not side:
+                return Join(left, right, residual=condition, at=at)
+            if side == "RIGHT":
+                return right_join(left, right, condition, at)
+            return outer_join(left, right, condition, full=side == "FULL", at=at)
         if not side:
-            plan = self.joined(join, side, *sides, None)
+            plan = self.joined(join, side, left, right, None, None)
             return Project(queries.kept(plan, conjuncts(condition)), *identity(plan.schema))
-        left, right, condition = queries.apart(*sides, condition)
-        joined = self.joined(join, side, left, right, condition)
-        widths = [len(s.schema.columns) for s in sides]
+        widths = [len(s.schema.columns) for s in (left, right)]
+        left, right, condition = queries.apart(left, right, condition)
+        joined = self.joined(join, side, left, right, condition, None)
         places = [*range(widths[0]), *(len(left.schema.columns) + i for i in range(widths[1]))]
         return Project(joined, *identity(joined.schema, places))
 
@@ -170,7 +195,7 @@ class Tables:
         binder = Binder(self.source, inside.within(around), "JOIN/ON", queries=queries)
         # what it reads of the queries around stands a level further out from here
         kept = Project(queries.kept(raised(other), conjuncts(binder.boolean(on, "JOIN/ON"))), *identity(other.schema))
-        joined = self.of_each((plan, names), join, "LEFT", 0, (kept, inside), None)[0]
+        joined = self.of_each(plan, join, "LEFT", kept, None, None)
         width, size = len(plan.schema.columns), len(joined.schema.columns)
         return (
             joined
@@ -178,52 +203,21 @@ class Tables:
             else Project(joined, *identity(joined.schema, [*range(width, size), *range(width)]))
         )
 
-    def lateral(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item | None:
-        """One `left JOIN LATERAL (SELECT …)`: a subquery for each row of the left side, all of them at once; None for one
-        that reads no column of it.
-        """
-        node = join.this
-        self.source.only(node, {"this", "alias"})
-        plan = self.bind_query(self.source, self.env.inside(names.within(self.env.outer)), node.this)
-        if not parameters(plan):
-            return None
-        self.source.only(join, {"this", "on", "kind", "side"})
-        if side in ("RIGHT", "FULL"):
-            self.source.refuse(node, f"{side} JOIN LATERAL is not Postgres's")
-        found = plan, self.aliased(node, "", plan.schema.columns, plan)
-        return self.of_each((left, names), join, side, begin, found, join.args.get("on"))
-
-    def of_each(self, before: Item, join: exp.Expr, side: str, begin: int, found: Item, on: exp.Expr | None) -> Item:
-        """What stands `before` the join with what its rows find each, by `on`: a plan that reads them."""
-        (left, names), (plan, scope), node = before, found, join.this
-        self.check_aliases(node, names, scope)
-        both = names.beside(scope).since(begin)
-        queries = Subqueries(self.source, self.env, self.bind_query)
-        binder = Binder(self.source, both.within(self.env.outer), "JOIN/ON", queries=queries)
-        condition = [] if on is None else [binder.boolean(on, "JOIN/ON")]
+    def of_each(
+        self, left: Plan, join: exp.Expr, side: str, plan: Plan, condition: Expr | None, queries: Subqueries | None
+    ) -> Plan:
+        """The rows of `left` with what `plan`, which reads them, gives for each, by the condition over both."""
         row = identity(left.schema)[0]
         try:
             linked = link(left, plan, {place: row[place] for place, _ in parameters(plan)}, whole=True)
         except CannotPush as error:
-            self.source.refuse(node, f"a {error} in LATERAL that reads columns before it is not supported")
+            self.source.refuse(join.this, f"a {error} in LATERAL that reads columns before it is not supported")
         width = len(row)
         places = {**{i: i for i in range(width)}, **{width + i: width + linked.first + i for i in range(linked.width)}}
         parts = [coerce.called("=", [a, shifted(b, width)]) for a, b in linked.pairs]
-        met = conjunction([*parts, *(moved(c, places) for c in condition)])
-        if met is not None and holds_subquery(met):
-            joined = self.joined_by(queries, join, side, (left, linked.plan), met)
-        else:
-            joined = self.joined(join, side, left, linked.plan, met)
-        return Project(joined, *identity(joined.schema, list(places.values()))), _seen(names, scope, side)
-
-    def joined(self, join: exp.Expr, side: str, left: Plan, right: Plan, condition: Expr | None) -> Plan:
-        """The join's plan, inner or outer."""
-        at = start_of(join.this) or 0
-        if not side:
-            return Join(left, right, residual=condition, at=at)
-        if side == "RIGHT":
-            return right_join(left, right, condition, at)
-        return outer_join(left, right, condition, full=side == "FULL", at=at)
+        met = conjunction([*parts, *([] if condition is None else [moved(condition, places)])])
+        joined = self.joined(join, side, left, linked.plan, met, queries)
+        return Project(joined, *identity(joined.schema, list(places.values())))
 
     def equal(self, join: exp.Expr, both: Scope, pair: tuple[int, int]) -> Expr:
         """That the columns at two places are equal."""
@@ -269,8 +263,9 @@ class Tables:
         sides = (left.find(name), right.find(name))
         for places, word, scope in zip(sides, ("left", "right"), (left, right), strict=True):
             if len(places) != 1:
-                problem = "does not exist" if not places else "is ambiguous"
-                reason = f'column "{name}" of USING {problem} on the {word} side'
+                reason = f'common column name "{name}" appears more than once in {word} table'
+                if not places:
+                    reason = f'column "{name}" specified in USING clause does not exist in {word} table'
                 self.source.refuse(join.this, reason, nearest(name, scope.names()) if not places else "use ON")
         return sides[0][0], left.width + sides[1][0]
 
@@ -278,23 +273,30 @@ class Tables:
         """One table, view, CTE, subquery or parenthesised join."""
         if isinstance(node, exp.Subquery):
             return self.subquery(node)
+        joins = node.args.get("joins")
+        if joins:
+            node = node.copy()
+            node.set("joins", None)
+            return self.nested(*self.item(node), joins)
         if is_function(node):
             return self.function(node)
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Values):
+            # the first in parentheses
+            rows, alias = node.this.copy(), node.args.get("alias")
+            rows.set("alias", None if alias is None else alias.copy())
+            return self.item(rows)
         if isinstance(node, exp.Lateral):
-            # There is nothing before it, or it reads nothing of that.
+            self.source.only(node, {"this", "alias"})
             return self.query(node, node.this.this if isinstance(node.this, exp.Subquery) else node.this)
         if isinstance(node, exp.Values):
             plan = values(self.source, self.env, node, self.bind_query, settle=True)
             return plan, self.aliased(node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             self.refused(node)
-        self.source.only(node, {"this", "db", "alias", "joins"})
+        self.source.only(node, {"this", "db", "alias"})
         plan, columns, name = self.named(node)
         own = "" if node.args.get("db") is not None else "record" if name in self.env.ctes else name
-        scope = self.aliased(node, name, columns, plan, own)
-        if node.args.get("joins"):
-            return self.nested(plan, scope, node.args["joins"])
-        return plan, scope
+        return plan, self.aliased(node, name, columns, plan, own)
 
     def refused(self, node: exp.Expr) -> NoReturn:
         """Refuses what is no table, view or query."""
@@ -322,23 +324,17 @@ class Tables:
         rows += [Relation("", hidden, len(columns), place=0)] if hidden else []
         return Scope(tuple(rows), tuple((c.name, i) for i, c in enumerate(columns)))
 
-    def function_beside(self, left: Plan, names: Scope, join: exp.Expr, side: str, begin: int) -> Item | None:
-        """One `left JOIN function(…)` that reads columns before it; None for one that reads none."""
-        node = join.this
-        binder = Binder(self.source, names.within(self.env.outer), "functions in FROM")
-        call = in_from(binder, node)
+    def function_beside(self, before: Item, join: exp.Expr, begin: int) -> Item | None:
+        """One `left JOIN function(…)` that reads columns before it, spread beside these; None for one that reads none, and
+        for one by a condition that keeps rows, or names columns.
+        """
+        (left, names), node, side, on = before, join.this, self.side(join), join.args.get("on")
+        always = isinstance(on, exp.Boolean) and on.this
+        if side not in ("", "LEFT") or (side and not always) or join.args.get("using") or join.args.get("method"):
+            return None
+        call = in_from(Binder(self.source, names.within(self.env.outer), "functions in FROM"), node)
         if not call.reads:
             return None
-        self.source.only(join, {"this", "on", "kind", "side"})
-        on = join.args.get("on")
-        always = isinstance(on, exp.Boolean) and on.this
-        if side in ("RIGHT", "FULL"):
-            self.source.refuse(node, f"{side} JOIN of a function that reads columns before it is not Postgres's")
-        if side and not always:
-            inside = Tables(
-                self.source, self.env.inside(names.within(self.env.outer)), self.bind_query, placed=self.placed
-            )
-            return self.of_each((left, names), join, side, begin, inside.function(node), on)
         plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
         scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
         self.check_aliases(node, names, scope)
@@ -353,7 +349,9 @@ class Tables:
     def nested(self, plan: Plan, scope: Scope, joins: list[exp.Expr]) -> Item:
         """Joins written inside parentheses, or before the ON of the one around."""
         for join in joins:
-            plan, scope = self.join(plan, scope, join)
+            if not any(join.args.get(k) for k in ("on", "using", "method", "kind", "side")):
+                self.source.refuse(join, 'syntax error at or near ","', "write CROSS JOIN")
+            plan, scope = self.join((plan, scope), join)
         return plan, scope
 
     def named(self, node: exp.Expr) -> tuple[Plan, tuple[Column, ...], str]:
@@ -387,6 +385,10 @@ class Tables:
         self.source.only(node, {"this", "alias", "joins"})
         inner = node.this
         if isinstance(inner, exp.Table | exp.Subquery):
+            bare = not any(inner.args.get(k) for k in ("joins", "alias"))
+            if not inner.args.get("joins") and not (isinstance(inner, exp.Subquery) and bare):
+                hint = "parentheses in FROM hold a join, or a SELECT"
+                self.source.refuse(inner, 'syntax error at or near ")"', hint)
             plan, scope = self.item(inner)
             if node.args.get("alias") is not None:
                 exprs, _ = identity(plan.schema, [place for _, place in scope.visible])
@@ -425,6 +427,17 @@ class Tables:
             same = left.relations_named(relation.alias) if relation.alias else []
             if any(not (r.table and relation.table) or r.table == relation.table for r in same):
                 self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
+
+
+def _sees(node: exp.Expr) -> bool:
+    """Whether an item of FROM sees those before it: a function, LATERAL, and a join in parentheses that holds one."""
+    if isinstance(node, exp.Lateral) or is_function(node):
+        return True
+    if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query) and not isinstance(node.this, exp.Subquery):
+        return False
+    parts = [node.this] if isinstance(node, exp.Subquery) else []
+    parts += [join.this for join in node.args.get("joins") or ()]
+    return any(map(_sees, parts))
 
 
 def _seen(left: Scope, right: Scope, side: str) -> Scope:
