@@ -78,10 +78,10 @@ REFUSED = {
         'there is no table or alias "t2"',
 }  # fmt: skip
 QUERIES, SEED = 400, 7
-STRICTER = tuple(
+STRICTER = "only Postgres refuses it: invalid reference to FROM-clause entry"
     f"only Postgres refuses it: {what}" for what in ('column reference "', "invalid reference to FROM-clause entry")
 )
-"""Where a join in parentheses holds LATERAL: Postgres looks up its names there and before the parentheses at once."""
+"""Where LATERAL in the parentheses of a RIGHT or FULL JOIN has a name that stands before them too."""
 _NUMBERS = itertools.count()
 
 

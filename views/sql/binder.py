@@ -136,6 +136,10 @@ class Binder:
         depth, scope = 0, self.scope
         while scope.outer is not None and not _names(scope, node):
             depth, scope = depth + 1, scope.outer
+        if scope.same and scope.outer is not None and node.args.get("table") is None and _names(scope.outer, node):
+            self.source.refuse(
+                node, f'column reference "{name_of(node.this)}" is ambiguous', "write its table before it"
+            )
         if not depth or not _names(scope, node):
             return self.reference(self.position(node), node)
         around = Binder(self.source, scope, self.clause)

@@ -52,12 +52,14 @@ class Scope:
 
     `outer`: the names of the query around this one, which are looked at where this one has no such name. `aggregating`:
     puts an aggregate over this query's rows, which stands in a query within, behind the row; its position there and type.
+    `same`: whether the outer names are of the same FROM clause, before the parentheses of a join, and looked at with these.
     """
 
     relations: tuple[Relation, ...]
     visible: tuple[tuple[str, int], ...]
     outer: Scope | None = None
     aggregating: Callable[[Bound], tuple[int, DataType]] | None = None
+    same: bool = False
 
     @classmethod
     def of(

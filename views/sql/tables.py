@@ -37,13 +37,18 @@ Item = tuple[Plan, Scope]
 
 
 class Tables:
-    """Binds FROM clauses of one view; `placed`: functions number their rows, though nobody names the number."""
+    """Binds FROM clauses of one view; `placed`: functions number their rows, though nobody names the number. `within`: what
+    is bound stands in parentheses, and sees the tables before these.
+    """
 
-    def __init__(self, source: Source, env: Environment, bind_query: BindQuery, *, placed: bool = False) -> None:
+    def __init__(
+        self, source: Source, env: Environment, bind_query: BindQuery, *, placed: bool = False, within: bool = False
+    ) -> None:
         self.source = source
         self.env = env
         self.bind_query = bind_query
         self.placed = placed
+        self.within = within
 
     def bind(self, first: exp.Expr, joins: list[exp.Expr]) -> Item:
         """The plan and names of `FROM first …joins`."""
@@ -71,8 +76,12 @@ class Tables:
 
     def inside(self, names: Scope) -> Tables:
         """What binds an item that sees the tables before it, `names`, as LATERAL does."""
-        env = self.env.inside(names.within(self.env.outer))
-        return Tables(self.source, env, self.bind_query, placed=self.placed)
+        env = self.env.inside(self.seen(names))
+        return Tables(self.source, env, self.bind_query, placed=self.placed, within=True)
+
+    def seen(self, names: Scope) -> Scope:
+        """The names before an item, and those around."""
+        return replace(names, outer=self.env.outer, same=self.within)
 
     def whole(self, before: Item, joins: list[exp.Expr]) -> Item:
         """An item of FROM that reads those before it, and whose joins keep rows without any of what it reads: all of it is
@@ -332,7 +341,7 @@ class Tables:
         always = isinstance(on, exp.Boolean) and on.this
         if side not in ("", "LEFT") or (side and not always) or join.args.get("using") or join.args.get("method"):
             return None
-        call = in_from(Binder(self.source, names.within(self.env.outer), "functions in FROM"), node)
+        call = in_from(Binder(self.source, self.seen(names), "functions in FROM"), node)
         if not call.reads:
             return None
         plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
