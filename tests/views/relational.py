@@ -85,6 +85,9 @@ RELATIONAL: tuple[Supported, ...] = (
         ("FULL JOIN in a correlated subquery", "correlated_full",
          "select c.id, (select count(*) from (select id from orders o where o.customer_id = c.id) a full join payments p on"
          " p.order_id = a.id and p.id > c.id) as n from customers c"),
+        ("WITH in a correlated subquery, which reads the query around it", "correlated_ctes",
+         "select c.id, (with mine as (select o.id, o.total from orders o where o.customer_id = c.id) select count(*) from mine m"
+         " where m.total >= (select max(total) from mine)) as n from customers c"),
         ("LATERAL in a join reads the items of FROM before it", "lateral_between_items",
          "select a.id, b.id as other, x.t, g from customers a, orders b left join lateral (select b.total + a.id as t) x on"
          " b.id > 2 join generate_series(1, a.id) g on g < b.id"),

@@ -112,12 +112,14 @@ def link(around: Plan, plan: Plan, values: Mapping[int, Expr], *, whole: bool = 
     return Linked(lowered(inner, {}), tuple(linked), len(exprs), width)
 
 
-def raised(plan: Plan) -> Plan:
-    """The plan seen from one level further up."""
+def raised(plan: Plan, by: int = 1) -> Plan:
+    """The plan seen from so many levels further in."""
+    if not by or not levels_read(plan):
+        return plan
 
     def change(e: Expr) -> Expr | None:
         place = outer_place(e)
-        return None if place is None else outer_ref(place[0] + 1, place[1], e.type)
+        return None if place is None else outer_ref(place[0] + by, place[1], e.type)
 
     return transform(plan, lambda node: with_expressions(node, lambda e: rewrite(e, change)), *SPEAKING)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from engine.schema import Schema
 from views.catalog import Catalog
 from views.plan import Plan
+from views.sql.correlate import raised
 from views.sql.scope import Scope
 
 
@@ -38,21 +39,29 @@ class KnownView(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """The names in sight of one query. `self_name`: the view being bound; `outer`: columns of the queries around it."""
+    """The names in sight of one query. `self_name`: the view being bound; `outer`: columns of the queries around it, of which
+    there are `depth`. `ctes`: each with how many there were around it.
+    """
 
     catalog: Catalog
     views: Mapping[str, KnownView] = field(default_factory=dict)
     self_name: str = ""
-    ctes: Mapping[str, Plan] = field(default_factory=dict)
+    ctes: Mapping[str, tuple[Plan, int]] = field(default_factory=dict)
     outer: Scope | None = None
+    depth: int = 0
 
     def with_cte(self, name: str, plan: Plan) -> Environment:
         """The environment in which `name` means `plan`."""
-        return replace(self, ctes={**self.ctes, name: plan})
+        return replace(self, ctes={**self.ctes, name: (plan, self.depth)})
 
-    def inside(self, outer: Scope | None) -> Environment:
+    def cte(self, name: str) -> Plan:
+        """The plan of a CTE, as it is seen from here."""
+        plan, depth = self.ctes[name]
+        return raised(plan, self.depth - depth)
+
+    def inside(self, outer: Scope) -> Environment:
         """The environment of a query that sees the columns of `outer` around it."""
-        return replace(self, outer=outer)
+        return replace(self, outer=outer, depth=self.depth + 1)
 
     def spellings(self) -> tuple[str, ...]:
         """Every name that a FROM clause could hold, for suggestions."""

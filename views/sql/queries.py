@@ -85,7 +85,7 @@ def _with_ctes(source: Source, env: Environment, clause: exp.Expr | None) -> Env
         seen.add(name)
         if not isinstance(cte.this, exp.Query):
             source.refuse(cte, "a CTE that changes data is not a view")
-        plan = bind_query(source, env.inside(None), cte.this)
+        plan = bind_query(source, env, cte.this)
         if cte.args.get("materialized") or _reads(clause, name) > 1:
             plan = fenced(plan)
         given = [name_of(c) for c in alias.args.get("columns") or ()]

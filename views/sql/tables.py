@@ -369,7 +369,7 @@ class Tables:
         schema = None if node.args.get("db") is None else name_of(node.args["db"])
         at = start_of(node) or 0
         if schema is None and name in self.env.ctes:
-            plan = self.env.ctes[name]
+            plan = self.env.cte(name)
             return plan, plan.schema.columns, name
         table = self.env.catalog.find(schema, name)
         view = self.env.views.get(name) if schema is None else None
