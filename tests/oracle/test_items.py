@@ -63,11 +63,16 @@ EQUAL = (
     "select t1.a, l.* from t1, lateral (with w as (select t3.e + t1.a as s from t3) select max(s), min(s) from w) l",
     "select t1.a, (with w as (select t1.a as i), v as (select i + 1 as j from w) select j from v) from t1",
     "select t1.a, (with w as (select e + t1.a as s from t3) select count(*) from w where s > (select min(s) from w)) from t1",
-    "select t1.a, (with w as (select e + t1.a as s from t3) select count(*) from t3 where exists (select from w where s = e)) from t1",
-    "select t1.a, (with w as (select e, t1.a as s from t3) select sum((select count(*) from w v where v.e < w.e)) from w) from t1",
-    "select t1.a, (with w as (select e + t1.a as s from t3) select sum(l.s) from t3, lateral (select s from w where w.s > e) l) from t1",
-    "select t1.a, (with w as materialized (select e + t1.a as s from t3) select sum(s) from (table w union all table w) u) from t1",
-    "with o as (select 7 as k) select a, (with w as (select e + t1.a + o.k as s from t3, o) select max(s) from w, o where s > k) from t1",
+    "select t1.a, (with w as (select e + t1.a as s from t3) select count(*) from t3 where exists (select from w where s = e))"
+    " from t1",
+    "select t1.a, (with w as (select e, t1.a as s from t3) select sum((select count(*) from w v where v.e < w.e)) from w)"
+    " from t1",
+    "select t1.a, (with w as (select e + t1.a as s from t3) select sum(l.s) from t3, lateral (select s from w where w.s > e) l)"
+    " from t1",
+    "select t1.a, (with w as materialized (select e + t1.a as s from t3) select sum(s) from (table w union all table w) u)"
+    " from t1",
+    "with o as (select 7 as k) select a, (with w as (select e + t1.a + o.k as s from t3, o) select max(s) from w, o where s > k)"
+    " from t1",
     "select t1.a, (select (with w as (select t1.a + t3.e as s) select s from w) from t3 order by e limit 1) from t1",
     "select t1.a, t.* from t1 left join lateral (with w(p) as (values (t1.a), (t1.a - 2)) select * from w) t on t.p > 1",
     "select sum(t1.a), (with w as (select sum(t1.a) as s) select s from w) from t1",
