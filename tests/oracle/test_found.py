@@ -594,6 +594,11 @@ ALIKE = {
             "[1:2]={1,2} x",
         )
     },
+    "select 1 as": "syntax error at end of input",
+    **{
+        f"select jsonb '{text}'": "invalid input syntax for type json"
+        for text in (r'{"a": "\ud83dx"}', r'["\ud83d\ud83d"]', r'{"\ude04": 1}', r'"\uZZZZ"')
+    },
     "select '[4:2]={1,2}'::int[]": "upper bound cannot be less than lower bound",
     "select '[2147483647:2147483647]={1}'::int[]": "array upper bound is too large: 2147483647",
     "select '[2147483648:2147483648]={1}'::int[]": "array bound is out of integer range",
@@ -603,6 +608,8 @@ ALIKE = {
             ("extract('year', date '2020-01-01')", ","),
             ("position('b', 'abc')", ","),
             ("trim(both, 'x')", ","),
+            ("1 as, 2", ","),
+            ("(select 1 as)", ")"),
         )
     },
     "select lag(null) over (order by id) from shelf": "could not determine polymorphic type because input has type unknown",

@@ -116,6 +116,17 @@ def _is(token: Token | None, *kinds: TokenType) -> bool:
 _Test = Callable[[Token | None, Token, Token | None], bool]
 _REFUSED: tuple[tuple[_Test, str], ...] = (
     (
+        lambda _b, t, a: t.token_type is TokenType.ALIAS and a is None,
+        "syntax error at end of input",
+    ),
+    *(
+        (
+            lambda b, t, _a, kind=kind: t.token_type is kind and _is(b, TokenType.ALIAS),
+            f'syntax error at or near "{sign}"',
+        )
+        for kind, sign in ((TokenType.R_PAREN, ")"), (TokenType.COMMA, ","))
+    ),
+    (
         lambda b, t, _a: t.token_type is TokenType.NUMBER and _is(b, TokenType.INTERVAL),
         "INTERVAL takes a text: write INTERVAL '2 days'",
     ),

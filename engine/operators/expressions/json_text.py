@@ -87,7 +87,9 @@ def dumps(value: Any) -> str:
 
 def canonical(text: str) -> str:
     """A json's text as jsonb spells it. Raises RowError."""
-    return dumps(loads(text))
+    value = loads(text)
+    unescaped(text)
+    return dumps(value)
 
 
 def quoted(text: str) -> str:
