@@ -74,6 +74,9 @@ def page() -> str:
         "1.0 and 1.00, '1 day' and '24 hours', the jsonb 1 and 1.0, an instant in two time zones are equal, and so GROUP BY,"
         " DISTINCT, UNION, joins and windows take them for one value. Postgres shows the one that it met first; here it is the"
         " least of their texts that is there, which no order of rows changes.",
+        "## Domains",
+        "A column of a domain is one of its base type, and so is a value that is cast to one: `pg_typeof` names the base type,"
+        " where Postgres names the domain. A domain that checks its values is refused in casts.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else such a set of columns"
