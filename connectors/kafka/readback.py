@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from connectors.kafka import discovery
 from connectors.kafka.client import Raise, client
 
+_MARKERS = 5.0
 _STEP = 200
 """How many offsets back the search for a frontier begins; it doubles until one is found."""
 
@@ -93,6 +94,20 @@ class Readback:
     def went_back(self, topic: str, partitions: int, ends: Mapping[int, int]) -> bool:
         """Whether the topic ends before what was committed to it: it was made anew, or its log was cut."""
         return any(self._bounds(topic, p, committed=False)[1] < ends.get(p, 0) for p in range(partitions))
+
+    def left_open(self, sizes: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """Where a transaction stands open, by topic and partition, though none of ours is: `sizes` by topic. Seconds may go by
+        until the markers of one that has ended stand in every replica, no more.
+        """
+        places = [(topic, partition) for topic, size in sizes.items() for partition in range(size)]
+        deadline = time.monotonic() + _MARKERS
+        while True:
+            stable = discovery.offsets(self._admin, places, end=True, timeout=self._patience, committed=True)
+            ends = discovery.offsets(self._admin, places, end=True, timeout=self._patience)
+            found = {place: at for place, at in stable.items() if at < ends[place]}
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
 
     def any_record(self, topic: str, partitions: int) -> bool:
         """Whether the topic holds a committed record."""

@@ -7,7 +7,7 @@ as `Ambiguous` and the producer is not used again. Single user: the sink.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -48,6 +48,12 @@ class TooLarge(Aborted):
         self.topic, self.bytes = topic, size
 
 
+class _MarkerLost(KafkaException):
+    """Records stand before where they would if each transaction of ours before had its marker: what stands there open ends as
+    this transaction does, and what the sink holds is to be read back.
+    """
+
+
 class Transactions:
     """A producer and its transactions. Raises Fenced wherever the broker says that another one has taken over."""
 
@@ -76,6 +82,17 @@ class Transactions:
                 if not failure.args[0].retriable() or time.monotonic() > deadline:
                     raise
 
+    def clear(self, places: Iterable[tuple[str, int]]) -> None:
+        """Abort what stands open in these partitions of transactions that the broker takes for ended: the end of one of ours
+        covers all since the first record that has none. Raises KafkaException.
+        """
+        self._producer.begin_transaction()
+        for topic, partition in places:
+            self._send(topic, partition, b"", None, [])
+        self._flush()
+        self._producer.abort_transaction(self._patience)
+        self._ends = {}
+
     def commit(
         self, records: Sequence[tuple[str, int, Record]], last: Callable[[Ends], tuple[str, bytes, bytes]]
     ) -> None:  # fmt: skip
@@ -103,7 +120,12 @@ class Transactions:
         except (KafkaException, SystemError) as failure:
             # the binding turns a fatal error into SystemError where a delivery callback runs at the same time
             self._next = {}
-            self._abort(failure)
+            try:
+                self._abort(failure)
+            except Aborted as aborted:
+                if isinstance(failure, _MarkerLost):
+                    raise Ambiguous(str(aborted)) from failure
+                raise
         self._next, known = {}, self._next
         self._reached("kafka flushed")
         self._end()
@@ -123,8 +145,11 @@ class Transactions:
         return ends
 
     def _check_ends(self, foreseen: Ends) -> None:
-        if any(self._ends.get(topic) != ends for topic, ends in foreseen.items()):
-            raise KafkaException(KafkaError(KafkaError._STATE, "the records did not end where they were to"))
+        if all(self._ends.get(topic) == ends for topic, ends in foreseen.items()):
+            return
+        short = any(self._ends.get(t, {}).get(p, 0) < end for t, ends in foreseen.items() for p, end in ends.items())
+        kind = _MarkerLost if short else KafkaException
+        raise kind(KafkaError(KafkaError._STATE, "the records did not end where they were to"))
 
     def _send(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]

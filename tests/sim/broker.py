@@ -76,12 +76,15 @@ class Topic:
 
 @dataclass
 class Producer:
-    """What the coordinator knows of one transactional id. `transaction`: the one under way."""
+    """What the coordinator knows of one transactional id. `transaction`: the one under way. `lost`: those whose markers were
+    never written, by partition: the next marker there ends them too.
+    """
 
     epoch: int = -1
     transaction: int | None = None
     places: set[Place] = field(default_factory=set)
     ending: list[tuple[Place, int, bool]] = field(default_factory=list)
+    lost: dict[Place, list[int]] = field(default_factory=dict)
 
 
 class Broker:
@@ -173,8 +176,16 @@ class Broker:
         """Write the markers of what was decided, or the first `count` of them."""
         for place, transaction, commit in producer.ending[:count]:
             partition = self.partition(place)
-            if not commit:
-                partition.aborted.add(transaction)
+            for one in (transaction, *producer.lost.pop(place, ())):
+                if not commit:
+                    partition.aborted.add(one)
+                del partition.open[one]
             partition.records.append(Record(partition.end, None, None, 0, None, transaction, marker=True))
-            del partition.open[transaction]
         producer.ending = [] if count is None else producer.ending[count:]
+
+    def lose_markers(self, name: str) -> None:
+        """The broker is killed once it has decided, and takes the transaction for complete when it is back (Kafka 4.3.0)."""
+        producer = self.producers[name]
+        for place, transaction, _ in producer.ending:
+            producer.lost.setdefault(place, []).append(transaction)
+        producer.ending = []
