@@ -59,6 +59,16 @@ class TestSinkOnBroker(SinkContract):
         assert [s["epoch"] for s in seen] == [None, 3, 3, 4]
         assert [s["writes"] for s in seen] == [1, 2, 3, 4]
 
+    def test_markers_that_are_lost_in_one_topic_alone_are_named(self, harness: _Sinks) -> None:
+        sink = harness.make()
+        sink.open([ORDERS])
+        sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
+        [name] = harness.broker.producers
+        harness.broker.lose_markers(name, but="t.frontier")
+        with pytest.raises(SinkError, match="has lost the end of a transaction in one topic") as told:
+            harness.make().open([ORDERS])
+        assert f"t.{ORDERS.name}" in str(told.value)
+
     def test_a_writer_whose_commit_is_lost_finds_out_at_the_next(self, harness: _Sinks) -> None:
         sink = harness.make()
         sink.open([ORDERS])

@@ -183,9 +183,12 @@ class Broker:
             partition.records.append(Record(partition.end, None, None, 0, None, transaction, marker=True))
         producer.ending = [] if count is None else producer.ending[count:]
 
-    def lose_markers(self, name: str) -> None:
-        """The broker is killed once it has decided, and takes the transaction for complete when it is back (Kafka 4.3.0)."""
+    def lose_markers(self, name: str, *, but: str = "") -> None:
+        """The broker is killed once it has decided, and takes the transaction for complete when it is back (Kafka 4.3.0); `but`:
+        a topic where they stand.
+        """
         producer = self.producers[name]
         for place, transaction, _ in producer.ending:
-            producer.lost.setdefault(place, []).append(transaction)
-        producer.ending = []
+            if place[0] != but:
+                producer.lost.setdefault(place, []).append(transaction)
+        producer.ending = [end for end in producer.ending if end[0][0] == but]

@@ -76,7 +76,9 @@ def page() -> str:
         " least of their texts that is there, which no order of rows changes.",
         "## Domains",
         "A column of a domain is one of its base type, and so is a value that is cast to one: `pg_typeof` names the base type,"
-        " where Postgres names the domain. A domain that checks its values is refused in casts.",
+        " where Postgres names the domain. A domain that checks its values is refused in casts. How many digits of its seconds a"
+        " `timestamp(0)` keeps in a record of a table's row (`json_populate_record(NULL::t, …)`) is known where headrace.yaml"
+        " declares the column's type; elsewhere it keeps six.",
         "## Keys",
         "A view's key is the one it declares, or else the smallest set of NOT NULL columns that its SQL proves to tell"
         " rows apart (primary keys kept through joins to one row, GROUP BY columns, DISTINCT), or else such a set of columns"
