@@ -39,7 +39,8 @@ class ReplayRefused(HeadraceError):
 
 @dataclass
 class Again:
-    """An errand of the runtime: one letter. `told`: called once, with APPLIED, SUPERSEDED or an error."""
+    """An errand of the runtime: one letter. `told`: called once, with APPLIED as soon as a sink holds what it brought, with
+    SUPERSEDED, or with an error."""
 
     letter: Letter
     intake: Intake
@@ -49,13 +50,14 @@ class Again:
     _stop: int = -1
     _reading: Future[Sequence[Messages]] | None = None
     _meanwhile: bool = False
-    _bound: bool = False
+    _bound: int | None = None
     _mine: Transaction | None = None
 
     def saw(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
         """These are in now, each at its epoch."""
-        for _, transaction in transactions:
-            self._bound |= transaction is self._mine
+        for epoch, transaction in transactions:
+            if transaction is self._mine:
+                self._bound = epoch
             self._meanwhile |= any(s.changes.table == self.letter.table for s in transaction.slices)
 
     def attend(self, runtime: Runtime) -> bool:
@@ -72,7 +74,7 @@ class Again:
     def _attend(self, runtime: Runtime) -> str | None:
         letter = self.letter
         if self._mine is not None:
-            return APPLIED if self._bound else None
+            return APPLIED if self._bound is not None and runtime.published(self._bound) else None
         if runtime.parts.reclock.replaying is not None or runtime.hold:
             return None
         if self.intake.schemas[letter.table].key is None:

@@ -225,7 +225,7 @@ class Intake:
             self.lulls.attend()
         given, self.injected = self.injected, []
         out = [*given, *(p for t in self.assembler.complete() for p in portions(t, self.portion_rows))]
-        if (overdue := self.assembler.overdue) >= 0 and self.source.at_end():
+        if not self.lulls and (overdue := self.assembler.overdue) >= 0 and self.source.at_end():
             what = "a transaction that the log has lacks events, and a later snapshot has come"
             raise ContinuityError(what, source=self.name, upto=overdue, hint="start with an empty state folder")
         self.passed.difference_update(*(t.supplied for t in out))

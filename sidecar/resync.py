@@ -232,7 +232,8 @@ class _OneTable:
 
 @dataclass
 class Resync:
-    """An errand of the runtime: one table. `told` is called once with what came of it. Single writer: the loop."""
+    """An errand of the runtime: one table. `told` is called once with what came of it, once a sink holds that. Single writer: the
+    loop."""
 
     table: str
     intake: Intake
@@ -244,6 +245,7 @@ class Resync:
     _reading: Future[TableRead] | None = None
     _seen: list[Transaction] = field(default_factory=list)
     _done: tuple[TableRead, Difference] | None = None
+    _bound: int | None = None
 
     def saw(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
         """These are in now, each at its epoch."""
@@ -251,9 +253,7 @@ class Resync:
             if any(s.changes.table == self.table for s in transaction.slices) or transaction.whole == self.table:
                 self._seen.append(transaction)
             if transaction.whole == self.table and self._done is not None:
-                read, found = self._done
-                rows = len(read.rows)
-                self.told(Report(self.table, read.lsn, rows, found.added, found.changed, found.removed, epoch))
+                self._bound = epoch
 
     def attend(self, runtime: Runtime) -> bool:
         """Go on as far as it goes now: all that is bound is in; whether that was all."""
@@ -265,6 +265,9 @@ class Resync:
 
     def _attend(self, runtime: Runtime) -> bool:
         if self._done is not None:
+            if self._bound is None or not runtime.published(self._bound):
+                return False
+            self.told(self._report(*self._done, self._bound))
             return True
         flow = runtime.parts.flow
         if runtime.parts.reclock.replaying is not None or runtime.hold:
@@ -298,6 +301,9 @@ class Resync:
         over = _taken_back(errors) if self.schema.key is None else {}  # those of keys go with their rows
         self.intake.injected.append(injected(self.table, found.rows, found.kinds, at.lsn, now, over))
         return False
+
+    def _report(self, read: TableRead, found: Difference, epoch: int) -> Report:
+        return Report(self.table, read.lsn, len(read.rows), found.added, found.changed, found.removed, epoch)
 
     def _compare(self, rows: Updates, read: TableRead) -> Difference | None:
         if self.intake.lost.lacking(self.table) > read.lsn:

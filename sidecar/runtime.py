@@ -244,6 +244,10 @@ class Runtime:
         mended = state.errors.keys() & {v.view.name for v in self.parts.views if not v.stands}
         self.whole[group.name] = mine if everything else mine & (state.missing | mended)
 
+    def published(self, epoch: int) -> bool:
+        """Whether a sink holds this epoch: where none does, another sidecar may have taken over, and its log is what counts."""
+        return any(g.epoch >= epoch for g in self.attached)
+
     @property
     def attached(self) -> list[Group]:
         """The groups whose sinks take part."""

@@ -18,6 +18,7 @@ from connectors.kafka import discovery
 from connectors.kafka.client import Raise, client
 
 _MARKERS = 5.0
+_FIRST_PAUSE, _PAUSE = 0.0005, 0.02
 _STEP = 200
 """How many offsets back the search for a frontier begins; it doubles until one is found."""
 
@@ -96,18 +97,32 @@ class Readback:
         return any(self._bounds(topic, p, committed=False)[1] < ends.get(p, 0) for p in range(partitions))
 
     def left_open(self, sizes: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """Where a transaction stands open, by topic and partition, though none of ours is: `sizes` by topic. Seconds may go by
-        until the markers of one that has ended stand in every replica, no more.
+        """Where a transaction that is there now stays open, by topic and partition, though none of ours is: `sizes` by topic.
+        Seconds may go by until the markers of one that has ended stand in every replica, no more.
         """
         places = [(topic, partition) for topic, size in sizes.items() for partition in range(size)]
         deadline = time.monotonic() + _MARKERS
+        ends = discovery.offsets(self._admin, places, end=True, timeout=self._patience)
         while True:
             stable = discovery.offsets(self._admin, places, end=True, timeout=self._patience, committed=True)
-            ends = discovery.offsets(self._admin, places, end=True, timeout=self._patience)
             found = {place: at for place, at in stable.items() if at < ends[place]}
             if not found or time.monotonic() > deadline:
                 return found
-            time.sleep(0.02)
+            time.sleep(_PAUSE)
+
+    def is_shown(self, topic: str, end: int) -> bool:
+        """Whether readers come to see the record before `end` of a topic's one partition, whose transaction was committed, within
+        the time of `left_open`: before one marker it is seen, before more it may have been aborted by who took over.
+        """
+        place, deadline, pause = (topic, 0), time.monotonic() + _MARKERS, _FIRST_PAUSE
+        while True:
+            [high] = discovery.offsets(self._admin, [place], end=True, timeout=self._patience, committed=True).values()
+            if high > end:
+                return high == end + 1 or any(True for _ in self._messages(*place, end - 1, end))
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE)
 
     def any_record(self, topic: str, partitions: int) -> bool:
         """Whether the topic holds a committed record."""

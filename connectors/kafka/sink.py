@@ -1,7 +1,8 @@
 """Kafka as a sink: one compacted topic a view, written in transactions that carry the frontier, fenced by the broker.
 
 Always: what a `read_committed` reader finds before the ends that a frontier record names is exactly that frontier's
-epochs; an ambiguous end is settled by a new producer that reads the frontier back. Single writer: the sidecar's loop.
+epochs. A write is done once readers see it; whatever else becomes of one is settled by a new producer, which aborts what stands
+open and reads the frontier back. Single writer: the sidecar's loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from connectors.kafka.client import Reasons, admin, merged
 from connectors.kafka.readback import Readback
 from connectors.kafka.records import Counts, Record
 from connectors.kafka.standing import Ends, InError, Standing, decode, encode
-from connectors.kafka.transaction import Aborted, Ambiguous, TooLarge, Transactions
+from connectors.kafka.transaction import Ambiguous, TooLarge, Transactions
 from connectors.sink import (
     EpochStamp,
     Fenced,
@@ -140,36 +141,64 @@ class KafkaSink:
         return producer
 
     def _clear(self, producer: Transactions) -> None:
-        """No transaction of ours is open now. A broker that is killed between a commit and its markers may take it for
-        complete and never write them (seen of Kafka 4.3.0): our next commit would make it visible, after what follows it.
-        No reader has seen it: it is aborted, and what the sink has is what it had before. Raises SinkError.
+        """No transaction of ours is open now. A broker that is killed between an end and its markers may take it for complete
+        and never write them (seen of Kafka 4.3.0): our next end would be its too, after what follows it. No reader has seen
+        it: it is aborted, and what the sink has is what it had before. Raises SinkError.
         """
-        found = self._reader().left_open(self._sizes)
-        if not found:
-            return
-        ends = (self._read_standing() or Standing()).ends
-        for (topic, partition), at in found.items():
-            if at < ends.get(topic, {}).get(partition, 0):
-                raise self._error(
-                    "the broker has lost the end of a transaction in one topic and not in another",
-                    hint="delete the topics of this sink: they are written anew", topic=topic, partition=partition, offset=at,
-                )  # fmt: skip
-        producer.clear(found)
+        deadline = self._now() + self._patience
+        while found := self._reader().left_open(self._sizes):
+            ends = (self._read_standing() or Standing()).ends
+            for (topic, partition), at in found.items():
+                if at < ends.get(topic, {}).get(partition, 0):
+                    raise self._error(
+                        "the broker has lost the end of a transaction in one topic and not in another",
+                        hint="delete the topics of this sink: they are written anew",
+                        topic=topic, partition=partition, offset=at,
+                    )  # fmt: skip
+            if self._now() > deadline:
+                raise self._refused("what it has ended stands open")
+            producer.clear(found)
 
     def _claim(self, before: Standing, held: int) -> None:
-        """Take the next generation, durably, so that an older instance finds out even before our first write."""
+        """Take the next generation, durably, so that an older instance finds out even before our first write. Where nobody knows
+        whether it was taken it is not known by whom, and the next one is."""
         ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
         retired = {topic: None for topic in before.views if topic not in ours}
         errors = {topic: error for topic, error in before.errors.items() if topic in ours}
-        generation = max(before.generation, held) + 1
-        claimed = before.moved(generation=generation, views={**retired, **ours}, errors=errors)
-        assert self._producer is not None
-        try:
-            self._producer.commit([], lambda _: self._record(claimed))
-        except (Ambiguous, Aborted) as failure:
-            raise self._error(f"the sink cannot be claimed: {failure}", hint="start again") from failure
+        generation, deadline = max(before.generation, held) + 1, self._now() + self._patience
+        while True:
+            claimed = before.moved(generation=generation, views={**retired, **ours}, errors=errors)
+            try:
+                self._send_alone(claimed)
+                break
+            except (Ambiguous, TooLarge) as failure:
+                self._drop()
+                if isinstance(failure, TooLarge):
+                    raise self._too_large(failure, None) from failure
+                if self._now() > deadline:
+                    raise self._refused(failure) from failure
+            self._sleep(_FIRST_PAUSE)
+            self._check_owner(self._read_standing(committed=False), generation)
+            self._producer = self._fenced()
+            found = self._read_standing() or Standing()
+            if (found.generation, found.writes) not in [(s.generation, s.writes) for s in (before, claimed)]:
+                raise Fenced("another generation writes to this sink", sink=self.name, now=found.generation)
+            before, generation = replace(before, generation=found.generation, writes=found.writes), generation + 1
         self._standing = claimed
         self._reached("kafka claimed")
+
+    def _send_alone(self, standing: Standing) -> None:
+        assert self._producer is not None
+        self._show(self._producer.commit([], lambda _: self._record(standing)))
+
+    def _show(self, end: int) -> None:
+        """Wait until readers see a commit, by where its frontier record ended. Raises Ambiguous."""
+        try:
+            seen = self._reader().is_shown(self._frontier_topic, end)
+        except KafkaException as failure:
+            raise Ambiguous(failure.args[0].str()) from failure
+        if not seen:
+            raise Ambiguous("a commit does not become visible")
 
     def _record(self, standing: Standing) -> tuple[str, bytes, bytes]:
         return self._frontier_topic, self.name.encode(), encode(self.name, standing, self._program)
@@ -281,7 +310,7 @@ class KafkaSink:
         return sent
 
     def _commit(self, sent: Sequence[tuple[str, int, Record]], after: Standing) -> None:
-        """Commit until it is done: an aborted attempt is repeated, an ambiguous one settled first."""
+        """Commit until it is done: what became of an attempt that failed is settled before it is repeated."""
         deadline = self._now() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -298,7 +327,7 @@ class KafkaSink:
                 return self._record(ended)
 
             try:
-                producer.commit(sent, last)
+                self._show(producer.commit(sent, last))
                 self._standing = ended
                 return
             except Fenced as failure:
@@ -307,20 +336,13 @@ class KafkaSink:
                 reason: Exception = failure  # frozen so long that the broker itself ended it: whose the sink is is read
                 self._drop()
             except TooLarge as failure:
-                raise self._error(
-                    "a row is larger than a message may be",
-                    hint="raise max.message.bytes of the topic and message.max.bytes of the sink's `kafka:`",
-                    topic=failure.topic, bytes=failure.bytes, epoch=after.frontier.epoch if after.frontier else None,
-                ) from failure  # fmt: skip
-            except Aborted as failure:
-                reason = failure
+                self._drop()
+                raise self._too_large(failure, after.frontier) from failure
             except Ambiguous as failure:
                 reason = failure
                 self._drop()
             if self._now() > deadline:
-                raise SinkAway(
-                    f"the broker does not take the write: {reason}", hint="is Kafka in order?", sink=self.name
-                ) from reason
+                raise self._refused(reason) from reason
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -355,6 +377,16 @@ class KafkaSink:
             sink=self.name,
             brokers=self._config.get("bootstrap.servers", ""),
         )
+
+    def _refused(self, reason: object) -> SinkAway:
+        return SinkAway(f"the broker does not take the write: {reason}", hint="is Kafka in order?", sink=self.name)
+
+    def _too_large(self, failure: TooLarge, at: Frontier | None) -> SinkError:
+        return self._error(
+            "a row is larger than a message may be",
+            hint="raise max.message.bytes of the topic and message.max.bytes of the sink's `kafka:`",
+            topic=failure.topic, bytes=failure.bytes, epoch=None if at is None else at.epoch,
+        )  # fmt: skip
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

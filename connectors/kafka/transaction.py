@@ -1,7 +1,7 @@
 """One transactional producer: what it sends becomes visible as a whole or not at all, and where it ended is known.
 
-Always: one transactional.id, so that the newest producer fences every older one; an end whose answer was lost is told
-as `Ambiguous` and the producer is not used again. Single user: the sink.
+Always: one transactional.id, so that the newest producer fences every older one; a producer is not used again once a transaction
+of its own was aborted, or has ended as nobody knows. Single user: the sink.
 """
 
 from __future__ import annotations
@@ -33,25 +33,15 @@ DEFAULTS = {
 
 
 class Ambiguous(Exception):
-    """The transaction may or may not have been committed."""
+    """The transaction may or may not have been committed, or was aborted: what stands tells."""
 
 
-class Aborted(Exception):
-    """The transaction was aborted and may be tried again."""
-
-
-class TooLarge(Aborted):
+class TooLarge(Exception):
     """A message is larger than the client or the broker takes; nothing was committed. `topic`, `bytes`: of it."""
 
     def __init__(self, topic: str, size: int) -> None:
         super().__init__(f"{size} bytes")
         self.topic, self.bytes = topic, size
-
-
-class _MarkerLost(KafkaException):
-    """Records stand before where they would if each transaction of ours before had its marker: what stands there open ends as
-    this transaction does, and what the sink holds is to be read back.
-    """
 
 
 class Transactions:
@@ -84,20 +74,24 @@ class Transactions:
 
     def clear(self, places: Iterable[tuple[str, int]]) -> None:
         """Abort what stands open in these partitions of transactions that the broker takes for ended: the end of one of ours
-        covers all since the first record that has none. Raises KafkaException.
+        covers all since the first record that has none. Raises Fenced, KafkaException.
         """
-        self._producer.begin_transaction()
-        for topic, partition in places:
-            self._send(topic, partition, b"", None, [])
-        self._flush()
-        self._producer.abort_transaction(self._patience)
-        self._ends = {}
+        try:
+            self._producer.begin_transaction()
+            for topic, partition in places:
+                self._send(topic, partition, b"", None, [])
+            self._flush()
+            self._producer.abort_transaction(self._patience)
+        except KafkaException as failure:
+            if is_fenced(failure.args[0]):
+                raise Fenced("another instance took over at this moment", hint="only one may run") from failure
+            raise
 
     def commit(
         self, records: Sequence[tuple[str, int, Record]], last: Callable[[Ends], tuple[str, bytes, bytes]]
-    ) -> None:  # fmt: skip
+    ) -> int:  # fmt: skip
         """Send `records` (topic, partition or -1 for the key's own, record), then what `last` makes of where they
-        ended (topic, key, value), and commit. Raises Fenced, Aborted (TooLarge), Ambiguous.
+        ended (topic, key, value), and commit; where that one ended. Raises Fenced, TooLarge, Ambiguous.
 
         Where our last transaction ended is known, and nobody else writes: so where this one ends is told beforehand,
         and the last record goes out with the others. Where it ended elsewhere it is aborted, and repeated the slow way.
@@ -119,19 +113,14 @@ class Transactions:
                 self._check_ends(foreseen)
         except (KafkaException, SystemError) as failure:
             # the binding turns a fatal error into SystemError where a delivery callback runs at the same time
-            self._next = {}
-            try:
-                self._abort(failure)
-            except Aborted as aborted:
-                if isinstance(failure, _MarkerLost):
-                    raise Ambiguous(str(aborted)) from failure
-                raise
+            self._abort(failure)
         self._next, known = {}, self._next
         self._reached("kafka flushed")
         self._end()
         self._reached("kafka committed")
         reached = {(topic, partition): end + 1 for topic, ends in self._ends.items() for partition, end in ends.items()}
         self._next = {**known, **reached}  # a commit leaves one marker in each partition
+        return self._ends[topic][0]
 
     def _foreseen(self, records: Sequence[tuple[str, int, Record]]) -> dict[str, dict[int, int]] | None:
         """Where `records` will end by topic and partition; None where a partition is not known or has not been met."""
@@ -145,11 +134,8 @@ class Transactions:
         return ends
 
     def _check_ends(self, foreseen: Ends) -> None:
-        if all(self._ends.get(topic) == ends for topic, ends in foreseen.items()):
-            return
-        short = any(self._ends.get(t, {}).get(p, 0) < end for t, ends in foreseen.items() for p, end in ends.items())
-        kind = _MarkerLost if short else KafkaException
-        raise kind(KafkaError(KafkaError._STATE, "the records did not end where they were to"))
+        if any(self._ends.get(topic) != ends for topic, ends in foreseen.items()):
+            raise KafkaException(KafkaError(KafkaError._STATE, "the records did not end where they were to"))
 
     def _send(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]
@@ -197,7 +183,7 @@ class Transactions:
             raise Ambiguous(second.args[0].str()) from second
         if self._large is not None:
             raise TooLarge(*self._large) from failure
-        raise Aborted(str(failure)) from failure
+        raise Ambiguous(str(failure)) from failure
 
     def _end(self) -> None:
         deadline = time.monotonic() + self._patience

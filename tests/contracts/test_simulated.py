@@ -11,7 +11,7 @@ import pytest
 
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
-from connectors.sink import SinkError
+from connectors.sink import Fenced, SinkError
 from tests.contracts.broker import BrokerContract, Held
 from tests.contracts.sink import ORDERS, SinkContract, SinkHarness, changes, frontier, stamps, texts, whole
 from tests.contracts.source import SourceContract, SourceHarness, gather
@@ -25,9 +25,39 @@ class TestDatabase(SinkContract):
         return DatabaseHarness()
 
 
+class Dead(Exception):
+    """The process is killed here."""
+
+
 class _Sinks(BrokerHarness):
+    """`losing`: of how many ends to come no marker is written; `dying`: whether the writer is killed behind its next commit."""
+
+    losing, dying = 0, False
+
     def make(self) -> KafkaSink:
-        return self.sink()
+        return self.sink(reached=self._reached)
+
+    def _reached(self, step: str) -> None:
+        if self.dying and step == "kafka committed":
+            self.dying = False
+            raise Dead
+
+    def lose(self) -> None:
+        """From now on."""
+        end = self.broker.end
+
+        def lost(name: str, epoch: int, commit: bool) -> None:
+            end(name, epoch, commit)
+            if self.losing:
+                self.losing -= 1
+                self.broker.lose_markers(name)
+
+        self.broker.end = lost  # type: ignore[method-assign]
+
+    def standings(self) -> list[Any]:
+        """All that a reader finds."""
+        records, _ = self.broker.partition(("t.frontier", 0)).read(0, 1 << 30, committed=True)
+        return [orjson.loads(r.value or b"") for r in records]
 
 
 class _Sources(BrokerHarness):
@@ -45,7 +75,9 @@ class TestSinkOnBroker(SinkContract):
         sink = harness.make()
         sink.open([ORDERS])
         sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
-        sink.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
+        harness.dying = True
+        with pytest.raises(Dead):
+            sink.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
         [name] = harness.broker.producers
         harness.broker.lose_markers(name)
         again = harness.make()
@@ -53,33 +85,60 @@ class TestSinkOnBroker(SinkContract):
         assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"))
         again.write({ORDERS.name: changes(ORDERS, ((3, None, None), 4, 1))}, frontier(4), stamps(4))
         assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"), (3, None, None))
-        seen = [
-            orjson.loads(r.value or b"") for r in harness.broker.partition(("t.frontier", 0)).read(0, 1 << 30, True)[0]
-        ]
+        seen = harness.standings()
         assert [s["epoch"] for s in seen] == [None, 3, 3, 4]
         assert [s["writes"] for s in seen] == [1, 2, 3, 4]
 
     def test_markers_that_are_lost_in_one_topic_alone_are_named(self, harness: _Sinks) -> None:
         sink = harness.make()
         sink.open([ORDERS])
-        sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
+        harness.dying = True
+        with pytest.raises(Dead):
+            sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
         [name] = harness.broker.producers
         harness.broker.lose_markers(name, but="t.frontier")
         with pytest.raises(SinkError, match="has lost the end of a transaction in one topic") as told:
             harness.make().open([ORDERS])
         assert f"t.{ORDERS.name}" in str(told.value)
 
-    def test_a_writer_whose_commit_is_lost_finds_out_at_the_next(self, harness: _Sinks) -> None:
+    @pytest.mark.parametrize("times", [1, 2])
+    @pytest.mark.parametrize("of", ["claim", "write"])
+    def test_a_writer_whose_end_is_lost_writes_again(self, harness: _Sinks, of: str, times: int) -> None:
+        """A commit's, and then those of what aborts it."""
+        harness.lose()
+        harness.losing = times * (of == "claim")
         sink = harness.make()
         sink.open([ORDERS])
         sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
+        harness.losing += times * (of == "write")
         sink.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
-        [name] = harness.broker.producers
-        harness.broker.lose_markers(name)
-        with pytest.raises(SinkError, match="it went back"):
-            sink.write({ORDERS.name: changes(ORDERS, ((3, None, None), 5, 1))}, frontier(5), stamps(5))
-        assert harness.make().open([ORDERS]).frontier == frontier(3)
-        assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"))
+        assert harness.losing == 0
+        sink.write({ORDERS.name: changes(ORDERS, ((3, None, None), 5, 1))}, frontier(5), stamps(5))
+        assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"), (2, None, None), (3, None, None))
+        seen = [s["writes"] for s in harness.standings()]
+        assert seen == [*range(1, len(seen) + 1)]
+        assert harness.make().open([ORDERS]).frontier == frontier(5)
+
+    def test_a_claim_that_is_lost_gives_way_to_who_has_written_since(self, harness: _Sinks) -> None:
+        """Simulator, seed 510914: it was repeated with the frontier of before, which went back."""
+        sink = harness.make()
+        sink.open([ORDERS])
+        sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, frontier(3), stamps(3))
+        other, sleep = harness.make(), harness.line.sleep
+
+        def slept(seconds: float) -> None:
+            harness.line.sleep = sleep  # type: ignore[method-assign]
+            other.open([ORDERS])
+            other.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
+
+        harness.line.sleep = slept  # type: ignore[method-assign]
+        late = harness.make()
+        harness.lose()
+        harness.losing = 1
+        with pytest.raises(Fenced, match="another generation"):
+            late.open([ORDERS])
+        assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"), (2, None, None))
+        assert [s["epoch"] for s in harness.standings()] == [None, 3, 3, 4]
 
 
 class TestSourceOnBroker(SourceContract):

@@ -18,7 +18,7 @@ from sidecar.hosts.errands import Errands
 from sidecar.hosts.local import status
 from sidecar.requests import Request
 from tests.sidecar.little import CUSTOMERS, ORDERS, VISITS, Little, Place, answers
-from tests.sidecar.test_resync import Now
+from tests.sidecar.test_resync import Now, turn_held
 
 
 class Aside(Little):
@@ -103,6 +103,18 @@ def test_one_that_can_be_read_again_is_taken_in(shop: Aside) -> None:
     shop.start()
     shop.go()
     assert {v: shop.rows(v) for v in wanted} == wanted
+
+
+def test_one_is_said_to_be_applied_once_a_sink_has_it(shop: Aside) -> None:
+    """Simulator, seed 500182: a run that another had taken over from applied it in a log that nobody read again."""
+    spoilt(shop)
+    shop.places.clear()
+    shop.ask()
+    with pytest.MonkeyPatch.context() as patch:
+        turn_held(shop, patch)
+    assert shop.told == []
+    shop.turn(2)
+    assert [x["outcome"] for x in shop.told.pop()["letters"]] == ["applied"]
 
 
 def test_one_that_can_be_read_by_now_stays_a_letter_after_a_death(shop: Aside) -> None:

@@ -81,7 +81,7 @@ class Asked(Little):
         """A transaction of nothing moves the LSN on."""
         self.transact()
         self.show_all()
-        self.turn(2)
+        self.turn(3)
 
     def is_right(self) -> None:
         wanted = answers(self.state)
@@ -124,6 +124,32 @@ def test_nothing_is_told_before_it_is_on_disk(shop: Asked, monkeypatch: pytest.M
     assert shop.told == []
 
 
+def turn_held(shop: Little, patch: pytest.MonkeyPatch) -> None:
+    """Some turns, of which the sink hears nothing until `patch` is undone."""
+    [group] = shop.running.runtime.parts.groups
+    offered: list[Any] = []
+    offer = group.offer
+    patch.setattr(group, "offer", lambda *given: offered.append(given))
+    for _ in range(5):
+        shop.running.runtime.turn(0.0)
+    assert offered, "there is something to tell"
+    for given in offered:
+        offer(*given)
+
+
+def test_it_is_told_once_a_sink_has_it(shop: Asked) -> None:
+    shop.diverge(ORDERS, add=[(9, 9)])
+    shop.transact()
+    shop.show_all()
+    shop.ask(ORDERS)
+    with pytest.MonkeyPatch.context() as patch:
+        turn_held(shop, patch)
+    assert shop.told == []
+    shop.turn(2)
+    assert shop.told.pop()["added"] == 1
+    shop.is_right()
+
+
 def test_what_differs_becomes_one_epoch_and_is_counted(shop: Asked) -> None:
     wrong(shop)
     shop.transact()
@@ -148,7 +174,7 @@ def test_what_differs_becomes_one_epoch_and_is_counted(shop: Asked) -> None:
     assert (told["added"], told["changed"], told["removed"]) == (2, 0, 1)
     shop.is_right()
     shop.ask(VISITS)
-    shop.turn(2)
+    shop.turn(3)
     assert [shop.told[0][k] for k in ("added", "changed", "removed")] == [0, 0, 0]
 
 
@@ -325,7 +351,7 @@ def test_a_column_that_went_after_a_resync_stays_lost_when_both_are_read_again(
             shop.transact((CUSTOMERS, "u", (1, 5)))
         shop.ask(CUSTOMERS)
         shop.show_all()
-        shop.turn(2)
+        shop.turn(3)
         assert shop.told
         assert not shop.in_error()
         shop.gone = True

@@ -7,7 +7,7 @@ and its markers are written later, partition by partition; a producer whose epoc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Headers = Sequence[tuple[str, bytes | None]] | None
@@ -76,25 +76,29 @@ class Topic:
 
 @dataclass
 class Producer:
-    """What the coordinator knows of one transactional id. `transaction`: the one under way. `lost`: those whose markers were
-    never written, by partition: the next marker there ends them too.
+    """What the coordinator knows of one transactional id. `transaction`: the one under way. `ending`: the markers to be written
+    of the one that was decided, which has `decided` of them. `lost`: those whose markers were never written, by partition:
+    the next marker there ends them too.
     """
 
     epoch: int = -1
     transaction: int | None = None
     places: set[Place] = field(default_factory=set)
     ending: list[tuple[Place, int, bool]] = field(default_factory=list)
+    decided: int = 0
     lost: dict[Place, list[int]] = field(default_factory=dict)
 
 
 class Broker:
-    """Topics and producers. Single writer: whoever the scheduler lets run."""
+    """Topics and producers. `late`: how often the ends of partitions are asked for before they are told. Single writer: whoever
+    the scheduler lets run."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
         self.producers: dict[str, Producer] = {}
         self.committed: dict[Place, int] = {}
         self.up = True
+        self.late: Callable[[], int] = lambda: 0
         self._made = self._transactions = 0
 
     def create(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
@@ -170,6 +174,7 @@ class Broker:
         assert producer.transaction is not None, "only a transaction that is under way ends"
         self.settle(producer)
         producer.ending = [(place, producer.transaction, commit) for place in sorted(producer.places)]
+        producer.decided = len(producer.ending)
         producer.transaction, producer.places = None, set()
 
     def settle(self, producer: Producer, count: int | None = None) -> None:
@@ -182,6 +187,11 @@ class Broker:
                 del partition.open[one]
             partition.records.append(Record(partition.end, None, None, 0, None, transaction, marker=True))
         producer.ending = [] if count is None else producer.ending[count:]
+
+    def unmarked(self, name: str) -> bool:
+        """Whether a transaction of this producer is decided and none of its markers written."""
+        producer = self.producers[name]
+        return 0 < producer.decided == len(producer.ending)
 
     def lose_markers(self, name: str, *, but: str = "") -> None:
         """The broker is killed once it has decided, and takes the transaction for complete when it is back (Kafka 4.3.0); `but`:

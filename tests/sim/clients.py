@@ -85,13 +85,14 @@ class Message:
 
 
 class _Answer:
-    """A future that is done."""
+    """A future that is done, once that was asked `after` times; who waits for it has it at once."""
 
-    def __init__(self, value: Any = None, error: KafkaException | None = None) -> None:
-        self._value, self._error = value, error
+    def __init__(self, value: Any = None, error: KafkaException | None = None, *, after: int = 0) -> None:
+        self._value, self._error, self._after = value, error, after
 
     def done(self) -> bool:
-        return True
+        self._after -= 1
+        return self._after < 0
 
     def result(self) -> Any:
         if self._error is not None:
@@ -305,7 +306,8 @@ class Admin:
         for place, spec in asked.items():
             partition = broker.partition((place.topic, place.partition))
             end = partition.stable if committed else partition.end
-            found[place] = _Answer(SimpleNamespace(offset=end if isinstance(spec, LATEST) else partition.low))
+            offset = end if isinstance(spec, LATEST) else partition.low
+            found[place] = _Answer(SimpleNamespace(offset=offset), after=broker.late())
         return found
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, _Answer]:

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
+from connectors.durable import Reached, unwatched
 from connectors.kafka import client, discovery, features, readback, source, transaction
 from connectors.kafka.sink import KafkaSink
 from connectors.kafka.source import KafkaSource
@@ -134,8 +135,17 @@ class BrokerHarness(Losing):
         self.line = Quiet(self.broker)
         put_in_place(patch, Clients(lambda: self.line), self.line.now, self.line.sleep)
 
-    def sink(self) -> KafkaSink:
-        return KafkaSink("group", SERVERS, "t.", sidecar="t", patience=15.0, sleep=self.line.sleep, now=self.line.now)
+    def sink(self, reached: Reached = unwatched) -> KafkaSink:
+        return KafkaSink(
+            "group",
+            SERVERS,
+            "t.",
+            sidecar="t",
+            patience=15.0,
+            sleep=self.line.sleep,
+            now=self.line.now,
+            reached=reached,
+        )
 
     def frontier(self) -> dict[str, Any]:
         self.line.sleep(0.0)

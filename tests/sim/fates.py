@@ -16,6 +16,7 @@ from tests.sim.columns import drawn_columns
 from tests.sim.kept import drawn_kept
 from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
+from tests.sim.late import drawn_late
 from tests.sim.odd import drawn_odd
 from tests.sim.remade import drawn_remade
 from tests.sim.signals import drawn_signals
@@ -52,7 +53,7 @@ class Fate(Protocol):
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
     drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
-    drawn_odd, drawn_kept, drawn_remade, drawn_publisher,
+    drawn_odd, drawn_kept, drawn_remade, drawn_late, drawn_publisher,
 )  # fmt: skip
 
 

@@ -310,6 +310,15 @@ class Shop:
         if self._writer >= 0:
             self.broker.settle(self.broker.producers[self.name])
 
+    def is_there(self, lsn: int) -> bool:
+        """Whether readers see all of the transaction that ended at `lsn`."""
+        step = self.stream[self.order.index(lsn)]
+        rows = [r for r in step.records if r[0].removeprefix(f"{self.name}.") in self.tables and r[3] is not None]
+        return all(
+            any(r.value == value for r in self.broker.partition((topic, p)).read(0, 1 << 30, committed=True)[0])
+            for topic, p, _, value in rows
+        )
+
     def undecodable(self) -> set[str]:
         """The places of the records that nobody can decode, among those that a reader sees."""
         return {

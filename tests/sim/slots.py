@@ -51,9 +51,12 @@ class Slots:
 
 def is_of_another(world: World, error: HeadraceError) -> bool:
     """Whether a start is refused for another snapshot: one that the log has, and no checkpoint, cannot be read again once
-    another has begun. Of one without rows the log has nothing, and is seen to have other transactions after it."""
+    another has begun. Of one without rows the log has nothing, and is seen to have other transactions after it. What lacks
+    events is not all in Kafka."""
+    if error.what == LACKS:
+        return not world.shops[str(error.where["source"])].is_there(int(str(error.where["upto"])))
     if error.what != OTHER:
-        return error.what in (AGAIN, LACKS)
+        return error.what == AGAIN
     bound, found = str(error.where["bound"]), str(error.where["found"])
     rowless = world.shops[str(error.where["source"])].rowless
     last, now = (int(at.split(":")[1]) for at in (bound, found))

@@ -99,6 +99,8 @@ class World:
             return
         for fate in self.fates:
             fate.at_door(self, process)
+        if not self.faulty:
+            return  # it stood here until the end had begun
         draw, rates = self.draw, self.rates
         chance = draw.random()
         at_point = name == rates.point and draw.random() < rates.eager

@@ -12,7 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic, Producer
 
+from connectors.kafka import readback
+from connectors.kafka.readback import Readback
 from connectors.kafka.sink import KafkaSink
+from connectors.kafka.transaction import Transactions
 from connectors.sink import Fenced, SinkError
 from tests.contracts.sink import LINES, ORDERS, changes, frontier, stamps, texts, view_of, whole
 from tests.contracts.test_kafka_sink import KafkaHarness, read_committed
@@ -202,20 +205,21 @@ def test_settings_that_cannot_be_are_named(config: dict[str, str]) -> None:
 def test_where_a_write_ends_is_foreseen_and_a_wrong_guess_is_made_good(
     harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[bool] = []
+    foresee = Transactions._foreseen
+
+    def foreseen(self: Transactions, records: Any) -> Any:
+        ends = foresee(self, records)
+        if records:
+            asked.append(ends is not None)
+        return ends
+
+    monkeypatch.setattr(Transactions, "_foreseen", foreseen)
     sink = harness.make()
     sink.open([LINES])
     sink.write({LINES.name: whole(LINES, 1, ("a", 1))}, frontier(1))
-    producer = sink._producer
-    assert producer is not None
-    asked: list[bool] = []
-    foresee = producer._foreseen
-
-    def foreseen(records: Any) -> Any:
-        ends = foresee(records)
-        asked.append(ends is not None)
-        return ends
-
-    monkeypatch.setattr(producer, "_foreseen", foreseen)
+    assert asked == [False]
+    asked.clear()
     sink.write({LINES.name: changes(LINES, (("b", 1), 2, 2))}, frontier(2))
     assert asked == [True], "from the second write on, rows and frontier go together"
     topic = f"{harness.prefix}{LINES.name}"
@@ -224,13 +228,36 @@ def test_where_a_write_ends_is_foreseen_and_a_wrong_guess_is_made_good(
     assert stranger.flush(10) == 0
     sink.write({LINES.name: changes(LINES, (("c", 1), 3, 1))}, frontier(3))
     assert asked == [True, True, False], "the guess failed, was aborted, and the write repeated without one"
-    assert sink._producer is producer
     end = harness.frontier()["ends"][topic]["0"]
     keys = [orjson.loads(m.key())["product"] for m in read_committed(harness.bootstrap, topic, end)]
     assert keys == ["a", "b", "x", "c"]
     sink.write({LINES.name: changes(LINES, (("c", 1), 4, -1))}, frontier(4))
     assert asked[3:] == [True]
     assert harness.content(LINES) == texts(LINES, ("a", 1), ("b", 1), ("b", 1), ("x", 0))
+
+
+@pytest.mark.parametrize("behind", [0, 2])
+@pytest.mark.parametrize(("end", "seen"), [("commit", True), ("abort", False), ("none", False)])
+def test_whether_readers_see_a_transaction_is_told(
+    harness: KafkaHarness, kafka: str, monkeypatch: pytest.MonkeyPatch, end: str, seen: bool, behind: int
+) -> None:
+    monkeypatch.setattr(readback, "_MARKERS", 1.0)
+    topic, client = f"{harness.prefix}seen", AdminClient({"bootstrap.servers": kafka})
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    producer.flush(10)
+    if end != "none":
+        producer.commit_transaction(10) if end == "commit" else producer.abort_transaction(10)
+    for _ in range(behind):
+        other = Producer({"bootstrap.servers": kafka})
+        other.produce(topic, b"y")
+        assert other.flush(10) == 0
+    reader = Readback({"bootstrap.servers": kafka}, client, harness.make()._error, 10.0)
+    assert reader.is_shown(topic, 1) == (seen or (end == "abort" and not behind))
+    assert reader.left_open({topic: 1}) == ({(topic, 0): 0} if end == "none" else {})
 
 
 @pytest.mark.parametrize("limited", ["client", "topic"])
