@@ -127,6 +127,7 @@ class Past:
         return zip(*self._transactions.get(source, ((), ())), strict=True)
 
 
+Counted = tuple[str, bool]
 OF_NO_TRANSACTION = frozenset({"mended", CHUNK, RESYNC, ADOPTED})
 """Kinds of epochs that are no transaction of the source."""
 
@@ -150,19 +151,24 @@ def lines(data: Buffer) -> Iterator[bytes]:
         at = end
 
 
+def counted(source: str, kind: str) -> Counted:
+    """Among which epochs of a log one counts: what is no transaction must not push those out by which repetitions are known."""
+    return source, kind in OF_NO_TRANSACTION
+
+
 def kept(data: Buffer, before: int, keep: int) -> Iterator[tuple[slice, Mapping[str, Any]]]:
     """Of a log's lines, the last one first, those with an epoch from `before` on, and of those before it each source's newest
-    `keep` epochs: where each lies, and what it holds.
+    `keep` epochs of transactions, and of others: where each lies, and what it holds.
     """
-    newer = Counter[str]()
+    newer = Counter[Counted]()
     end = len(data)
     while end:
         start = data.rfind(b"\n", 0, end - 1) + 1
         body = body_of(data[start:end])
-        source, stop = body["source"], body["first"] + len(body["ids"])
-        if stop > before or newer[source] < keep:
+        of, stop = counted(body["source"], body["kind"]), body["first"] + len(body["ids"])
+        if stop > before or newer[of] < keep:
             yield slice(start, end), body
-        newer[source] += max(0, min(stop, before) - body["first"])
+        newer[of] += max(0, min(stop, before) - body["first"])
         end = start
 
 

@@ -20,10 +20,12 @@ from sidecar.bindings import (
     NOTHING,
     OF_NO_TRANSACTION,
     Binding,
+    Counted,
     Past,
     ReclockError,
     Stamp,
     body_of,
+    counted,
     from_epoch,
     kept,
     lines,
@@ -51,7 +53,7 @@ class ReclockLog:
         self._reached = reached
         self._executor = executor
         self._syncing: Future[None] | None = None
-        self._epochs = Counter[str]()
+        self._epochs = Counter[Counted]()
         self.past = Past()
         self.bindings: list[Binding] = []
         try:
@@ -85,7 +87,7 @@ class ReclockLog:
                     break
                 raise ReclockError("the reclock log is damaged", file=self._path, byte=good,
                                    hint="restore the state folder, or start with an empty one") from error  # fmt: skip
-            self._epochs[body["source"]] += len(body["ids"])
+            self._epochs[counted(body["source"], body["kind"])] += len(body["ids"])
             good += len(line)
         return good
 
@@ -110,7 +112,7 @@ class ReclockLog:
         if written != len(data):
             raise ReclockError("the reclock log was written in part", file=self._path, hint="free disk space")
         for binding in bindings:
-            self._epochs[binding.source] += len(binding.stamps)
+            self._epochs[counted(binding.source, binding.stamps[0].kind)] += len(binding.stamps)
         self._reached("reclock written")
         if self._executor is None:
             self._sync()
@@ -139,9 +141,9 @@ class ReclockLog:
         )  # fmt: skip
 
     def forget(self, before: int, keep: int) -> None:
-        """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs of these, by which its
-        repetitions are known however much has been bound since. The file is written anew and renamed, where at least half of
-        its epochs go: to write the others costs no more than to bind these did.
+        """Drop bindings whose epochs are all < `before`, but for each source's newest `keep` epochs of transactions among these,
+        by which its repetitions are known however much has been bound since, and as many others. The file is written anew
+        and renamed, where at least half of its epochs go: to write the others costs no more than to bind these did.
 
         Raises ReclockError when the disk refuses; the log then still stands.
         """
@@ -154,9 +156,9 @@ class ReclockLog:
             raise self._refused(error) from error
 
     def _rewrite(self, before: int, keep: int) -> None:
-        data, spans, left = self._disk.map(self._path), list[slice](), Counter[str]()
+        data, spans, left = self._disk.map(self._path), list[slice](), Counter[Counted]()
         for span, body in kept(data, before, keep):
-            left[body["source"]] += len(body["ids"])
+            left[counted(body["source"], body["kind"])] += len(body["ids"])
             if spans and spans[-1].start == span.stop:
                 spans[-1] = slice(span.start, spans[-1].stop)
             else:

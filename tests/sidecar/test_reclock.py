@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.bindings import Binding, ReclockError
+from sidecar.bindings import Binding, ReclockError, Stamp
 from sidecar.disk import LocalDisk
 from sidecar.pending import Slice
 from sidecar.reclock import Reclock, ReclockLog
@@ -161,6 +161,19 @@ def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: 
     again = Reclock(ReclockLog(tmp_path / "log"), 14)
     assert list(again.bound_transactions("quiet", 14)) == [(101, 101), (102, 102)]
     assert list(again.bound_transactions("busy", 14)) == [(8, 8), (9, 9)]
+
+
+@pytest.mark.parametrize("kind", ["resync", "chunk", "mended"])
+def test_epochs_of_no_transaction_push_none_out_of_a_trimmed_log(tmp_path: Path, kind: str) -> None:
+    """Found by the simulator (seed 521381): five letters were replayed, and a restart knew no transaction any more."""
+    log = ReclockLog(tmp_path / "log")
+    log.append([Binding(0, tuple(Stamp("a", "transaction", i, i, i) for i in range(3)), at(3))])
+    for i in range(10):
+        log.append([Binding(3 + i, (Stamp("a", kind, -3, 2, i),), at(3))])
+    log.forget(13, 2)
+    assert log.size < 1200
+    again = Reclock(ReclockLog(tmp_path / "log"), 13)
+    assert (2, 2) in again.bound_transactions("a", 13)
 
 
 def test_a_log_is_written_anew_only_where_half_of_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

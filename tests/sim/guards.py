@@ -12,12 +12,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors.kafka import source as kafka_source
+from connectors.kafka.readback import Readback
 from connectors.kafka.sink import KafkaSink
 from connectors.memory import MemorySink
 from sidecar import emit, generation, pending, reclock, recovery, wiring
@@ -31,6 +33,7 @@ from tests.sim.broker import Broker
 from tests.sim.clients import DeadLetters
 from tests.sim.database import DatabaseSink
 from tests.sim.more_guards import MORE
+from tests.sim.rates import Rates
 from tests.sim.run import play_in
 from tests.sim.world import World
 
@@ -319,8 +322,9 @@ def _(patch: Patch) -> None:
 
 @guard("commits of the sink are awaited before a topic is read back")
 def _(patch: Patch) -> None:
-    from connectors.kafka.readback import Readback
-
+    """In long lives in which markers are slow."""
+    drawn = Rates.drawn
+    patch.setattr(Rates, "drawn", lambda draw: replace(drawn(draw), slow=0.98, kill=0, power=0, zombie=0))
     real = Readback.live
     patch.setattr(Readback, "live", lambda self, topic, partitions, ends, keep: real(self, topic, partitions, {}, keep))
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from connectors.formats import spark
+from connectors.kafka.readback import Readback
 from sidecar import again, resync
 from sidecar.chunks import Chunks
 from sidecar.ingest import Intake
@@ -21,12 +22,15 @@ from sidecar.lost import EVOLVE, Lost
 from sidecar.lulls import Lulls
 from sidecar.overtaken import Overtaken
 from sidecar.reclock import Reclock
+from sidecar.runtime import Runtime
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
 from sidecar.transactions import Ahead
 from tests.sim import world
 from tests.sim.beside import Incremental
+from tests.sim.late import Late
 from tests.sim.odd import Odd, drawn_odd
+from tests.sim.rates import Rates
 from tests.sim.slots import Slots
 from tests.sim.wider import Wider
 
@@ -119,6 +123,40 @@ def copies_are_later(patch: Patch) -> None:
     patch.setattr(again, "_later", lambda changes, own: changes.offsets > own.offsets[-1])
 
 
+def lacks_at_once(patch: Patch) -> None:
+    """In lives that lose slots all the time, with a broker that answers late."""
+
+    def drawn(seed: int) -> list[Slots | Late]:
+        one, other = (random.Random(f"{name} of {seed}") for name in ("drawn_slots", "drawn_late"))
+        return [Slots(one, 0.15), Late(other, (3, 10), 0.0)]
+
+    patch.setattr(world, "drawn", drawn)
+    patch.setattr(Lulls, "__bool__", lambda self: False)
+
+
+def only_lost(patch: Patch) -> None:
+    """Lives in which markers are lost."""
+    patch.setattr(world, "drawn", lambda seed: [Late(random.Random(f"drawn_late of {seed}"), (0,), 0.02)])
+
+
+def not_looked_for(patch: Patch) -> None:
+    only_lost(patch)
+    patch.setattr(Readback, "is_shown", lambda self, topic, end: True)
+
+
+def left_alone(patch: Patch) -> None:
+    only_lost(patch)
+    patch.setattr(Readback, "left_open", lambda self, sizes: {})
+
+
+def answered_at_once(patch: Patch) -> None:
+    """In lives in which sidecars take over from others all the time."""
+    only_odd(patch)
+    drawn = Rates.drawn
+    patch.setattr(Rates, "drawn", lambda draw: replace(drawn(draw), zombie=0.01))
+    patch.setattr(Runtime, "published", lambda self, epoch: True)
+
+
 MORE: dict[str, Callable[[Patch], None]] = {
     "what the log has comes before a later snapshot": snapshot_at_once,
     "rows that a later snapshot does not see go": rows_stay,
@@ -133,5 +171,9 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "an END behind a lull waits for what the notifications say": lulls_pass,
     "what a transaction was bound without stays out of it": nothing_passed,
     "a copy of a letter is no later word on its row": copies_are_later,
+    "what waits for an answer lacks nothing": lacks_at_once,
+    "a write to Kafka is done once readers see it": not_looked_for,
+    "what stands open of a sink's transactions is aborted": left_alone,
+    "a letter is applied once a sink has it": answered_at_once,
     "a version waits for those that its END names": versions_alone,
 }

@@ -145,7 +145,7 @@ class World:
             self.flying.pop(0)()
         for name in sorted(self.broker.producers):
             if not self.faulty or self.draw.random() >= self.rates.slow:
-                self.broker.settle(self.broker.producers[name])
+                self.broker.settle(self.broker.producers[name], self.draw.choice([1, None]) if self.faulty else None)
         if not self.faulty:
             self._mend()
 
