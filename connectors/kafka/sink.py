@@ -195,8 +195,8 @@ class KafkaSink:
         """Wait until readers see a commit, by where its frontier record ended. Raises Ambiguous."""
         try:
             seen = self._reader().is_shown(self._frontier_topic, end)
-        except KafkaException as failure:
-            raise Ambiguous(failure.args[0].str()) from failure
+        except (KafkaException, SinkError) as failure:
+            raise Ambiguous(str(failure)) from failure
         if not seen:
             raise Ambiguous("a commit does not become visible")
 
