@@ -141,6 +141,7 @@ class TransactionAssembler:
         clean, found = by_transaction(changes)
         for txid, lsn, sent_ms, events in found:
             if (bound := self._bound.get(txid)) >= lsn:
+                self._bound.repeated(txid, bound)
                 again = self._stops.collecting(changes.table)
                 if again is not None:
                     again.late(txid, bound, events)
@@ -200,11 +201,8 @@ class TransactionAssembler:
             if self._leaves and pending and self._stop_partly_emptied(pending):
                 continue
             self._ends.popleft()
-            at = self._bound_lsn, self._given_us
             given = self._give(end, self._pending.pop(end.transaction, None))
             self._chunks.ended(end)
-            if self._chunks:
-                out += self._chunks.before(given.slices, *at)
             self._overtaken.given(end.lsn, given.slices)
             out.append(given)
         if self._chunks:
@@ -278,6 +276,8 @@ class TransactionAssembler:
         slices = pending.whole() if pending else ()
         supplied = tuple(pending.supplied()) if pending and pending.gaps else ()
         self._remember(end.transaction, end.lsn)
+        if pending and pending.repeats(slices):
+            self._bound.repeated(end.transaction, end.lsn)
         self._given_us = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
         errors = self._stops.take_errors()
         return Transaction("transaction", end.transaction, end.lsn, self._given_us, slices, errors, supplied=supplied)

@@ -20,7 +20,8 @@ SPAN = 1 << 14
 """So many of the newest lie in a dictionary; then they become a span."""
 MOST = 1_000_000
 KEPT = 1000
-"""How many of those that came again a checkpoint names: of one that the log has forgotten, an event may be behind its END."""
+"""How many of those that came again a checkpoint names: of one that the log has forgotten, an event may come behind its END, or
+again, where something before it was held."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class BoundTransactions:
         return found if found >= 0 else self._repeated.get(txid, -1)
 
     def repeated(self, txid: int, lsn: int) -> None:
-        """Its END came again, and was passed over."""
+        """Its END came again, or an event of it, and is passed over."""
         self._repeated.pop(txid, None)
         self._repeated[txid] = lsn
         if len(self._repeated) > KEPT:

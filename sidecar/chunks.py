@@ -2,8 +2,8 @@
 
 Debezium commits a watermark to its signal table, reads a chunk of a table, commits another watermark, and drops each row of
 the chunk that the stream changes between the two. What is left it sends where it meets the second one in the stream: each row
-as all transactions before that one have left it. Always: it is given after these, and before any transaction that has an
-event behind it in its partition, so that nothing it shows is undone or seen early; rows that a snapshot given later has, that
+as all transactions before that one have left it. Always: it is given right behind that one, and so before any transaction that
+has an event behind it in its partition: nothing it shows is undone or seen early; rows that a snapshot given later has, that
 a TRUNCATE took away since they were read, or that were changed since in another partition, are given as `gone` where the log
 may have them, and else not at all: what tells that is kept in checkpoints. The assembler calls it.
 """
@@ -66,18 +66,9 @@ class Chunks:
         self._slices = [s for s in self._slices if table not in (None, s.changes.table)]
         return gone
 
-    def before(self, events: Iterable[Slice], lsn: int, commit_us: int) -> list[Transaction]:
-        """Give the rows that stand before an event of a transaction in its partition; `lsn` and `commit_us`: of what was given
-        before it."""
-        last: dict[tuple[str, int], int] = {}
-        for s in events:
-            place = (s.changes.topic, s.changes.partition)
-            last[place] = max(last.get(place, -1), int(s.changes.offsets[s.stop - 1]))
-        return self._give(self._take(lambda place, offset, _: offset < last.get(place, -1)), lsn, commit_us)
-
     def ready(self, lsn: int, commit_us: int) -> list[Transaction]:
-        """Give the rows that were sent before the END at `lsn`, the last that was given; but for those of a table that stand
-        behind a bad record of it."""
+        """Give the rows that were sent before the END at `lsn`, the last that was given: that of the second watermark, or one
+        behind it; but for those of a table that stand behind a bad record of it."""
         bad = {place: offset for places in self._stops.bad_at.values() for place, offset in places.items()}
         taken = self._take(lambda place, offset, sent: sent < lsn and offset < bad.get(place, offset + 1))
         return self._give(taken, lsn, commit_us)

@@ -129,6 +129,11 @@ class Pending:
                 return tuple(first)
         return tuple(s for slices in self.slices.values() for s in first_copies(slices, None))
 
+    def repeats(self, whole: Iterable[Slice]) -> bool:
+        """Whether rows are here that `whole` is without."""
+        here = sum(s.stop - s.start for slices in self.slices.values() for s in slices)
+        return here != sum(s.stop - s.start for s in whole)
+
     def _left(self, table: str) -> Iterator[Slice]:
         for s in first_copies(self.slices[table], None):
             stays = ~np.isin(s.changes.orders[s.start : s.stop], list(self.without.get(table, ())))

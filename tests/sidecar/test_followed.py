@@ -69,15 +69,20 @@ def test_what_waits_for_an_answer_about_notifications_lacks_nothing() -> None:
     assert [t.kind for t in intake.complete()] == ["transaction", "resnapshot"]
 
 
-def test_a_repetition_that_the_log_has_forgotten_is_known_after_a_restart() -> None:
+@pytest.mark.parametrize("by", ["END", "event", "copy"])
+def test_a_repetition_that_the_log_has_forgotten_is_known_after_a_restart(by: str) -> None:
     """Simulator, seed 402297: its END was passed over, and then read no more; an event of it that came later waited for it for
-    ever, and what was asked with it, as letters are that are replayed."""
+    ever, and what was asked with it, as letters are that are replayed. Seed 540099: a copy of an event was passed over, before or
+    behind its END, and read again, as what was before it in its partition was held."""
     a = TransactionAssembler(TABLES)
-    a.resume([(6, 10), (7, 20)])
-    a.accept(decoded(end(6, 10, {"s.a": 1}, offset=4)))
-    assert a.complete() == []
+    a.resume([(5, 5), (6, 10), (7, 20)][: 1 if by == "copy" else None])
+    event = changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=3)
+    last = end(6, 10, {"s.a": 1}, offset=4)
+    first = changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=1)
+    a.accept(decoded(*{"END": [last], "event": [event], "copy": [first, event, last]}[by]))
+    assert [t.id for t in a.complete()] == [6] * (by == "copy")
     again = TransactionAssembler(TABLES)
     again.resume([(7, 20)], remembered=json.loads(json.dumps(a.remembered())))
-    again.accept(decoded(changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=3)))
+    again.accept(decoded(event))
     assert again.complete() == []
     assert again.pending_positions() == {}

@@ -16,6 +16,7 @@ import pytest
 from connectors.formats import spark
 from connectors.kafka.readback import Readback
 from sidecar import again, resync
+from sidecar.assembler import TransactionAssembler
 from sidecar.chunks import Chunks
 from sidecar.ingest import Intake
 from sidecar.lost import EVOLVE, Lost
@@ -25,8 +26,8 @@ from sidecar.reclock import Reclock
 from sidecar.runtime import Runtime
 from sidecar.snapshot import Snapshot
 from sidecar.stops import Stop
-from sidecar.transactions import Ahead
-from tests.sim import world
+from sidecar.transactions import Ahead, Transaction
+from tests.sim import clients, world
 from tests.sim.beside import Incremental
 from tests.sim.late import Late
 from tests.sim.odd import Odd, drawn_odd
@@ -89,7 +90,16 @@ def none_overtaken(patch: Patch) -> None:
 
 
 def none_before(patch: Patch) -> None:
-    patch.setattr(Chunks, "before", lambda self, events, lsn, commit_us: [])
+    """They go behind all that is whole."""
+    real = TransactionAssembler._give_whole
+
+    def give_whole(self: TransactionAssembler, out: list[Transaction]) -> None:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Chunks, "ready", lambda *_: [])
+            real(self, out)
+        out += self._chunks.ready(self._bound_lsn, self._given_us)
+
+    patch.setattr(TransactionAssembler, "_give_whole", give_whole)
 
 
 def versions_alone(patch: Patch) -> None:
@@ -98,7 +108,8 @@ def versions_alone(patch: Patch) -> None:
 
 
 def lulls_pass(patch: Patch) -> None:
-    """In lives that lose slots all the time: what hides behind a lull is rare."""
+    """In lives that lose slots all the time, and read a little at a time: what hides behind a lull is rare."""
+    patch.setattr(clients, "FETCHED", (1, 2, 5))
     patch.setattr(world, "drawn", lambda seed: [Slots(random.Random(f"drawn_slots of {seed}"), 0.15)])
     patch.setattr(Lulls, "holds", lambda self, end: False)
 
