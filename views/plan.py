@@ -3,6 +3,7 @@
 Always: nodes are frozen; expressions hold positions of the input row; `schema` tells names, types and whether a column
 can be NULL; equal plans have equal digests, whatever the names of files and places (`at`, an offset in the view's SQL,
 is for messages only). Made by the binder, rewritten by the rules, read by explain and render. Names may repeat inside.
+It is longer than a file should be: the nodes are one language, and a union of types that closes it.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from typing import NoReturn
 from sqlglot import exp
 
 from engine.operators.expressions.ir import Coalesce, Expr
-from engine.schema import Column
 from views.plan import Import, Join, One, Plan, Project, Scan, identity
 from views.rewrite import fenced
 from views.scalar import conjunction, conjuncts, moved, shifted
 from views.sql import coerce
+from views.sql.aliases import aliased, check_aliases, named, of_function
 from views.sql.binder import Binder
 from views.sql.correlate import link, parameters, raised
 from views.sql.domain import CannotPush
@@ -26,8 +26,8 @@ from views.sql.environment import Environment
 from views.sql.ordering import CLAUSES
 from views.sql.outer import outer_join, right_join
 from views.sql.parse import Source, name_of, start_of
-from views.sql.scope import Relation, Scope
-from views.sql.sets import FromCall, beside, in_from, is_function
+from views.sql.scope import Scope
+from views.sql.sets import beside, in_from, is_function
 from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
 from views.sql.values import values
 from views.strict import nearest
@@ -88,14 +88,14 @@ class Tables:
         bound for each row before it, as LATERAL (SELECT * FROM …) is.
         """
         plan, scope = self.inside(before[1]).bind(joins[0].this, joins[1:])
-        self.check_aliases(joins[0].this, before[1], scope)
+        check_aliases(self.source, joins[0].this, before[1], scope)
         return self.of_each(before[0], joins[0], "", plan, None, None), before[1].beside(scope)
 
     def together(self, first: exp.Expr, groups: list[Item]) -> Item:
         """The comma-separated items of FROM as one."""
         plan, scope = groups[0]
         for right, names in groups[1:]:
-            self.check_aliases(first, scope, names)
+            check_aliases(self.source, first, scope, names)
             plan, scope = Join(plan, right, at=_at(right)), scope.beside(names)
         return plan, scope
 
@@ -138,7 +138,7 @@ class Tables:
     def met(self, left: Item, join: exp.Expr, begin: int, right: Item, *, reads: bool) -> Item:
         """`left JOIN right` by the join's condition; `reads`: the right side reads rows of the left one."""
         side, on, names = self.side(join), join.args.get("on"), left[1]
-        self.check_aliases(join.this, names, right[1])
+        check_aliases(self.source, join.this, names, right[1])
         both = names.beside(right[1]).since(begin)
         queries = Subqueries(self.source, self.env, self.bind_query)
         using = self.using(join, names.since(begin), right[1])
@@ -264,7 +264,7 @@ class Tables:
         merged = dict(scope.visible[first : first + len(using)])
         plan = Project(plan, (*own, *(own[merged[n]] for n in using)), (*names, *using))
         columns = tuple(replace(c, name=n) for c, n in zip(plan.schema.columns[len(own) :], using, strict=True))
-        self.check_aliases(join.this, scope, Scope.of(alias, columns))
+        check_aliases(self.source, join.this, scope, Scope.of(alias, columns))
         return plan, scope.widened(columns, alias)
 
     def shared(self, join: exp.Expr, left: Scope, right: Scope, name: str) -> tuple[int, int]:
@@ -299,13 +299,13 @@ class Tables:
             return self.query(node, node.this.this if isinstance(node.this, exp.Subquery) else node.this)
         if isinstance(node, exp.Values):
             plan = values(self.source, self.env, node, self.bind_query, settle=True)
-            return plan, self.aliased(node, "", plan.schema.columns, plan)
+            return plan, aliased(self.source, node, "", plan.schema.columns, plan)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             self.refused(node)
         self.source.only(node, {"this", "db", "alias"})
-        plan, columns, name = self.named(node)
+        plan, columns, name = named(self.source, self.env, node)
         own = "" if node.args.get("db") is not None else "record" if name in self.env.ctes else name
-        return plan, self.aliased(node, name, columns, plan, own)
+        return plan, aliased(self.source, node, name, columns, plan, own)
 
     def refused(self, node: exp.Expr) -> NoReturn:
         """Refuses what is no table, view or query."""
@@ -317,21 +317,7 @@ class Tables:
         call = in_from(binder, node)
         plan = beside(One(), call, placed=self.placed)
         plan = Project(plan, *identity(plan.schema, range(1, len(plan.schema.columns))))
-        return plan, self.named_function(node, call, plan.schema.columns)
-
-    def named_function(self, node: exp.Expr, call: FromCall, columns: tuple[Column, ...]) -> Scope:
-        """The names of what a function in FROM gives: where its rows are numbered unasked, the number has none."""
-        hidden = columns[len(columns) - 1 :] if self.placed and not call.ordinal else ()
-        columns = columns[: len(columns) - len(hidden)]
-        if len(call.given) > len(columns):
-            reason = f'"{call.alias}" has {len(columns)} columns, but {len(call.given)} names are given'
-            self.source.refuse(node, reason)
-        columns = tuple(replace(c, name=n) for c, n in zip(columns, call.column_names(), strict=True))
-        value = len(columns) == 1 and not call.gives_records
-        place = len(columns) - 1 if call.ordinal else None
-        rows = [Relation(call.alias, columns, value=value, place=place)]
-        rows += [Relation("", hidden, len(columns), place=0)] if hidden else []
-        return Scope(tuple(rows), tuple((c.name, i) for i, c in enumerate(columns)))
+        return plan, of_function(self.source, node, call, plan.schema.columns, placed=self.placed)
 
     def function_beside(self, before: Item, join: exp.Expr, begin: int) -> Item | None:
         """One `left JOIN function(…)` that reads columns before it, spread beside these; None for one that reads none, and
@@ -345,8 +331,10 @@ class Tables:
         if not call.reads:
             return None
         plan = beside(left, call, outer=side == "LEFT", placed=self.placed)
-        scope = self.named_function(node, call, plan.schema.columns[len(left.schema.columns) :])
-        self.check_aliases(node, names, scope)
+        scope = of_function(
+            self.source, node, call, plan.schema.columns[len(left.schema.columns) :], placed=self.placed
+        )
+        check_aliases(self.source, node, names, scope)
         both = names.beside(scope)
         if on is not None and not always:
             queries = Subqueries(self.source, self.env, self.bind_query)
@@ -363,32 +351,6 @@ class Tables:
             plan, scope = self.join((plan, scope), join)
         return plan, scope
 
-    def named(self, node: exp.Expr) -> tuple[Plan, tuple[Column, ...], str]:
-        """The plan that a table's name means. Raises ViewError."""
-        name = name_of(node.this)
-        schema = None if node.args.get("db") is None else name_of(node.args["db"])
-        at = start_of(node) or 0
-        if schema is None and name in self.env.ctes:
-            plan = self.env.cte(name)
-            return plan, plan.schema.columns, name
-        table = self.env.catalog.find(schema, name)
-        view = self.env.views.get(name) if schema is None else None
-        if view is not None and table is not None:
-            hint = f"write {table[0]} for the table, or rename the view"
-            self.source.refuse(node, f'"{name}" is both a table and a view', hint)
-        if view is not None and view.failing is not None:
-            return view.failing, view.schema.columns, name
-        if view is not None:
-            return Import(name, view.fingerprint, view.schema, at=at), view.schema.columns, name
-        if table is not None:
-            return Scan(table[0], table[1], at=at), table[1].columns, name
-        spelled = name if schema is None else f"{schema}.{name}"
-        if spelled == self.env.self_name:
-            self.source.refuse(node, f"view {name} reads itself", "recursion is not supported yet")
-        names = self.env.spellings() if schema is None else tuple(self.env.catalog.tables)
-        hint = nearest(spelled, names)
-        raise self.source.error(f'there is no table or view "{spelled}"', hint, offset=at)
-
     def subquery(self, node: exp.Expr) -> Item:
         """`(SELECT …) AS alias`, or a parenthesised join."""
         self.source.only(node, {"this", "alias", "joins"})
@@ -402,7 +364,7 @@ class Tables:
             if node.args.get("alias") is not None:
                 exprs, _ = identity(plan.schema, [place for _, place in scope.visible])
                 plan = Project(plan, exprs, scope.names())
-                scope = self.aliased(node, "", plan.schema.columns, plan)
+                scope = aliased(self.source, node, "", plan.schema.columns, plan)
             return self.nested(plan, scope, node.args.get("joins") or [])
         return self.nested(*self.query(node, inner), node.args.get("joins") or [])
 
@@ -411,31 +373,7 @@ class Tables:
         plan = self.bind_query(self.source, self.env, inner)
         if any(inner.args.get(clause) for clause in ("with_", *CLAUSES)):
             plan = fenced(plan)
-        return plan, self.aliased(node, "", plan.schema.columns, plan)
-
-    def aliased(self, node: exp.Expr, name: str, columns: tuple[Column, ...], plan: Plan, row: str = "record") -> Scope:
-        """The scope of one item under its alias, its columns renamed if the alias lists names; `row`: its rows' type."""
-        alias = node.args.get("alias")
-        if alias is not None:
-            self.source.only(alias, {"this", "columns"})
-            name = name_of(alias.this) if alias.this is not None else name
-            given = [name_of(c.this if isinstance(c, exp.ColumnDef) else c) for c in alias.args.get("columns") or ()]
-            if len(given) > len(columns):
-                reason = f'"{name}" has {len(columns)} columns, but {len(given)} names are given'
-                self.source.refuse(alias, reason)
-            columns = tuple(replace(c, name=n) for c, n in zip(columns, given, strict=False)) + columns[len(given) :]
-        if not isinstance(plan, Scan | Import):
-            return Scope.of(name, columns, row=row)
-        key = plan.schema.key if isinstance(plan, Scan) else None
-        full = plan.table if isinstance(plan, Scan) else f"public.{plan.view}"
-        return Scope.of(name, columns, key or (), plan.schema.names, row, "" if alias is not None else full)
-
-    def check_aliases(self, node: exp.Expr, left: Scope, right: Scope) -> None:
-        """Refuses a name used twice in one FROM clause."""
-        for relation in right.relations if left.relations else ():
-            same = left.relations_named(relation.alias) if relation.alias else []
-            if any(not (r.table and relation.table) or r.table == relation.table for r in same):
-                self.source.refuse(node, f'table name "{relation.alias}" is used twice', "give each its own alias")
+        return plan, aliased(self.source, node, "", plan.schema.columns, plan)
 
 
 def _sees(node: exp.Expr) -> bool:
