@@ -32,6 +32,7 @@ from engine.batch.updates import TRUNCATE, Bools
 from engine.errors import HeadraceError
 from engine.schema import Schema
 from sidecar.beats import Beats
+from sidecar.leaves import is_of_leaf
 from sidecar.lost import Lost, unlike, without
 from sidecar.lulls import Lulls
 from sidecar.pending import Place, Slice
@@ -68,9 +69,9 @@ class Intake:
     """One source's door: its transport, its format, its assembler. Single writer: the runtime.
 
     `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
-    decoded, or are a TRUNCATE; `skipped`: those that were. `known`: what was passed over in transactions that the log has, and is
-    again, whether it can be decoded by now or not; `passed`: what was, and is not told to the log yet, or would be read again.
-    `schemas`: of the tables that are subscribed; `lost`: their columns that records no longer have. `beats`: the source's
+    decoded, or are a leaf's TRUNCATE; `skipped`: those that were. `known`: what was passed over in transactions that the log has,
+    and is again, whether it can be decoded by now or not; `passed`: what was, and is not told to the log yet, or would be read
+    again. `schemas`: of the tables that are subscribed; `lost`: their columns that records no longer have. `beats`: the source's
     heartbeats. `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did.
     `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
     transactions of our own, to be given next, before any other. `lulls`: those of the assembler. `furthest`: the greatest LSN
@@ -286,14 +287,16 @@ class Intake:
         """A run without the TRUNCATEs that the user names under `skip:` (of one partition: they can be read, and do not tell
         whose rows go), and without what the log's transactions are without, which can be read by now.
 
-        A row at such a place is taken: it was mended, or the topic was made anew and has another record there.
+        Any other record at such a place is taken: it was mended, or the topic was made anew and has another there.
         """
 
         def named(places: frozenset[Place]) -> Bools:
             at = [offset for *place, offset in places if place == [changes.topic, changes.partition]]
             return np.isin(changes.offsets, at)
 
-        found = named(self.known) | (named(self.skip) & (changes.kinds == TRUNCATE))
+        found = named(self.known)
+        if is_of_leaf(changes.topic, changes.table):
+            found |= named(self.skip) & (changes.kinds == TRUNCATE)
         for at in np.flatnonzero(found).tolist():
             place = (changes.topic, changes.partition, int(changes.offsets[at]))
             if place in self.skip:

@@ -17,6 +17,11 @@ from sidecar.pending import Slice
 from sidecar.transactions import ContinuityError
 
 
+def is_of_leaf(topic: str, table: str) -> bool:
+    """Whether a topic is that of a leaf of a table, and not the table's own."""
+    return not topic.endswith(f".{table}")
+
+
 class Leaves:
     """`tables`: by name as END spells it, each to the table it belongs to. False where no table has leaves."""
 
@@ -35,7 +40,7 @@ class Leaves:
                 emptied.setdefault(s.changes.table, []).append(s)
         for table, found in emptied.items():
             topics = {s.changes.topic for s in found}
-            if len(topics) < self._counts[table] and not any(t.endswith(f".{table}") for t in topics):
+            if len(topics) < self._counts[table] and all(is_of_leaf(t, table) for t in topics):
                 first, _, _ = found[0]
                 at = found[0].start + int(np.argmax(first.kinds[found[0].start : found[0].stop] == TRUNCATE))
                 event = Event(int(first.transactions[at]), int(first.orders[at]), int(first.lsns[at]), snapshot=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -167,9 +168,14 @@ def test_a_record_named_under_skip_is_passed_over() -> None:
     assert [(bad.topic, bad.partition, bad.offset) for bad in skipped] == [("p.s.a", 3, 42)] == intake.skipped
 
 
-def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it_is_a_truncate() -> None:
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it_is_a_leafs_truncate(
+    leaf: bool,
+) -> None:
+    """A table's own TRUNCATE stands there since its topic was made anew. Found by the simulator (seed 552285)."""
     here, skipped = list[int](), list[int]()
     run = changes("s.a", [(1, 1), (0, None), (2, 2), (3, 3)], kinds=[UPSERT, TRUNCATE, UPSERT, UPSERT])
+    run = replace(run, topic="p.s.a_1" if leaf else run.topic)
     methods = {
         "accept": lambda _, found: here.extend(found.changes[0].offsets.tolist()),
         "skip": lambda _, bad, known: skipped.append(bad.offset),
@@ -180,5 +186,6 @@ def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it
     place = (run.topic, run.partition)
     intake.skip, intake.known = frozenset({(*place, first), (*place, truncate)}), frozenset({(*place, mended)})
     intake.take(Messages(*place, run.offsets, [None] * 4, [b"{}"] * 4, np.zeros(4, np.int64)))
-    assert (here, skipped) == ([first, fourth], [truncate, mended])
-    assert intake.skipped == [(*place, truncate)]
+    own = [] if leaf else [truncate]
+    assert (here, skipped) == ([first, *own, fourth], [truncate, mended] if leaf else [mended])
+    assert intake.skipped == [(*place, truncate)] * leaf
