@@ -2,7 +2,7 @@
 
 Always: an epoch is bound durably before any sink or manifest carries it; a manifest carries an epoch only once every sink
 that takes part holds it; offsets are committed only after their manifest. Time, waiting and the executor are handed in.
-Wiring makes the parts; the local host calls `run`.
+Wiring makes the parts; the local host calls `run`. It is longer than a file should be: the order of these steps is one decision.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Always: ISO dates in UTC, shortest float digits in Postgres's layout, numerics with their display scale, bytea as hex,
 booleans as t and f. Infinite dates and timestamps are the extreme integers of their lane. Called by sinks, replay and
-casts.
+casts. It is longer than a file should be: what prints a type stands beside what reads it back.
 """
 
 from __future__ import annotations
