@@ -8,9 +8,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 DURATION ?= 60
 WORKERS ?= 1
+HOST ?= local
 KILLS ?= 1000
 PAUSE ?= 60
 HOURS ?= 4
+HOSTILE ?= 1800
 RECORDS ?= 1000000
 QUERIES ?= 100000
 SEEDS ?= 10000
@@ -20,8 +22,15 @@ SEED ?= 1
 SOURCES ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
-KERNEL_TESTS := tests/engine/kernels tests/engine/batch tests/engine/trace tests/engine/operators/test_exact_sum.py
+KERNEL_TESTS := tests/engine/kernels tests/engine/batch tests/engine/trace
 PY := $(BIN)/python
+
+KERNELS := $(wildcard engine/kernels/*.py)
+$(foreach folder,engine/kernels $(KERNEL_TESTS),$(if $(wildcard $(folder)/*.py),,$(error $(folder) holds no Python file: correct its name in the Makefile)))
+HELM_VERSION := v3.22.0
+HELM = $(HEADRACE_CACHE)/bin/helm-$(HELM_VERSION)
+PROMTOOL = $(HEADRACE_CACHE)/bin/promtool-debian
+PROMETHEUS = $(HEADRACE_CACHE)/bin/prometheus-debian
 
 # One place for all that is fetched or generated once (the same rule stands in sidecar/devstack/cache.py).
 export HEADRACE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace
@@ -30,7 +39,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: oracle tpch help setup jars kernels demo test test-fast test-kernels walk crash fence soak mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: alerts proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -54,20 +63,20 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 jars: $(VENV)/.jars ## the jars of Kafka, Connect and Debezium, and their class archives
 
 $(VENV)/.jars: $(VENV)/.ready sidecar/devstack/jars.lock sidecar/devstack/java.py
-	$(PY) -m sidecar.devstack.prepare
+	$(PY) -m headrace.sidecar.devstack.warm_cache
 	@touch $@
 
 kernels: $(VENV)/.kernels ## the numba kernels' machine code
 
-$(VENV)/.kernels: $(VENV)/.ready $(wildcard engine/kernels/*.py)
-	$(PY) -c 'from engine import kernels; kernels.warm()'
+$(VENV)/.kernels: $(VENV)/.ready $(KERNELS)
+	$(PY) -c 'from headrace.engine import kernels; kernels.warm()'
 	@touch $@
 
-demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C), on WORKERS processes
-	$(PY) -m sidecar.demo --duration $(DURATION) --workers $(WORKERS) $(if $(WRONG_DIFF),--wrong-diff)
+demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C), on WORKERS processes, of this machine or of HOST=spark
+	$(PY) -m examples.demo --duration $(DURATION) --workers $(WORKERS) --host $(HOST) $(if $(WRONG_DIFF),--wrong-diff)
 
 test: setup jars kernels ## all tests, with real servers, by PROCESSES processes that have servers each
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal --durations 60 --durations-min 5
 	$(MAKE) --no-print-directory test-kernels
 
 # Kernels that read at addresses (hashing, ordering, seek) are not seen by bounds checks; as plain Python they are run too.
@@ -77,13 +86,39 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 	wait $$plain; exit $$checked
 
 test-fast: setup kernels ## the tests that start no server
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long'
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long and not chart'
 
-walk: setup jars kernels ## the product by its command line, as a user goes, on the embedded parts: some two minutes
-	$(PY) -m pytest -m long tests/sidecar/test_walk.py
+chart: setup $(HELM) $(PROMTOOL) ## the chart by helm and the alerts by promtool; helm is built once, which takes two minutes
+	$(PY) -m pytest -m chart tests/helm
 
-crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED
-	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES)
+chart-golden: setup $(HELM) ## what helm renders of tests/helm/values into tests/helm/golden, and the chart's generated files
+	$(PY) -m tests.helm.generate
+	$(PY) -m tests.helm.rendering
+
+$(HELM):
+	@command -v go >/dev/null || { echo "helm is built from its Go module: install Go 1.26 or newer"; exit 1; }
+	@mkdir -p $(@D)/building
+	GOBIN=$(abspath $(@D))/building GOFLAGS=-trimpath go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@mv $(@D)/building/helm $@
+
+# Of Debian's package only these programs are taken: nothing is installed and no server starts.
+$(PROMTOOL) $(PROMETHEUS):
+	@mkdir -p $(@D)/building
+	@name=$(patsubst %-debian,%,$(notdir $@)); \
+	if command -v $$name >/dev/null; then cp "$$(command -v $$name)" $@; \
+	elif command -v apt-get >/dev/null; then \
+	  cd $(@D)/building && rm -f prometheus_*.deb && { apt-get download prometheus || { apt-get update -qq && apt-get download prometheus; }; } && \
+	  dpkg-deb --extract prometheus_*.deb prometheus && mv prometheus/usr/bin/$$name $(abspath $@) && rm -rf prometheus prometheus_*.deb; \
+	else echo "$$name is not here: install Prometheus"; exit 1; fi
+
+alerts: setup jars kernels $(PROMETHEUS) ## each alert provoked by its real fault and cleared by the runbook: some fifteen minutes
+	$(PY) -m pytest -m long tests/alerts
+
+walk: setup jars kernels ## the product by its command line, as a user goes and as the tutorial says, on the embedded parts: some four minutes
+	$(PY) -m pytest -m long tests/sidecar/cli/test_walk.py tests/sidecar/cli/test_tutorial.py
+
+crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED; HOST=spark: of executors, too
+	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES) --host $(HOST)
 
 fence: setup jars kernels ## old sidecars frozen at every step for PAUSE seconds beside a new one: not one stale write
 	$(PY) -m tests.crash.fence --seconds $(PAUSE)
@@ -91,14 +126,23 @@ fence: setup jars kernels ## old sidecars frozen at every step for PAUSE seconds
 soak: setup jars kernels ## the bank for HOURS, audited all the while: memory, files and threads must stay flat
 	$(PY) -m tests.crash.soak --hours $(HOURS) --seed $(SEED)
 
+hostile: setup jars kernels ## twenty hostile views beside five ordinary ones for HOSTILE seconds: nothing may run away
+	$(PY) -m tests.hostile.run --seconds $(HOSTILE) --timing
+
 mutate: setup kernels ## state folders cut, flipped, deleted and swapped: about 250,000 mutations
 	$(PY) -m tests.crash.mutate --seed $(SEED)
 
 fuzz: setup kernels ## RECORDS mutations of Debezium's own records, from SEED
 	$(PY) -m tests.crash.fuzz --records $(RECORDS) --seed $(SEED)
 
-oracle: setup kernels ## QUERIES drawn from the whole grammar, kept through transactions and compared with Postgres, from SEED
-	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED) --processes $(PROCESSES) $(if $(GO_ON),--go-on)
+oracle: setup kernels ## QUERIES drawn from the whole grammar (GRAMMAR=recursive: with WITH RECURSIVE), kept through transactions and compared with Postgres, from SEED
+	$(PY) -m tests.oracle.run --queries $(QUERIES) --seed $(SEED) --processes $(PROCESSES) $(if $(GO_ON),--go-on) $(if $(GRAMMAR),--grammar $(GRAMMAR))
+
+datalog: setup ## Datalog programs drawn at random, PROGRAMS of them from SEED on, against a loop in Postgres
+	$(PY) -m tests.oracle.datalog_postgres --programs $(or $(PROGRAMS),1000) --seed $(or $(SEED),0)
+
+proof-suites: setup kernels ## Public suites under SUITES=FOLDER (a clone of Soufflé, Postgres's with.sql): equal, refused by name, different
+	$(PY) -m tests.proof_suites $(SUITES) --seed $(SEED)
 
 tpch: setup kernels ## TPC-H's 22 views, or VIEWS=12-22 of them, at scale SF through loading and refreshes, compared with Postgres, from SEED
 	$(PY) -m tests.oracle.tpch --scale $(SF) --seed $(SEED) $(if $(VIEWS),--views $(VIEWS))
@@ -109,14 +153,23 @@ sim: setup kernels ## SEEDS simulated lives from SEED, each with its own faults;
 sim-guards: setup kernels ## every fsync, fence, dedupe and order taken away alone: the simulator must fail
 	$(PY) -m tests.sim.guards
 
-proofs: setup ## the last counts of sim, crash, mutate and fuzz into docs/guarantees.md
+proofs: setup ## the last counts of sim, crash, mutate and fuzz into docs/proofs.md
 	$(PY) -m tests.crash.counts
 
-check: setup ## lint, format, strict types, import laws
+proof: setup jars kernels chart alerts walk ## what proves rather than tests, all of it: many hours
+	$(PY) -m pytest -m 'long' --ignore tests/alerts --ignore tests/sidecar/cli/test_walk.py
+	for of in sim sim-guards mutate fuzz crash fence hostile oracle tpch soak; do $(MAKE) $$of; done
+	$(MAKE) oracle GRAMMAR=recursive QUERIES=10000
+	$(MAKE) crash HOST=spark KILLS=300
+	$(MAKE) proofs
+
+check: setup ## lint, format, strict types, import laws, words, the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PY) -m tests.docs_build.words
+	$(BIN)/hadolint Dockerfile
 
 format: setup ## rewrite the sources as `check` wants them
 	$(BIN)/ruff check --fix .
@@ -128,20 +181,21 @@ bench: setup jars kernels ## all benchmarks, one after the other; results in bui
 bench-%: setup jars kernels ## one benchmark: make bench-freshness
 	$(PY) -m tests.bench.bench_$(subst -,_,$*)
 
-bench-peers: setup ## the peers that benchmarks are measured beside (one needs cargo, the other 1.6 GB)
+bench-peers: setup ## the peers that benchmarks are measured beside (the crates need cargo, Pathway 1.6 GB)
 	$(PY) -m tests.bench.peers.crate
 	$(PY) -m tests.bench.peers.pathway
 
 docs: setup ## the generated pages and figures of the documentation
-	$(PY) -m sidecar.docs
+	$(PY) -m tests.docs_build
 	$(PY) -m tests.engine.page
+	$(PY) -m tests.helm.generate
 
 lock: setup ## resolve the dependencies anew and write the lock files
 	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --all-extras --output-file requirements.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --no-annotate --constraint requirements.lock --output-file requirements-run.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --allow-unsafe --strip-extras --no-annotate --extra s3 --constraint requirements.lock --output-file requirements-run.lock pyproject.toml
 
 lock-jars: setup ## resolve the jars anew and write sidecar/devstack/jars.lock (needs Maven)
-	$(PY) -m sidecar.devstack.jars --lock
+	$(PY) -m headrace.sidecar.devstack.jars --lock
 
 clean: ## remove what was built here; the cache of jars and kernels stays
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,1 +1,1 @@
-"""The doors: sources that give changes, formats that decode them, sinks that take the changes of views."""
+"""Connectors: sources that give changes, formats that decode them, sinks that take the changes of views."""

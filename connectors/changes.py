@@ -1,7 +1,7 @@
-"""What a format gives: columnar runs of table changes, and the marks that say what makes a whole transaction.
+"""Changes: what a format makes of messages, as columns of table changes and transaction markers.
 
-Formats are pure functions from `Messages` (bytes of one topic partition) to `Decoded`; the assembler in the sidecar
-turns these into epochs. Always: every lane of `TableChanges` has one entry a row, in offset order of one partition.
+A format is a pure function from `MessageBatch` (bytes of one topic partition) to `Decoded`; the sidecar's assembler makes
+transactions of these. Invariant: every lane of `TableChanges` has one entry for each row, in offset order of one partition.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Bools, Int64s, UInt8s
-from engine.schema import Schema
+from headrace.engine.batch.updates import Bools, Int64s, UInt8s
+from headrace.engine.schema import Schema
 
 LATER = 1 << 62
 """After any time, in ms."""
 
 
 @dataclass(frozen=True)
-class Messages:
+class MessageBatch:
     """Consecutive messages of one topic partition, oldest first. `keys`, `values`: None is Kafka's null.
 
     `timestamps`: ms since 1970 UTC. `headers`: per message, or None where no message has any.
@@ -38,16 +38,16 @@ class Messages:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def at(self, positions: Sequence[int]) -> Messages:
+    def at(self, positions: Sequence[int]) -> MessageBatch:
         """The messages at `positions`, in that order."""
         lane = np.array(positions, np.int64)
-        return Messages(
+        return MessageBatch(
             self.topic, self.partition, self.offsets[lane],
             [self.keys[i] for i in positions], [self.values[i] for i in positions], self.timestamps[lane],
             None if self.headers is None else [self.headers[i] for i in positions],
         )  # fmt: skip
 
-    def before(self, offset: int) -> Messages:
+    def before(self, offset: int) -> MessageBatch:
         """The messages before an offset."""
         return self.at(range(int(np.searchsorted(self.offsets, offset))))
 
@@ -57,7 +57,7 @@ class TableChanges:
     """Decoded changes of one table, of one partition, in offset order.
 
     rows: after images in the table's lanes (deletes: key columns filled, the rest null; truncates: all null).
-    kinds: engine.batch.updates.UPSERT … RETRACT; an update of a keyless table is a RETRACT (before) and an INSERT.
+    kinds: headrace.engine.batch.updates.UPSERT … RETRACT; an update of a keyless table is a RETRACT (before) and an INSERT.
     unchanged: column position → rows whose TOASTed value was not sent.
     transactions: Debezium's txId (Spark: the version), -1 where there is none; orders: total_order in it (Spark: -1).
     attempts: Spark's attempt, else 0. snapshot: row belongs to the initial (or incremental: 2) snapshot.
@@ -70,6 +70,7 @@ class TableChanges:
     read_ms: when the connector read each row of the initial snapshot, by its own clock, ms since 1970 UTC, -1 where it
     does not say; of other rows it says nothing. None where there is no such row.
     sent_ms: each record's own time in Kafka, as a mark's; None where nobody asked for it (`Decoded.timed`).
+    kept: where a worker keeps the rows, what has it keep them: `rows` then refer to them. None where they are here.
     """
 
     table: str
@@ -89,6 +90,7 @@ class TableChanges:
     moved: Bools | None = None
     read_ms: Int64s | None = None
     sent_ms: Int64s | None = None
+    kept: object | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -104,6 +106,7 @@ class TableChanges:
             None if self.moved is None else self.moved[positions],
             None if self.read_ms is None else self.read_ms[positions],
             None if self.sent_ms is None else self.sent_ms[positions],
+            self.kept,
         )  # fmt: skip
 
 
@@ -126,11 +129,11 @@ class TransactionMark(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SnapshotMark:
+class SnapshotNotification:
     """Progress of a snapshot, from Debezium's notifications. status: started, table, completed, aborted, skipped.
 
-    `table` and `rows`: of status "table", the table whose scan is complete and how many rows it had. `sent_ms`: as of a
-    TransactionMark.
+    `table` and `rows`: of status "table", the table whose scan is complete and how many rows it had; `scanned`: the same table
+    as the source names it, which is a leaf where `table` is partitioned. `sent_ms`: as of a TransactionMark.
     """
 
     status: str
@@ -141,10 +144,11 @@ class SnapshotMark:
     partition: int
     offset: int
     sent_ms: int = -1
+    scanned: str = ""
 
 
 @dataclass(frozen=True)
-class VersionMark:
+class VersionEnd:
     """Spark's END(version, attempt, count) of one table's partition; `partitions`: how many the topic has.
 
     `tables`: every table of the version, so that a version over several tables is one epoch. `after`: the last version of each
@@ -176,7 +180,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
-class Beat:
+class HeartbeatRow:
     """A row of the heartbeat table, as one commit of the source left it: each is told from the one before it.
 
     `kind`: as of changes: r, c, u, d, t. `row`: its key, "" for a TRUNCATE. `now`: (number, moment), None where it is gone;
@@ -193,7 +197,7 @@ class Beat:
     offset: int
 
 
-Mark = TransactionMark | SnapshotMark | VersionMark | Heartbeat | Beat
+Mark = TransactionMark | SnapshotNotification | VersionEnd | Heartbeat | HeartbeatRow
 
 
 class Event(NamedTuple):
@@ -207,7 +211,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Undecodable:
-    """A record that could not become a change, with the reason; its table stops there (P5). `value` is never shown.
+    """A record that could not become a change, with the reason; its table stops there (guarantee P5). `value` is never shown.
 
     `event`: what could be read of its envelope, or None where that is not readable either. `sent_ms`: as of a mark, but LATER
     where unknown.
@@ -224,7 +228,7 @@ class Undecodable:
 
 
 @dataclass(frozen=True)
-class LostColumn:
+class MissingColumn:
     """A column of a declared table whose values a record, the first of several, no longer has as declared.
 
     Its values are NULL from there on, and the other columns' are right. `gone`: the record has no such column; else it
@@ -254,9 +258,9 @@ class Decoded:
     marks: list[Mark] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
-    lost: list[LostColumn] = field(default_factory=list)
+    lost: list[MissingColumn] = field(default_factory=list)
 
-    def timed(self, messages: Messages) -> Decoded:
+    def timed(self, messages: MessageBatch) -> Decoded:
         """The same, each record with its own time in Kafka; `messages`: what this was decoded from."""
 
         def sent(offsets: Int64s) -> Int64s:
@@ -280,8 +284,14 @@ class Format(Protocol):
     def left_out(self) -> Mapping[str, Mapping[str, str]]:
         """table → column → why a learnt table does not have it."""
 
-    def decode(self, messages: Messages) -> Decoded:
+    def decode(self, messages: MessageBatch) -> Decoded:
         """The changes and marks in `messages`. Never raises for data: what cannot be decoded is in `undecodable`."""
+
+    def add_table(self, name: str, schema: Schema, partitions: Sequence[str], precisions: Mapping[str, int]) -> None:
+        """From now on the records of one table more are decoded."""
+
+    def add_partition(self, partition: str, table: str) -> None:
+        """From now on the records of `partition` are those of a declared table."""
 
 
 def lanes(n: int, value: int = 0) -> Int64s:

@@ -14,10 +14,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from connectors.source import Positions
-from engine.batch.updates import Int64s
-from engine.errors import HeadraceError
-from engine.schema import Schema
+from headrace.connectors.source import Positions
+from headrace.engine.batch.updates import Int64s
+from headrace.engine.errors import HeadraceError
+from headrace.engine.schema import Schema
 
 
 class SinkError(HeadraceError):
@@ -109,11 +109,15 @@ def last_epoch(change: ViewChanges | None, before: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class EpochStamp:
-    """What a sink may attach to a change: the source's name, LSN and commit time (µs) of one epoch."""
+    """What a sink may attach to a change: the source's name, LSN and commit time (µs) of one epoch.
+
+    `first`: the first epoch of the range that ends at this one, where that has several: the change tells what they all did.
+    """
 
     source: str
     lsn: int
     commit_us: int
+    first: int | None = None
 
 
 class Sink(Protocol):

@@ -1,5 +1,7 @@
-"""The port through which messages come. Order: per partition, by offset. Positions are ours: nothing is committed
-to the source until `commit`, which only informs (lag tools read it); a source is reopened at positions that we keep.
+"""The port of a source: messages, in offset order of each partition.
+
+Invariant: positions are the caller's. A source is opened at positions that the caller keeps, and `commit` only informs lag
+tools.
 """
 
 from __future__ import annotations
@@ -7,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from connectors.changes import Messages
-from engine.errors import HeadraceError
+from headrace.connectors.changes import MessageBatch
+from headrace.engine.errors import HeadraceError
 
 Positions = Mapping[str, Mapping[int, int]]
 """topic → partition → the next offset to read."""
@@ -29,7 +31,7 @@ class Source(Protocol):
         Raises SourceError (unreachable; a topic missing; a position out of the range that is still there).
         """
 
-    def poll(self, timeout: float) -> Sequence[Messages]:
+    def poll(self, timeout: float) -> Sequence[MessageBatch]:
         """What arrived, waiting at most `timeout` seconds for the first of it. Raises SourceError."""
 
     def positions(self) -> Positions:
@@ -54,6 +56,9 @@ class Source(Protocol):
 
     def others(self) -> frozenset[str]:
         """The topics that were there when last looked and are not wanted."""
+
+    def silent_for(self) -> float:
+        """Seconds for which nobody has answered; 0.0 where the source answers, or cannot be away."""
 
     def commit(self, positions: Positions) -> None:
         """Tell the source that `positions` are safe. Asynchronous, best effort."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from engine.errors import HeadraceError, InvariantBroken
+from headrace.engine.errors import HeadraceError, InvariantBroken
 
 MOST_ROUNDS = 2
 """Scopes that iterate may be nested so deep: kernels are compiled for times of up to so many rounds."""

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from engine.errors import TypeNotSupported
-from engine.value import derived, hashed_once, spelled_once
+from headrace.engine.errors import TypeNotSupported
+from headrace.engine.value import derived, hashed_once, spelled_once
 
 
 class Kind(enum.Enum):
@@ -118,7 +118,7 @@ class DataType:
         if match["array"].strip():
             element = cls.parse(spelled[: match.start("array")])
             if match["mods"] and element.kind in (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
-                # Debezium's encoding hangs on the digits, which no other type keeps.
+                # Debezium's encoding depends on the digits, which no other type keeps.
                 return cls(Kind.OTHER, name=text.strip())
             return array_of(element, bare=False)
         name = f"{match['name'].strip()} {match['tail']}".strip()
@@ -255,12 +255,14 @@ MOST_DIGITS = 6
 @hashed_once
 @dataclass(frozen=True)
 class Column:
-    """A named, typed column; `digits`: how many of its seconds a time keeps, which no value shows."""
+    """A named, typed column. `digits`: how many of its seconds a time keeps, which no value shows; `renamed_from`: the name
+    that a table's column had in older rows, which may lack `name`."""
 
     name: str
     type: DataType
     nullable: bool = True
     digits: int = field(default=MOST_DIGITS, compare=False, repr=False)
+    renamed_from: str | None = field(default=None, compare=False, repr=False)
 
     @derived
     def arrow(self) -> pa.Field:

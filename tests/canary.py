@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import conninfo
 
-from engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError
 
 LONG = 16
 """Characters of a password that nobody chose."""

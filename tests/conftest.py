@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from sidecar.devstack.cache import cache_folder
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.devstack.stack import Stack
+from headrace.sidecar.devstack.cache import cache_folder
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.devstack.stack import Stack
 from tests.canary import Canary
 from tests.containers import ContainerStack, engine_answers, wait_for_compose
 
@@ -38,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
+        if "spark_cluster" in getattr(item, "fixturenames", ()) or "[spark" in item.name:
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,6 +51,14 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
         yield made
     made.look_at_files(tmp_path_factory.getbasetemp())
     assert made.told == [], "a server's password was seen"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_name() -> Iterator[None]:
+    """From the top of the repository `engine` imports as well as `headrace.engine`, as a module of its own: nobody does."""
+    yield
+    twice = {"engine", "views", "connectors", "sidecar"} & sys.modules.keys()
+    assert not twice, f"imported by their bare names: {', '.join(sorted(twice))}; write headrace.…"
 
 
 @pytest.fixture(scope="session")

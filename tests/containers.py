@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from sidecar.devstack.connect import ConnectApi
+from headrace.sidecar.devstack.connect import ConnectApi
 
 if TYPE_CHECKING:
     from pytest_docker.plugin import Services

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError
 from tests.canary import Canary
 
 SECRET = "0123456789abcdef-canary"

@@ -1,8 +1,8 @@
-"""The tables that views may read: full name (`schema.table`) to schema.
+"""The catalog: the tables that views may read, by full name (`schema.table`), with their schemas.
 
-Always: names are as Postgres stores them (folded where unquoted). An unqualified name means the first schema of the search
-path that has it; the path is `public` unless a session says otherwise.
-Called by the binder; made by the sidecar from configuration or decoded message schemas.
+Invariant: names are as Postgres stores them. An unqualified name means the first schema of the search path that has it; the
+path is `public` unless a session says otherwise. The sidecar makes it, from configuration or from decoded messages; the
+binder asks it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.schema import Column, DataType, Schema
+from headrace.engine.schema import Column, DataType, Schema
 
 DEFAULT_SCHEMA = "public"
 

@@ -14,22 +14,25 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from engine.schema import Column, Schema
-from views.catalog import Catalog
-from views.errors import ViewError
-from views.folding import failing
-from views.keys import is_unique, unique_sets
-from views.optimize import FINAL, optimize
-from views.plan import Join, LeftJoin, Plan, walk
-from views.rewrite import fenced, without_fences
-from views.spec import ViewSpec
-from views.sql.binder import OUTPUT
-from views.sql.environment import Environment
-from views.sql.ordered import with_places
-from views.sql.ordering import CLAUSES
-from views.sql.parse import Source, name_of, parse
-from views.sql.queries import bind_query, bind_view
-from views.strict import nearest
+from headrace.engine.schema import Column, Schema
+from headrace.views.catalog import DEFAULT_SCHEMA, Catalog
+from headrace.views.constant_folding import failing
+from headrace.views.datalog.program import Programs
+from headrace.views.errors import ViewError
+from headrace.views.keys import is_unique, unique_sets
+from headrace.views.optimize import FINAL, optimize
+from headrace.views.plan import Join, LeftJoin, Plan, Recursion
+from headrace.views.plan_node import ENCODER
+from headrace.views.rewrite import fenced, without_fences
+from headrace.views.spec import ViewSpec
+from headrace.views.sql.environment import Environment
+from headrace.views.sql.ordering import CLAUSES
+from headrace.views.sql.parsing.parse import Source, name_of, parse
+from headrace.views.sql.queries import bind_asked, bind_query, bind_view
+from headrace.views.sql.query_order import with_places
+from headrace.views.traversal import walk
+from headrace.views.view_models import FOLLOWED
+from headrace.views.yaml_models import nearest
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class CompiledView:
 
     `schema` holds the output columns and the key; `key` its positions or None. `key_proved` is False where a declared
     key must be checked while the view runs. `reads`: names of the views it reads. `failing`: the plan as bound of a query that
-    fails whatever rows there are; who reads it as a view reads that plan, and so not what fails unless it is asked for.
+    fails whatever rows there are; who reads it as a view reads that plan, and so not what fails unless it is asked for. `notes`:
+    what explain says of it beside its plan. `ordered`: whether the last column is each row's place, from 1, and no column of
+    the query.
     """
 
     name: str
@@ -52,6 +57,12 @@ class CompiledView:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     rules: tuple[str, ...] = field(default=(), compare=False)
     failing: Plan | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    ordered: bool = False
+
+
+Statement = tuple[Source, exp.Expr | None]
+"""A view that is parsed: its statement, or None for one of a Datalog program."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +77,32 @@ class CheckedViews:
 
 
 def compile_views(specs: Sequence[ViewSpec], catalog: Catalog) -> tuple[CompiledView, ...]:
-    """The views in an order in which each comes after those it reads. Raises ViewError for the first mistake."""
+    """The views in an order in which each comes after those it reads. Raises ViewError for the first mistake, each
+    other view's first one in its `others`."""
     checked = check_views(specs, catalog)
     if checked.errors:
-        raise checked.errors[0]
+        first, *others = checked.errors
+        first.others = tuple(others)
+        raise first
     return checked.views
 
 
-def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
-    """The views compiled as far as they are right."""
+def check_views(specs: Sequence[ViewSpec], catalog: Catalog, unread: AbstractSet[str] = frozenset()) -> CheckedViews:
+    """The views compiled as far as they are right. `unread`: names of views that are declared and could not be read."""
     errors: list[ViewError] = []
-    parsed: dict[str, tuple[Source, exp.Expr]] = {}
+    parsed: dict[str, Statement] = {}
+    programs = Programs(specs)
     for spec in specs:
         try:
-            parsed[spec.name] = parse(spec, catalog)
+            parsed[spec.name] = (Source(spec, spec.sql, catalog), None) if spec.program else parse(spec, catalog)
         except ViewError as error:
             errors.append(error)
-    failed = {s.name for s in specs} - set(parsed)
-    reads = {n: _view_reads(q, {*parsed, *failed} - {n}) for n, (_, q) in parsed.items()}
+    names = {s.name for s in specs} | unread
+    failed = names - set(parsed)
+    reads = {
+        n: programs.reads(source.spec, names) if query is None else _view_reads(query, names - {n}, catalog)
+        for n, (source, query) in parsed.items()
+    }
     try:
         order = _ordered(parsed, reads)
     except ViewError as error:
@@ -94,8 +113,18 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
         if failed & set(reads[name]):
             failed.add(name)
             continue
+        env = Environment(catalog, done, name)
         try:
-            done[name] = compile_view(source, query, Environment(catalog, done, name), reads[name])
+            if query is not None:
+                done[name] = compile_view(source, query, env, reads[name])
+                continue
+            bound = programs.bind(source, env)
+            errors += bound.errors
+            if bound.plan is None:
+                failed.add(name)
+            else:
+                compiled = compile_bound(source, bound.plan, reads[name])
+                done[name] = replace(compiled, warnings=(*bound.warnings, *compiled.warnings), notes=bound.notes)
         except ViewError as error:
             errors.append(error)
             failed.add(name)
@@ -107,8 +136,13 @@ def check_views(specs: Sequence[ViewSpec], catalog: Catalog) -> CheckedViews:
 
 def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple[str, ...] = ()) -> CompiledView:
     """One parsed view over the tables and views in `env`. Raises ViewError."""
+    return compile_bound(source, bind_view(source, env, query), reads)
+
+
+def compile_bound(source: Source, bound: Plan, reads: tuple[str, ...] = ()) -> CompiledView:
+    """One bound view. Raises ViewError."""
     fired: list[str] = []
-    plan = optimize(_bound(source, bind_view(source, env, query)), fired=fired)
+    plan = optimize(_bound(source, bound), fired=fired)
     for column in source.spec.columns:
         if column.name not in plan.schema.names:
             hint = nearest(column.name, plan.schema.names)
@@ -120,7 +154,10 @@ def compile_view(source: Source, query: exp.Expr, env: Environment, reads: tuple
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
     plan = optimize(plan, FINAL, fired)
-    digest = hashlib.sha256(f"{plan.digest}|{schema!r}|{proved}".encode()).hexdigest()
+    # How a recursion is followed is part of what is built.
+    followed = source.spec.recursion if any(isinstance(p, Recursion) for p in walk(plan)) else FOLLOWED
+    told = [] if followed == FOLLOWED else [followed.strategy, repr(followed.switch)]
+    digest = hashlib.sha256(ENCODER.encode([plan, schema, proved, *told]).encode()).hexdigest()
     return CompiledView(
         source.spec.name,
         source.spec,
@@ -140,14 +177,14 @@ def compile_ordered(
 ) -> tuple[CompiledView, tuple[str, ...]]:
     """One query over these tables and compiled views, and the views that it rests on, in their order. Raises ViewError.
 
-    A query that says an order gets a last column more, `views.sql.ordered.PLACE`: each row's place.
+    A query that says an order is `ordered`.
     """
     source, query = parse(spec, catalog)
     env = Environment(catalog, views, spec.name)
-    reads = _view_reads(query, set(views))
+    reads = _view_reads(query, set(views), catalog)
     compiled = compile_view(source, query, env, reads)
     if query.args.get("order") is not None:
-        compiled = compile_view(source, with_places(query), env, reads)
+        compiled = replace(compile_view(source, with_places(query), env, reads), ordered=True)
     rest: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -168,11 +205,8 @@ def compile_query(
     `views` may compile a view when it is first looked up: `as_view`, so that others may read what does not fail of it.
     """
     source, query = parse(spec, catalog)
-    if isinstance(query, exp.Select) and not as_view:
-        for item in query.expressions:
-            item.unalias().meta[OUTPUT] = True
     try:
-        bound = bind_query(source, Environment(catalog, views), query)
+        bound = (bind_query if as_view else bind_asked)(source, Environment(catalog, views), query)
         if as_view and failing(bound) is not None:
             bound = fenced(bound) if any(query.args.get(clause) for clause in ("with_", *CLAUSES)) else bound
             return CompiledView(spec.name, spec, bound, bound.schema, None, True, bound.digest, failing=bound)
@@ -191,21 +225,26 @@ def _bound(source: Source, plan: Plan) -> Plan:
     return without_fences(plan)
 
 
-def _view_reads(query: exp.Expr, names: set[str]) -> tuple[str, ...]:
-    """The views that a query names, in order; a CTE of the same name hides a view."""
+def _view_reads(query: exp.Expr, names: set[str], catalog: Catalog) -> tuple[str, ...]:
+    """The views that a query names, in order; a CTE of the same name hides a view, and a table one named with its schema."""
     if not names:
         return ()
     hidden = {name_of(c.args["alias"].this) for c in query.find_all(exp.CTE)}
     found: dict[str, None] = {}
     for table in query.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) and table.args.get("db") is None:
-            name = name_of(table.this)
-            if name in names and name not in hidden:
-                found[name] = None
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        name, schema = name_of(table.this), table.args.get("db")
+        if schema is None:
+            is_view = name not in hidden
+        else:
+            is_view = name_of(schema) == DEFAULT_SCHEMA and f"{DEFAULT_SCHEMA}.{name}" not in catalog.tables
+        if is_view and name in names:
+            found[name] = None
     return tuple(found)
 
 
-def _ordered(parsed: dict[str, tuple[Source, exp.Expr]], reads: Mapping[str, Sequence[str]]) -> list[str]:
+def _ordered(parsed: dict[str, Statement], reads: Mapping[str, Sequence[str]]) -> list[str]:
     """Names so that each comes after those it `reads`, otherwise as declared. Raises ViewError for a cycle."""
     order: list[str] = []
     path: list[str] = []
@@ -218,8 +257,13 @@ def _ordered(parsed: dict[str, tuple[Source, exp.Expr]], reads: Mapping[str, Seq
         for read in reads[name]:
             if read in path:
                 circle = " -> ".join([*path[path.index(read) :], read])
+                what = f"views read each other in a circle: {circle}"
+                if query is None:
+                    hint = "write the rules of the other views into the program, or its inputs into another program"
+                    raise source.error(what, hint)
                 node = next(t for t in query.find_all(exp.Table) if name_of(t.this) == read)
-                source.refuse(node, f"views read each other in a circle: {circle}", "recursion is not supported yet")
+                hint = "make one view of them, with WITH RECURSIVE, or a Datalog program of all of them"
+                source.refuse(node, what, hint)
             visit(read)
         path.pop()
         order.append(name)

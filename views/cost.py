@@ -1,7 +1,7 @@
-"""What one changed row of each table costs a view: how many arrangements it is looked up in, and how many take it up.
+"""Cost: in how many arrangements a changed row of each table is looked up, and how many take it in.
 
-Always: a count of the plan and not of the data, as if every look-up found one row; what other views share is counted too.
-Called by `explain`.
+Invariant: it counts the plan and not the data, as if every look-up found one row, and also what other views share. `explain`
+calls it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from views.joins import flat, own_key
-from views.plan import (
-    DeltaJoin,
-    Distinct,
-    Import,
-    Join,
-    LeftJoin,
-    Plan,
-    Reduce,
-    Scan,
-    Semijoin,
-    Top,
-    Windowed,
-    children,
-)
+from headrace.views.join_graph import flat, own_key
+from headrace.views.plan import DeltaJoin, Distinct, Import, Join, LeftJoin, Plan, Reduce, Scan, Semijoin, Top, Windowed
+from headrace.views.traversal import children
 
 
 class Cost(NamedTuple):
@@ -36,7 +24,7 @@ class Cost(NamedTuple):
 def costs(plan: Plan) -> dict[str, Cost]:
     """Of each table or view that is read, by name; one that is read twice pays twice.
 
-    >>> from engine.schema import BIGINT, Column, Schema
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
     >>> a, b = (Scan(f"public.{n}", Schema((Column("id", BIGINT), Column("x", BIGINT)), (0,))) for n in "ab")
     >>> costs(Join(a, b, (1,), (0,)))
     {'public.a': Cost(look_ups=1, kept=2), 'public.b': Cost(look_ups=1, kept=1)}

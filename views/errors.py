@@ -5,7 +5,7 @@ Always: it names the view, and where a place is known the file, the line and the
 
 from __future__ import annotations
 
-from engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError
 
 
 class ViewError(HeadraceError):

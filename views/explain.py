@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.operators.expressions.ir import Aggregate, Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
-from engine.schema import Column, Kind
-from views.compile import CompiledView
-from views.cost import costs
-from views.joins import flat, own_key
-from views.plan import (
+from headrace.engine.operators.expressions.core.ir import (
+    Aggregate,
+    Call,
+    Case,
+    Cast,
+    Coalesce,
+    ColumnRef,
+    Expr,
+    Literal,
+)
+from headrace.engine.schema import Column, Kind
+from headrace.views.compile import CompiledView
+from headrace.views.cost import costs
+from headrace.views.expressions import base_name
+from headrace.views.extreme_recursion import by_extremes
+from headrace.views.join_graph import flat, own_key
+from headrace.views.plan import (
     DeltaJoin,
     Distinct,
     Filter,
@@ -24,17 +35,18 @@ from views.plan import (
     One,
     Plan,
     Project,
+    Recursion,
     Reduce,
+    Reference,
     Repeat,
     Scan,
     Semijoin,
     Spread,
     Top,
     Windowed,
-    children,
-    walk,
 )
-from views.scalar import base_name
+from headrace.views.state_recursion import by_state
+from headrace.views.traversal import children, walk
 
 
 @dataclass(frozen=True)
@@ -73,10 +85,13 @@ def explain(view: CompiledView, others: Sequence[CompiledView] = ()) -> str:
             else "none: one row at most"
         )
     lines = [f"view {view.name}  key {key}  fingerprint {view.fingerprint[:12]}"]
+    lines += [f"  {note}" for note in view.notes]
     shared = _sharing(view, others)
     for depth, node, text in _tree(view.plan, 1):
         lines.append("  " * depth + text)
         lines += ("  " * (depth + 1) + f"| {_note(arranged, shared)}" for arranged in _looked_up(node))
+        if isinstance(node, Recursion):
+            lines.append("  " * (depth + 1) + f"| {_followed(view, node)[1]}")
     return "\n".join(lines)
 
 
@@ -116,9 +131,33 @@ def explain_json(view: CompiledView, others: Sequence[CompiledView] = ()) -> dic
             {"of": a.of, "key": list(a.key), "own": a.own, "shared_with": shared.get((a.digest, a.key), [])}
             for a in arrangements(view.plan)
         ],
+        "recursions": [
+            {"name": node.name, "strategy": strategy, "how": how}
+            for node in dict.fromkeys(n for n in walk(view.plan) if isinstance(n, Recursion))
+            for strategy, how in [_followed(view, node)]
+        ],
         "costs": {name: cost._asdict() for name, cost in costs(view.plan).items()},
         "rules": list(view.rules),
+        "notes": list(view.notes),
     }
+
+
+def _followed(view: CompiledView, plan: Recursion) -> tuple[str, str]:
+    """How changes of a recursion are followed: the strategy, and it in words."""
+    how = view.spec.recursion
+    found = by_state(plan) if not plan.free else "it stands in another recursion"
+    if isinstance(found, str) and not isinstance(extremes := by_extremes(plan), str):
+        found = extremes.extremes
+    if how.strategy == "history":
+        return "history", "every round is kept (history), as the view asks"
+    if isinstance(found, str):
+        return "history", f"every round is kept (history), for {found}"
+    words = {
+        "auto": f"kept by state: changes are followed by Update, and past {how.switch:g} of a Bootstrap's work by Bootstrap",
+        "update": "kept by state: changes are followed by Update",
+        "bootstrap": "kept by state: changes are followed by Bootstrap",
+    }
+    return how.strategy, f"{words[how.strategy]}; of several workers one holds it"
 
 
 def spelled(expr: Expr, columns: Sequence[Column]) -> str:
@@ -222,6 +261,11 @@ def _described(plan: Plan) -> tuple[str, str]:
         named = plan.input.schema.names
         made = ((f.function.partition("(")[0], ", ".join(named[a] for a in f.args)) for f in plan.functions)
         return "Spread", ", ".join(f"{name}({args})" for name, args in made)
+    if isinstance(plan, Reference):
+        return "Rows", f"of {plan.variable.name}"
+    if isinstance(plan, Recursion):
+        how = f"rounds count, for {plan.why}" if plan.why else "a fixpoint, for the term distributes"
+        return "Recursion", f"{plan.name}: {how}"
     if isinstance(plan, One | Repeat):
         return ("One row", "") if isinstance(plan, One) else ("Repeat", f"{plan.input.schema.names[-1]} times")
     return ("Distinct", "") if isinstance(plan, Distinct) else ("Union", "all")

@@ -1,15 +1,15 @@
-"""Which columns tell the rows of a plan apart: the sets of columns of which no two rows agree.
+"""Keys: the sets of columns on which no two rows of a plan agree.
 
-Always: a set given here is proved, under Postgres's equality, whatever the data. At most `LIMIT` sets are kept for a
-node, the smallest first. Called by `compile` for a view's key, by the binder, by the rules for join order and by render.
+Invariant: a set is proved, under Postgres's equality, whatever the data. At most `LIMIT` sets are kept for a node, the
+smallest first. `compile`, the binder, the rules for join order and render call it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.operators.expressions.ir import ColumnRef
-from views.plan import (
+from headrace.engine.operators.expressions.core.ir import ColumnRef
+from headrace.views.plan import (
     DeltaJoin,
     Distinct,
     Filter,
@@ -19,6 +19,7 @@ from views.plan import (
     One,
     Plan,
     Project,
+    Recursion,
     Reduce,
     Scan,
     Semijoin,
@@ -35,7 +36,7 @@ LIMIT = 16
 def unique_sets(plan: Plan) -> Keys:
     """The proved keys of `plan`, as sets of positions; the empty set means at most one row.
 
-    >>> from engine.schema import BIGINT, Column, Schema
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
     >>> table = Scan("public.t", Schema((Column("id", BIGINT), Column("x", BIGINT)), (0,)))
     >>> unique_sets(Distinct(table))
     (frozenset({0}),)
@@ -61,6 +62,9 @@ def unique_sets(plan: Plan) -> Keys:
         return unique_sets(plan.left)
     if isinstance(plan, LeftJoin):
         return _left_joined(plan)
+    if isinstance(plan, Recursion):
+        whole = [frozenset(range(len(plan.schema.columns)))] if plan.kinds_of[plan.shown] == "set" else []
+        return _smallest([*unique_sets(plan.rules[plan.shown]), *whole])
     if isinstance(plan, Spread) and plan.ordinal and not plan.outer:
         number = frozenset({len(plan.schema.columns) - 1})
         return _smallest(s | number for s in unique_sets(plan.input))

@@ -1,30 +1,21 @@
-"""Which columns of which tables a view names: those that its rows, or which rows there are, depend on.
+"""Lineage: the columns of tables that a view's rows, or the choice of them, depend on.
 
-Always: never too few; what cannot be told apart counts as named. Pure; called by wiring.
+Invariant: it never names too few; what cannot be told apart counts. Pure; wiring calls it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from views.compile import CompiledView
-from views.plan import (
-    Filter,
-    Import,
-    Join,
-    LeftJoin,
-    Plan,
-    Project,
-    Scan,
-    Semijoin,
-    Top,
-    Union,
-    children,
-)
-from views.scalar import columns
+from headrace.views.compile import CompiledView
+from headrace.views.expressions import columns
+from headrace.views.plan import Filter, Import, Join, LeftJoin, Plan, Project, Scan, Semijoin, Top, Union
+from headrace.views.traversal import children, walk
 
 Named = frozenset[tuple[str, str]]
 """(table, column) pairs."""
+WHOLE = ""
+"""In place of a column: the table as such."""
 
 
 def columns_named(views: Sequence[CompiledView]) -> Mapping[str, Named]:
@@ -35,6 +26,15 @@ def columns_named(views: Sequence[CompiledView]) -> Mapping[str, Named]:
         _gather(view.plan, range(len(view.plan.schema.columns)), found, own)
         found[view.name] = frozenset(own)
     return found
+
+
+def rests_on(views: Sequence[CompiledView]) -> Mapping[str, Named]:
+    """As `columns_named`, and each table that a view reads, with `WHOLE` for a column."""
+    found, tables = columns_named(views), dict[str, Named]()
+    for view in views:
+        own = frozenset((node.table, WHOLE) for node in walk(view.plan) if isinstance(node, Scan))
+        tables[view.name] = own.union(*(tables.get(name, frozenset()) for name in view.reads))
+    return {name: named | tables[name] for name, named in found.items()}
 
 
 def _gather(plan: Plan, wanted: Iterable[int], views: Mapping[str, Named], found: set[tuple[str, str]]) -> None:

@@ -1,7 +1,7 @@
-"""The rules in their order: a plan as bound goes in, an equal plan that is good to run comes out.
+"""The optimizer: a plan as bound goes in, an equal plan that is good to run comes out, by a tuple of rules.
 
-Always: every rule is a pure function that keeps the rows, the columns, their types and (but for unread columns) the
-errors. Called by `compile`.
+Invariant: every rule is a pure function that keeps rows, columns, types and (except for unread columns) errors. `compile`
+calls it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from engine.operators.expressions.ir import ColumnRef
-from views.plan import Plan, Project
-from views.rules.bare_tables import bare_tables
-from views.rules.delta_joins import delta_joins
-from views.rules.factor_conditions import factor_conditions
-from views.rules.flatten_unions import flatten_unions
-from views.rules.inner_joins import inner_joins
-from views.rules.merge_projects import merge_projects
-from views.rules.needless import needless
-from views.rules.order_joins import order_joins
-from views.rules.prune_columns import prune_columns
-from views.rules.push_filters import push_filters
-from views.rules.value_classes import value_classes
+from headrace.engine.operators.expressions.core.ir import ColumnRef
+from headrace.views.plan import Plan, Project
+from headrace.views.rules.canonical_groups import value_classes
+from headrace.views.rules.delta_joins import delta_joins
+from headrace.views.rules.expose_primary_key import bare_tables
+from headrace.views.rules.factor_conditions import factor_conditions
+from headrace.views.rules.flatten_unions import flatten_unions
+from headrace.views.rules.inner_joins import inner_joins
+from headrace.views.rules.merge_projects import merge_projects
+from headrace.views.rules.order_joins import order_joins
+from headrace.views.rules.prune_columns import prune_columns
+from headrace.views.rules.push_filters import push_filters
+from headrace.views.rules.redundant_distinct_and_joins import needless
 
 Rule = Callable[[Plan], Plan]
 

@@ -2,81 +2,60 @@
 
 Always: nodes are frozen; expressions hold positions of the input row; `schema` tells names, types and whether a column
 can be NULL; equal plans have equal digests, whatever the names of files and places (`at`, an offset in the view's SQL,
-is for messages only). Made by the binder, rewritten by the rules, read by explain and render. Names may repeat inside.
-It is longer than a file should be: the nodes are one language, and a union of types that closes it.
+is for messages only). The binder makes a plan, the rules rewrite it, explain and render read it. Names may repeat inside.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from operator import is_
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.operators.expressions.ir import Aggregate, ColumnRef, Expr
-from engine.operators.framed import RANKS, WindowFunction
-from engine.operators.spread import SetFunction
-from engine.operators.top import Order
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
-from engine.value import derived
-from views.scalar import may_be_null, proved_present
+from headrace.engine.operators.expressions.core.ir import Aggregate, ColumnRef, Expr
+from headrace.engine.operators.table_functions import SetFunction
+from headrace.engine.operators.top import Order
+from headrace.engine.operators.window_values import RANKS, WindowFunction
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
+from headrace.engine.value import derived
+from headrace.views.expressions import proved_present
+from headrace.views.limits import MOST_ROWS
+from headrace.views.plan_node import PlanNode, Variable, aggregate_may_be_null, column_of, present
 
 
-class _Node:
-    """What all nodes share: the nodes that they stand on, and a digest that names the computation."""
+class Leaf(PlanNode):
+    """A node without inputs."""
 
     @property
     def below(self) -> tuple[Plan, ...]:
-        """The direct inputs, left to right."""
-        raise NotImplementedError
-
-    @derived
-    def kinds(self) -> frozenset[type]:
-        """The classes of the node and of everything below it: what a rule need not look into."""
-        own: type = type(self)
-        found = frozenset[type]().union(*[p.kinds for p in self.below])
-        return found if own in found else found | {own}
-
-    @derived
-    def digest(self) -> str:
-        """A stable hash of the node and everything below it."""
-        hasher = hashlib.sha256(type(self).__name__.encode())
-        for item in fields(self):  # type: ignore[arg-type]
-            if not item.compare:
-                continue
-            value = getattr(self, item.name)
-            parts = value if isinstance(value, tuple) else (value,)
-            spelled = (p.digest if isinstance(p, _Node) else repr(p) for p in parts)
-            hasher.update(f"|{item.name}={'|'.join(spelled)}".encode())
-        return hasher.hexdigest()
-
-
-class _Leaf(_Node):
-    @property
-    def below(self) -> tuple[Plan, ...]:
+        """None."""
         return ()
 
 
-class _Over(_Node):
+class OverOne(PlanNode):
+    """A node over one input."""
+
     input: Plan
 
     @property
     def below(self) -> tuple[Plan, ...]:
+        """The input."""
         return (self.input,)
 
 
-class _Beside(_Node):
+class OverTwo(PlanNode):
+    """A node over a left and a right input."""
+
     left: Plan
     right: Plan
 
     @property
     def below(self) -> tuple[Plan, ...]:
+        """Left, then right."""
         return (self.left, self.right)
 
 
 @dataclass(frozen=True)
-class Scan(_Leaf):
+class Scan(Leaf, tag="scan"):
     """A table, by its full name, with all of its columns."""
 
     table: str
@@ -85,7 +64,7 @@ class Scan(_Leaf):
 
 
 @dataclass(frozen=True)
-class Import(_Leaf):
+class Import(Leaf, tag="import"):
     """Another view, by name; `fingerprint` is that view's."""
 
     view: str
@@ -95,7 +74,7 @@ class Import(_Leaf):
 
 
 @dataclass(frozen=True)
-class Project(_Over):
+class Project(OverOne, tag="project"):
     """One output column an expression, named."""
 
     input: Plan
@@ -106,11 +85,11 @@ class Project(_Over):
     def schema(self) -> Schema:
         """Types and nullability of the expressions."""
         inputs = self.input.schema.columns
-        return Schema(tuple(_column(n, e, inputs) for n, e in zip(self.names, self.exprs, strict=True)))
+        return Schema(tuple(column_of(n, e, inputs) for n, e in zip(self.names, self.exprs, strict=True)))
 
 
 @dataclass(frozen=True)
-class Filter(_Over):
+class Filter(OverOne, tag="filter"):
     """Rows for which the predicate is true."""
 
     input: Plan
@@ -119,11 +98,11 @@ class Filter(_Over):
     @derived
     def schema(self) -> Schema:
         """The input's, less the NULLs that the predicate rules out."""
-        return _present(self.input.schema, proved_present(self.predicate))
+        return present(self.input.schema, proved_present(self.predicate))
 
 
 @dataclass(frozen=True)
-class Join(_Beside):
+class Join(OverTwo, tag="join"):
     """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true.
 
     Fresh from the binder it has no keys and the whole condition as residual; the rules find keys and order.
@@ -143,12 +122,13 @@ class Join(_Beside):
         both = Schema((*self.left.schema.columns, *self.right.schema.columns))
         width = len(self.left.schema.columns)
         keys = {*self.left_key, *(width + k for k in self.right_key)}
-        return _present(both, proved_present(self.residual) | keys)
+        return present(both, proved_present(self.residual) | keys)
 
 
 @dataclass(frozen=True)
-class DeltaJoin(_Over):
-    """The rows of `input`, a tree of inner joins (see `views.joins`), of which nothing is kept but its leaves' arrangements."""
+class DeltaJoin(OverOne, tag="delta join"):
+    """The rows of `input`, a tree of inner joins (see `headrace.views.join_graph`), of which nothing is kept but its
+    leaves' arrangements."""
 
     input: Plan
 
@@ -159,7 +139,7 @@ class DeltaJoin(_Over):
 
 
 @dataclass(frozen=True)
-class LeftJoin(_Beside):
+class LeftJoin(OverTwo, tag="left join"):
     """Left columns then right columns of every pair whose keys are equal (NULL never is) and whose residual is true,
     and the left rows without a partner, with NULL for the right columns; `full`: the right rows without one too.
     """
@@ -181,7 +161,7 @@ class LeftJoin(_Beside):
 
 
 @dataclass(frozen=True)
-class Semijoin(_Beside):
+class Semijoin(OverTwo, tag="semijoin"):
     """The left rows whose key is among the right keys (NULL is among none); `negated`: the other left rows."""
 
     left: Plan
@@ -193,11 +173,11 @@ class Semijoin(_Beside):
     @derived
     def schema(self) -> Schema:
         """The left columns; a key that is among others is not NULL."""
-        return _present(self.left.schema, set() if self.negated else set(self.left_key))
+        return present(self.left.schema, set() if self.negated else set(self.left_key))
 
 
 @dataclass(frozen=True)
-class Reduce(_Over):
+class Reduce(OverOne, tag="reduce"):
     """One row a group: the key columns, then the aggregates. An empty key is the one group of everything.
 
     The last `determined` key columns have one value for each value of the others (columns of a table by its key).
@@ -215,12 +195,12 @@ class Reduce(_Over):
         inputs = self.input.schema.columns
         found = [replace(inputs[k], name=n) for k, n in zip(self.key, self.names, strict=False)]
         for aggregate, name in zip(self.aggregates, self.names[len(self.key) :], strict=True):
-            found.append(Column(name, aggregate.type, _aggregate_may_be_null(aggregate, inputs, bool(self.key))))
+            found.append(Column(name, aggregate.type, aggregate_may_be_null(aggregate, inputs, grouped=bool(self.key))))
         return Schema(tuple(found))
 
 
 @dataclass(frozen=True)
-class Distinct(_Over):
+class Distinct(OverOne, tag="distinct"):
     """Each different row once."""
 
     input: Plan
@@ -232,7 +212,7 @@ class Distinct(_Over):
 
 
 @dataclass(frozen=True)
-class Union(_Node):
+class Union(PlanNode, tag="union"):
     """All rows of all inputs, which have the same types; names are the first one's."""
 
     inputs: tuple[Plan, ...]
@@ -250,7 +230,7 @@ class Union(_Node):
 
 
 @dataclass(frozen=True)
-class One(_Leaf):
+class One(Leaf, tag="one"):
     """One row, of which nothing is read: what a SELECT without FROM, and VALUES, stand on."""
 
     @derived
@@ -260,7 +240,7 @@ class One(_Leaf):
 
 
 @dataclass(frozen=True)
-class Top(_Over):
+class Top(OverOne, tag="top"):
     """Of each group (NULLs are one) the rows `offset` to `offset + limit` in the order `orders`.
 
     `limit` None: all behind the offset. `ties`: and the rows that `orders` cannot tell from the last one.
@@ -280,7 +260,7 @@ class Top(_Over):
 
 
 @dataclass(frozen=True)
-class Repeat(_Over):
+class Repeat(OverOne, tag="repeat"):
     """Each row as many times as its last column, a bigint above zero, says; without that column."""
 
     input: Plan
@@ -292,7 +272,7 @@ class Repeat(_Over):
 
 
 @dataclass(frozen=True)
-class Windowed(_Over):
+class Windowed(OverOne, tag="windowed"):
     """Each row with what window functions say of it in its group (NULLs are one), which `orders` sort."""
 
     input: Plan
@@ -312,7 +292,7 @@ class Windowed(_Over):
 
 
 @dataclass(frozen=True)
-class Spread(_Over):
+class Spread(OverOne, tag="spread"):
     """Each row with each row that set functions make of it, these in step; `outer`: or once, with NULL, where there is
     none. `ordinal`: and with the number of what is made, from 1.
     """
@@ -333,57 +313,64 @@ class Spread(_Over):
         return Schema((*self.input.schema.columns, *found))
 
 
+@dataclass(frozen=True)
+class Reference(Leaf, tag="reference"):
+    """A variable of a recursion around, as it was made in the round before."""
+
+    variable: Variable
+    schema: Schema
+
+    @derived
+    def free(self) -> frozenset[Variable]:
+        """The variable."""
+        return frozenset({self.variable})
+
+
+@dataclass(frozen=True)
+class Recursion(PlanNode, tag="recursion"):
+    """A group of variables that are made round after round until no round brings anything new; one of them is the rows.
+
+    In the first round each holds what its start gives, or nothing without one, and after each what its rule makes of the
+    variables as they stand. The rows are what the rule of the variable `shown` makes in the last round. `kinds_of`: whether a
+    variable is a sum of rows, a set of them, or the working table of each round alone. `why`: what keeps the recursion from
+    being a fixpoint, so that its rounds count; empty for a fixpoint. `rounds`: after so many it is taken not to end; `rows`: with
+    more in one variable likewise. `at_limit`: whether the rows of the last round that may be are the answer then. `name`: of the
+    query, for messages.
+    """
+
+    name: str
+    variables: tuple[Variable, ...]
+    kinds_of: tuple[Literal["sum", "set", "working table"], ...]
+    starts: tuple[Plan | None, ...]
+    rules: tuple[Plan, ...]
+    rounds: int
+    why: str = ""
+    rows: int = MOST_ROWS
+    at_limit: Literal["error", "return"] = "error"
+    shown: int = 0
+
+    @property
+    def below(self) -> tuple[Plan, ...]:
+        """The starts that there are, then the rules."""
+        return (*(p for p in self.starts if p is not None), *self.rules)
+
+    @derived
+    def free(self) -> frozenset[Variable]:
+        """What its parts read, less its own variables."""
+        within = frozenset[Variable]().union(*[p.free for p in self.rules]) - frozenset(self.variables)
+        return within.union(*[p.free for p in self.starts if p is not None])
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the rule of the variable that is shown, without a key."""
+        return Schema(self.rules[self.shown].schema.columns)
+
+
 Plan = (
-    Scan
-    | Import
-    | One
-    | Project
-    | Filter
-    | Join
-    | DeltaJoin
-    | LeftJoin
-    | Semijoin
-    | Reduce
-    | Distinct
-    | Union
-    | Top
-    | Repeat
-    | Windowed
-    | Spread
-)
-
-
-def children(plan: Plan) -> tuple[Plan, ...]:
-    """The direct inputs, left to right."""
-    return plan.below
-
-
-def with_children(plan: Plan, inputs: Sequence[Plan]) -> Plan:
-    """The node over other inputs; itself when they are the same objects."""
-    if all(map(is_, plan.below, inputs)):
-        return plan
-    if isinstance(plan, _Beside):
-        return replace(plan, left=inputs[0], right=inputs[1])
-    if isinstance(plan, Union):
-        return replace(plan, inputs=tuple(inputs))
-    assert isinstance(plan, _Over), "a leaf has no inputs, and so is itself"
-    return replace(plan, input=inputs[0])
-
-
-def expressions(plan: Plan) -> tuple[Expr, ...]:
-    """The expressions of the node itself, over its inputs' rows (aggregates apart: they read columns)."""
-    if isinstance(plan, Project):
-        return plan.exprs
-    if isinstance(plan, Filter):
-        return (plan.predicate,)
-    return (plan.residual,) if isinstance(plan, Join | LeftJoin) and plan.residual is not None else ()
-
-
-def walk(plan: Plan) -> Iterator[Plan]:
-    """The node and everything below, outermost first."""
-    yield plan
-    for child in plan.below:
-        yield from walk(child)
+    Scan | Import | One | Project | Filter | Join | DeltaJoin | LeftJoin | Semijoin | Reduce | Distinct | Union | Top | Repeat
+    | Windowed | Spread | Reference | Recursion
+)  # fmt: skip
+"""Any node: a rule that looks at all of them is checked to."""
 
 
 def identity(schema: Schema, positions: Sequence[int] | None = None) -> tuple[tuple[Expr, ...], tuple[str, ...]]:
@@ -401,28 +388,3 @@ def keyed(plan: Plan, keys: Sequence[Expr]) -> tuple[Plan, tuple[int, ...]]:
         return plan, places
     own, names = identity(plan.schema)
     return Project(plan, (*own, *computed), (*names, *(f"key{k}" for k in range(len(computed))))), places
-
-
-def _column(name: str, expr: Expr, inputs: Sequence[Column]) -> Column:
-    """What an expression over rows of `inputs` is as a column; a column that stays as it is stays that object."""
-    if isinstance(expr, ColumnRef):
-        column = inputs[expr.index]
-        if column.name == name and column.type == expr.type:
-            return column
-    return Column(name, expr.type, may_be_null(expr, inputs))
-
-
-def _present(schema: Schema, positions: frozenset[int] | set[int]) -> Schema:
-    """The columns, of which those at `positions` are not NULL, without a key."""
-    cols = tuple(
-        replace(c, nullable=False) if c.nullable and i in positions else c for i, c in enumerate(schema.columns)
-    )
-    return Schema(cols)
-
-
-def _aggregate_may_be_null(aggregate: Aggregate, inputs: Sequence[Column], grouped: bool) -> bool:
-    if aggregate.function == "count":
-        return False
-    if not grouped or aggregate.filter is not None or aggregate.arg is None:
-        return True
-    return may_be_null(aggregate.arg, inputs)

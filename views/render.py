@@ -1,27 +1,35 @@
-"""A compiled view rendered: its plan built in a dataflow, node by node. The only module here that touches the engine's
-dataflow.
+"""Render: builds a compiled view's plan in a dataflow, node by node.
 
-Always: a plan node met twice is built once; tables are declared with their own schema, so that their arrangement by
-primary key is the one every view uses; nothing runs. Called by the sidecar, in the order `compile_views` gives.
+No other module of views touches the engine's dataflow. Invariant: a plan node that is met twice is built once; tables are
+declared with their own schema, so that all views use their arrangement by primary key; nothing runs. The sidecar calls it, in
+the order of `compile_views`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.dataflow import Collection, Dataflow, delta_join, flat_map
-from engine.dataflow.constant import one_row, repeated
-from engine.dataflow.window import windowed
-from engine.errors import InvariantBroken
-from engine.operators.expressions.ir import ColumnRef, Expr, Literal
-from engine.operators.spread import Spreading
-from engine.operators.top import MOST_ROWS
-from engine.operators.window import Window
-from engine.schema import Column, Schema
-from views.compile import CompiledView
-from views.joins import flat
-from views.keys import unique_sets
-from views.plan import (
+import pyarrow as pa
+
+from headrace.engine.dataflow import Collection, Dataflow, Iteration, delta_join, flat_map
+from headrace.engine.dataflow.constant import one_row, repeated
+from headrace.engine.dataflow.recursive import recursive
+from headrace.engine.dataflow.round_limit import until_it_ends
+from headrace.engine.dataflow.row_limit import MostRows
+from headrace.engine.dataflow.window import windowed
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr, Literal
+from headrace.engine.operators.table_functions import Spreading
+from headrace.engine.operators.top import MOST_ROWS
+from headrace.engine.operators.window import Window
+from headrace.engine.recursion.switching import Strategy
+from headrace.engine.schema import BOOLEAN, Column, Schema
+from headrace.views.compile import CompiledView
+from headrace.views.expressions import columns, moved, null_safe, seen
+from headrace.views.extreme_recursion import ByExtremes, by_extremes
+from headrace.views.join_graph import flat
+from headrace.views.keys import unique_sets
+from headrace.views.plan import (
     DeltaJoin,
     Distinct,
     Filter,
@@ -31,7 +39,9 @@ from views.plan import (
     One,
     Plan,
     Project,
+    Recursion,
     Reduce,
+    Reference,
     Repeat,
     Scan,
     Semijoin,
@@ -40,7 +50,18 @@ from views.plan import (
     Windowed,
     identity,
 )
-from views.scalar import columns, moved, null_safe, seen
+from headrace.views.plan_node import Variable
+from headrace.views.state_recursion import ByState, by_state
+from headrace.views.view_models import FOLLOWED, RecursionModel
+
+ENDLESS = (
+    "bound it in WHERE, keep a path and leave out what is on it, write UNION in the place of UNION ALL, or raise the view's "
+    "limits.rounds"
+)
+"""What to do about a recursive query that does not end."""
+
+TOO_MANY = ENDLESS.replace("limits.rounds", "limits.rows")
+"""What to do about one that has too many rows."""
 
 
 def render(view: CompiledView, flow: Dataflow, rendered: Mapping[str, Collection]) -> Collection:
@@ -49,7 +70,7 @@ def render(view: CompiledView, flow: Dataflow, rendered: Mapping[str, Collection
     A declared key that is not proved is checked: two live rows for one key become an error of the view. Raises
     InvariantBroken for a view it reads that is not rendered.
     """
-    collection = _Renderer(flow, rendered).build(view.plan)
+    collection = _Renderer(flow, rendered, how=view.spec.recursion).build(view.plan)
     collection = Collection(collection.flow, collection.node, Schema(view.schema.columns))
     if view.key is not None and not view.key_proved:
         collection = collection.check_key(view.key, view.name)
@@ -57,23 +78,44 @@ def render(view: CompiledView, flow: Dataflow, rendered: Mapping[str, Collection
 
 
 class _Renderer:
-    """Builds one plan; `built` holds what stands already, by digest."""
+    """Builds one plan; `built` holds what stands already, by digest. What a loop's body has is built by its own, which has
+    the variables; what reads none of these is built outside, and enters.
+    """
 
-    def __init__(self, flow: Dataflow, rendered: Mapping[str, Collection]) -> None:
+    def __init__(
+        self,
+        flow: Dataflow | Iteration,
+        rendered: Mapping[str, Collection],
+        outer: _Renderer | None = None,
+        how: RecursionModel = FOLLOWED,
+    ) -> None:
         self.flow = flow
+        self.how = how
         self.rendered = rendered
+        self.outer = outer
+        self.variables: dict[Variable, Collection] = {}
         self.built: dict[str, Collection] = {}
 
     def build(self, plan: Plan) -> Collection:
         """The collection of a plan node."""
         found = self.built.get(plan.digest)
         if found is None:
-            found = self.built[plan.digest] = self.node(plan)
+            if self.outer is not None and plan.free.isdisjoint(self.variables):
+                assert isinstance(self.flow, Iteration)
+                found = self.flow.enter(self.outer.build(plan))
+            else:
+                found = self.node(plan)
+            self.built[plan.digest] = found
         return found
 
     def node(self, plan: Plan) -> Collection:
         """One node over its built inputs."""
+        if isinstance(plan, Reference):
+            return self.variables[plan.variable]
+        if isinstance(plan, Recursion):
+            return self.recursion(plan)
         if isinstance(plan, Scan):
+            assert isinstance(self.flow, Dataflow), "a table reads no variable, and so is outside of loops"
             return self.flow.table(plan.table, plan.schema)
         if isinstance(plan, Import):
             if plan.view not in self.rendered:
@@ -115,6 +157,78 @@ class _Renderer:
             return flat_map(self.build(plan.input), plan.digest, spreading, plan.schema)
         first, *rest = (self.build(p) for p in plan.inputs)
         return first.concat(*rest) if rest else first
+
+    def recursion(self, plan: Recursion) -> Collection:
+        """The rows of the variable that is shown: by state where that can be, else round after round."""
+        if self.how.strategy == "history" or self.outer is not None:
+            return self.loop(plan)
+        kept = by_state(plan)
+        if isinstance(kept, ByState):
+            return self.by_state(plan, kept)
+        extremes = by_extremes(plan)
+        return self.loop(plan) if isinstance(extremes, str) else self.by_extremes(plan, extremes)
+
+    def by_state(self, plan: Recursion, kept: ByState) -> Collection:
+        """The rows of the variable that is shown, followed by Updates and Bootstraps."""
+        outside = [self.build(p) for p in kept.outside]
+        limit = _limit(plan)
+        made = recursive(self.flow, kept.program, outside, Strategy(self.how.strategy), self.how.switch, limit)
+        rows, left_over = [], []
+        for variable, rule in zip(made, plan.rules, strict=True):
+            own, schema = identity(rule.schema)[0], Schema(rule.schema.columns)
+            rows.append(variable.project(own, schema))
+            left_over.append(variable.filter(ColumnRef(len(own), BOOLEAN)).project(own, schema))
+        return until_it_ends(rows[plan.shown], left_over, plan.name, plan.rounds, ENDLESS)
+
+    def by_extremes(self, plan: Recursion, kept: ByExtremes) -> Collection:
+        """The rows that are shown, over extremes that are followed by Updates and Bootstraps."""
+        how = Strategy(self.how.strategy)
+        names = [f'recursive query "{plan.name}"'] * len(kept.variables)
+        limit = MostRows(plan.rows, names, TOO_MANY, _texts)
+        made = recursive(
+            self.flow,
+            kept.extremes.program,
+            [self.build(p) for p in kept.extremes.outside],
+            how,
+            self.how.switch,
+            limit,
+        )
+        left_over = []
+        for variable, rows, schema in zip(kept.variables, made, kept.extremes.program.schemas, strict=False):
+            own = identity(schema)[0]
+            self.variables[variable] = rows.project(own, schema)
+            left_over.append(rows.filter(ColumnRef(len(own), BOOLEAN)).project(own, schema))
+        outside = [self.build(p) for p in kept.shown.outside]
+        schema = Schema(plan.schema.columns)
+        if kept.choice is not None:
+            shown = outside[0].project(identity(kept.choice[0].schema, kept.choice[1])[0], schema)
+        else:
+            [shown] = recursive(self.flow, kept.shown.program, outside, how, self.how.switch)
+            shown = shown.project(identity(schema)[0], schema)
+        return until_it_ends(shown, left_over, plan.name, plan.rounds, ENDLESS)
+
+    def loop(self, plan: Recursion) -> Collection:
+        """The variables round after round, in a loop; the rows are those of the one that is shown."""
+        # One round more, which must bring nothing; or the rules are applied as often as there are rounds, and no more.
+        returns = plan.at_limit == "return"
+        loop = self.flow.iterate(plan.name, plan.rounds - 1 if returns else plan.rounds + 1)
+        within = _Renderer(loop, self.rendered, self, self.how)
+        rules = {}
+        for variable, start, rule in zip(plan.variables, plan.starts, plan.rules, strict=True):
+            begin = None if start is None else loop.enter(self.build(start))
+            within.variables[variable] = loop.variable(rule.schema, begin)
+        for variable, rule in zip(plan.variables, plan.rules, strict=True):
+            rules[within.variables[variable]] = within.build(rule)
+        variables = [within.variables[v] for v in plan.variables]
+        # Of working tables the first variable adds up all rounds, and so has something left over while any has. Of relations each
+        # leaves, so that all that are shown are of one loop.
+        leaving = variables[:1] if any(plan.starts) else variables
+        left = loop.close(rules, [rules[v] for v in leaving], leaving, _limit(plan))
+        rows, left_over = left[plan.shown], left[len(leaving) :]
+        if returns:
+            return rows
+        takes_back = bool(plan.why) and not any(plan.starts)
+        return until_it_ends(rows, left_over, plan.name, plan.rounds, ENDLESS, takes_back=takes_back)
 
     def projected_join(self, plan: Project, join: Join) -> Collection:
         """A join whose rows hold only the columns that the projection, or the residual, reads."""
@@ -161,6 +275,17 @@ class _Renderer:
         refs = [ColumnRef(c, plan.schema.columns[c].type) for c in by]
         same = [_semijoined(part, last, refs) for part in (rows, before)]
         return found.concat(same[0], same[1].negate())
+
+
+def _limit(plan: Recursion) -> MostRows:
+    """How many rows each variable may have."""
+    names = [v.name.removesuffix(" so far").removesuffix(" begins") for v in plan.variables]
+    return MostRows(plan.rows, [f'recursive query "{name}"' for name in names], TOO_MANY, _texts)
+
+
+def _texts(rows: pa.RecordBatch) -> list[str]:
+    """Each row as an error shows it."""
+    return ["(" + ", ".join("NULL" if v is None else str(v) for v in row.values()) + ")" for row in rows.to_pylist()]
 
 
 def _keyed(rows: Collection, exprs: Sequence[Expr]) -> tuple[Collection, list[int]]:

@@ -1,7 +1,7 @@
-"""Rewriting plans: a change of one node carried through a whole plan.
+"""Rewriting: carries a change of one node through a whole plan.
 
-Always: a node that stands in several places is rewritten once, and stays one; a node of which nothing changes stays the
-object it is, with its schema and digest. Called by the rules and the binder.
+Invariant: a node that stands in several places is rewritten once and stays one; a node in which nothing changes stays the
+same object. The rules and the binder call it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.operators.expressions.ir import Expr, Literal
-from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan, Project, expressions, with_children
+from headrace.engine.operators.expressions.core.ir import Expr, Literal
+from headrace.engine.schema import BOOLEAN
+from headrace.views.plan import Filter, Join, LeftJoin, Plan, Project
+from headrace.views.traversal import expressions, with_children
 
 
 def once(change: Callable[[Plan], Plan]) -> Callable[[Plan], Plan]:

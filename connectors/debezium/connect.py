@@ -1,8 +1,7 @@
-"""Kafka Connect's REST, as far as we need it: register a connector, wait for it, find it by its prefix, check it.
+"""A client of Kafka Connect's REST: registers a connector, waits for it, finds it by its prefix, checks it.
 
-Plain `http.client`: four small JSON requests to one host do not justify another dependency. Always: a refusal names
-Connect's address and what it said; a password in an address or a configuration is never shown. Called by the sidecar
-and the stack.
+Plain `http.client`: four small JSON requests do not justify another dependency. Invariant: a refusal names Connect's address
+and answer, and never shows a password. The sidecar and the embedded stack call it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from connectors.debezium.checks import Finding, check
-from engine.errors import HeadraceError
+from headrace.connectors.debezium.config_rules import Finding, check
+from headrace.engine.errors import HeadraceError
 
 _RETRY_PAUSE = 0.1
 
@@ -80,6 +79,17 @@ def register(
         sleep(_RETRY_PAUSE)
 
 
+def invalid(connect_url: str, config: Mapping[str, str]) -> str:
+    """What Connect finds wrong with a configuration, references to its config providers resolved; "" for nothing. It asks the
+    database too. Raises ConnectError where it does not answer."""
+    plugin = urllib.parse.quote(config["connector.class"].rpartition(".")[2], safe="")
+    answer = _request(connect_url, "PUT", f"/connector-plugins/{plugin}/config/validate", {"name": "valid", **config})
+    if answer.status != 200 or not isinstance(answer.body, dict):
+        return answer.message
+    found = [(c["value"]["name"], e) for c in answer.body.get("configs", ()) for e in c["value"].get("errors", ())]
+    return "; ".join(f"{name}: {error}" for name, error in found)
+
+
 def wait_running(
     connect_url: str,
     name: str,
@@ -120,6 +130,33 @@ def registered(connect_url: str) -> dict[str, tuple[str, Mapping[str, str]]]:
         name: (_state(entry.get("status"))[0], entry.get("info", {}).get("config", {}))
         for name, entry in answer.body.items()
     }
+
+
+@dataclass(frozen=True)
+class Described:
+    """A connector as Connect shows it. `tasks`: each its state and its trace, "" where it has none."""
+
+    name: str
+    state: str
+    trace: str
+    tasks: tuple[tuple[str, str], ...]
+    config: Mapping[str, str]
+
+
+def describe(connect_url: str, topic_prefix: str) -> list[Described]:
+    """The connectors that write `topic_prefix`, by name. Raises ConnectError."""
+    answer = _request(connect_url, "GET", "/connectors?expand=info&expand=status")
+    if answer.status != 200 or not isinstance(answer.body, dict):
+        raise _refusal(connect_url, answer, "Kafka Connect does not list its connectors")
+    found = []
+    for name, entry in sorted(answer.body.items()):
+        config = entry.get("info", {}).get("config", {})
+        if config.get("topic.prefix") == topic_prefix:
+            status = entry.get("status", {})
+            own = status.get("connector", {})
+            tasks = tuple((str(t.get("state", "")), str(t.get("trace", ""))) for t in status.get("tasks", ()))
+            found.append(Described(name, str(own.get("state", "")), str(own.get("trace", "")), tasks, config))
+    return found
 
 
 def check_registered(

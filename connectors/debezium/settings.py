@@ -1,7 +1,7 @@
 """Every setting of the Postgres connector that we choose, with its reason and its cost beside it.
 
 Always: `connector_config` gives exactly the settings of `SETTINGS` that apply, plus the connection's own;
-docs/debezium.md is written from the same table (`python -m connectors.debezium.document`). Called by `headrace init`,
+docs/debezium.md is written from the same table (`python -m headrace.connectors.debezium.docs_page`). Called by `headrace init`,
 the embedded stack and tests.
 """
 
@@ -158,6 +158,12 @@ SETTINGS: tuple[Setting, ...] = (
         "transactions/s on two shared cores the broker used 0.26 instead of 0.34 of a core, Connect 0.40 instead of 0.45",
         "up to 5 ms of latency; 0 where nothing else needs the processor",
     ),
+    Setting(
+        "producer.override.enable.idempotence",
+        "true",
+        "a request that is sent again, as its answer was late, writes nothing twice. Connect's own default is false, and rows "
+        "that stand twice in a snapshot are counted twice: it would seem whole before it is",
+    ),
     Setting("producer.override.batch.size", "262144", "large batches under load", "256 kB a partition being written"),
     Setting("producer.override.compression.type", "{compression}", "fewer bytes on disk and wire", "a little CPU"),
     Setting("topic.creation.default.partitions", "{partitions}", "the same key is always in the same partition"),
@@ -207,7 +213,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What a user may want otherwise. Times in milliseconds; `retention_ms` -1 keeps for ever, None is the cluster's.
+    """What a user may want otherwise. Times in milliseconds; `retention_ms` -1 keeps without limit, None is the cluster's.
 
     `via_root`: partitioned tables come under the root's name. `heartbeat`: False leaves the heartbeat table out.
     """

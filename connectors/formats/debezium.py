@@ -1,8 +1,7 @@
-"""Debezium's messages (Postgres connector, JSON converter, schemas on or off) → changes and marks.
+"""Debezium's messages (Postgres connector, JSON converter, with and without schemas) become changes and control events.
 
-What a message is, its topic tells; which table it belongs to, its `source` block tells. Every operation,
-placeholder and mode that can be decoded exactly is; everything else is `Undecodable`, with its reason. Made by wiring,
-one a source.
+The topic says what kind of message it is, the `source` block which table it belongs to. Invariant: what can be decoded
+exactly is decoded; everything else is `Undecodable`, with its reason. Wiring makes one for each source.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from typing import Any, Final
 
 import orjson
 
-from connectors.changes import Decoded, Mark, Messages, Undecodable
-from connectors.formats import marks
-from connectors.formats.envelope import EnvelopeDecoder
-from connectors.formats.rows import DATA_ERRORS
-from connectors.formats.shapes import Shapes
-from connectors.formats.tables import CannotDecode, Encodings, TableSpec
-from connectors.formats.topics import table_topic
+from headrace.connectors.changes import Decoded, Mark, MessageBatch, Undecodable
+from headrace.connectors.formats import control_events
+from headrace.connectors.formats.envelope import EnvelopeDecoder
+from headrace.connectors.formats.row_path import DATA_ERRORS
+from headrace.connectors.formats.schema_cache import Shapes
+from headrace.connectors.formats.table_specs import CannotDecode, Encodings, TableSpec
+from headrace.connectors.formats.topic_names import table_topic
+from headrace.engine.schema import Schema
 
-_Reader = Callable[[Mapping[str, Any], marks.Place], Mark | None]
+_Reader = Callable[[Mapping[str, Any], control_events.Place], Mark | None]
 
 _NAMES: Final = 4096
 """Names of tables that a format remembers as folded."""
@@ -54,7 +54,7 @@ class DebeziumFormat:
     ) -> None:
         self.source = source
         self.topic_prefix = topic_prefix
-        encodings = encodings or Encodings()
+        encodings = self._encodings = encodings or Encodings()
         if not carried:
             for spec in (tables or {}).values():
                 encodings.check(spec)
@@ -64,15 +64,15 @@ class DebeziumFormat:
         self.notification_topic = notification_topic
         heartbeats = heartbeat_topic or f"__debezium-heartbeat.{topic_prefix}"
         self._ignored = frozenset((topic_prefix, message_topic or f"{topic_prefix}.message"))
-        table_of = lru_cache(_NAMES)(self._table_of)
+        table_of = self._folded = lru_cache(_NAMES)(self._table_of)
         self._readers: dict[str, _Reader] = {
-            self.transaction_topic: lambda p, place: marks.transaction_mark(p, place, table_of),
-            heartbeats: marks.heartbeat,
+            self.transaction_topic: lambda p, place: control_events.transaction_mark(p, place, table_of),
+            heartbeats: control_events.heartbeat,
         }
         if beats is not None and tables and beats not in tables:
-            self._readers[table_topic(topic_prefix, beats)] = marks.beat
+            self._readers[table_topic(topic_prefix, beats)] = control_events.beat
         if notification_topic:
-            self._readers[notification_topic] = lambda p, place: marks.snapshot_mark(p, place, table_of)
+            self._readers[notification_topic] = lambda p, place: control_events.snapshot_mark(p, place, table_of)
         self._data = (
             frozenset(table_topic(topic_prefix, t) for s in tables.values() for t in (s.name, *s.partitions))
             if tables
@@ -83,6 +83,23 @@ class DebeziumFormat:
     def left_out(self) -> Mapping[str, Mapping[str, str]]:
         """table → column → why a learnt table does not have it."""
         return self._envelopes.left_out
+
+    def add_table(self, name: str, schema: Schema, partitions: Sequence[str], precisions: Mapping[str, int]) -> None:
+        """From now on the records of one declared table more are decoded; one that is declared already changes nothing. Raises
+        ConfigurationRefused for modes under which it cannot be."""
+        assert self._data is not None, "tables are declared"
+        spec = TableSpec(name, schema, tuple(partitions), precisions)
+        self._encodings.check(spec)
+        self._envelopes.add_table(spec)
+        self._data |= {table_topic(self.topic_prefix, name) for name in (name, *partitions)}
+        self._folded.cache_clear()
+
+    def add_partition(self, partition: str, table: str) -> None:
+        """From now on the records of `partition` are those of a declared table."""
+        assert self._data is not None, "only declared tables have partitions"
+        self._envelopes.add_partition(partition, table)
+        self._data |= {table_topic(self.topic_prefix, partition)}
+        self._folded.cache_clear()
 
     def topics(self) -> Sequence[str] | None:
         """None: a table without rows has no topic yet, so topics are found by `wants` as they appear."""
@@ -100,7 +117,7 @@ class DebeziumFormat:
             return False
         return topic in self._data if self._data is not None else topic.startswith(f"{self.topic_prefix}.")
 
-    def decode(self, messages: Messages) -> Decoded:
+    def decode(self, messages: MessageBatch) -> Decoded:
         """The changes and marks in `messages`; logical messages and tables not wanted leave nothing."""
         reader = self._readers.get(messages.topic)
         if reader is not None:
@@ -117,7 +134,7 @@ class DebeziumFormat:
         return table
 
 
-def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
+def read_marks(messages: MessageBatch, reader: _Reader, shapes: Shapes) -> Decoded:
     """Marks of a topic that holds no rows; a tombstone leaves nothing, a message that is none is undecodable."""
     found: list[Mark] = []
     undecodable: list[Undecodable] = []
@@ -126,7 +143,7 @@ def read_marks(messages: Messages, reader: _Reader, shapes: Shapes) -> Decoded:
     ):
         if value is None:
             continue
-        place = marks.Place(messages.topic, messages.partition, offset, sent)
+        place = control_events.Place(messages.topic, messages.partition, offset, sent)
         try:
             payload = shapes.payload(value)
             mark = None if payload is None else reader(payload, place)

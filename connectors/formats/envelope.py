@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import orjson
 
-from connectors.changes import Decoded, Event, LostColumn, Messages, TableChanges, Undecodable
-from connectors.formats.plans import Plan, declared_plan, learnt_plan
-from connectors.formats.rows import DATA_ERRORS, Run, build, concat, event_of
-from connectors.formats.shapes import Shape, Shapes
-from connectors.formats.tables import CannotDecode, Encodings, TableSpec
-from connectors.formats.topics import table_topic
-from connectors.formats.typed import CHUNK, DOUBTS, Reader, read, reader
-from engine.schema import Schema
+from headrace.connectors.changes import Decoded, Event, MessageBatch, MissingColumn, TableChanges, Undecodable
+from headrace.connectors.formats.fast_path import CHUNK, DOUBTS, Reader, read, reader
+from headrace.connectors.formats.row_path import DATA_ERRORS, Run, build, concat, event_of
+from headrace.connectors.formats.schema_cache import Shape, Shapes
+from headrace.connectors.formats.table_decoders import Plan, declared_plan, learnt_plan
+from headrace.connectors.formats.table_specs import CannotDecode, Encodings, TableSpec
+from headrace.connectors.formats.topic_names import table_topic
+from headrace.engine.schema import Schema
 
 BLOCK: Final = 2048
 BLOCK_BYTES: Final = 8 << 20
@@ -51,7 +51,7 @@ class _Found:
     pieces: list[tuple[Plan, TableChanges]] = field(default_factory=list)
     undecodable: list[Undecodable] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
-    lost: dict[tuple[str, str, bool], LostColumn] = field(default_factory=dict)
+    lost: dict[tuple[str, str, bool], MissingColumn] = field(default_factory=dict)
 
 
 class EnvelopeDecoder:
@@ -78,6 +78,7 @@ class EnvelopeDecoder:
         self._prefix = prefix
         self._loses = loses
         self._without: dict[tuple[Plan, str, bool], Plan] = {}
+        self._earlier: dict[tuple[Plan, tuple[str, ...]], Plan] = {}
         self._at_home: set[tuple[str, Any, Any]] = set()
         self._values, self._keys = Shapes(), Shapes()
         self._plans: dict[_Route, Plan | None] = {}
@@ -90,12 +91,26 @@ class EnvelopeDecoder:
         """table → column → why it is not among the learnt columns."""
         return {table: plan.left_out for table, plan in self._learnt.items() if plan.left_out}
 
+    def add_table(self, spec: TableSpec) -> None:
+        """One declared table more, or one that is declared otherwise."""
+        leaves = [leaf for leaf, known in self._leaves.items() if known.name == spec.name]
+        self._tables[spec.name] = spec
+        self._leaves |= dict.fromkeys((spec.name, *spec.partitions, *leaves), spec)
+        for route in [r for r, plan in self._plans.items() if plan is None or plan.table == spec.name]:
+            del self._plans[route]
+        self._read, self._without, self._earlier = {}, {}, {}
+
+    def add_partition(self, partition: str, table: str) -> None:
+        """From now on `partition` is a leaf of a declared table."""
+        self._leaves[partition] = self._tables[table]
+        self._plans = {route: plan for route, plan in self._plans.items() if plan is not None}
+
     def table_of(self, name: str) -> str:
         """The table that a leaf table's changes belong to; itself where it is no leaf."""
         spec = self._leaves.get(name)
         return name if spec is None else spec.name
 
-    def decode(self, messages: Messages) -> Decoded:
+    def decode(self, messages: MessageBatch) -> Decoded:
         """Every change in `messages`, and every message that could not become one."""
         found = _Found()
         low = 0
@@ -107,7 +122,7 @@ class EnvelopeDecoder:
             low = high
         return Decoded(_merged(found.pieces), [], found.undecodable, found.schemas, [*found.lost.values()])
 
-    def _typed(self, messages: Messages, low: int, high: int, found: _Found) -> bool:
+    def _typed(self, messages: MessageBatch, low: int, high: int, found: _Found) -> bool:
         """Decode a block by the typed path; False, and nothing done, where the row path must decide."""
         positions, values = _written(messages, low, high)
         try:
@@ -132,7 +147,7 @@ class EnvelopeDecoder:
         return True
 
     def _route_of(
-        self, messages: Messages, positions: list[int], payload: bytes, shape: Shape | None
+        self, messages: MessageBatch, positions: list[int], payload: bytes, shape: Shape | None
     ) -> tuple[tuple[str, str], Reader] | None:
         """The (schema, table) of a run's first message, and its plan's reader."""
         doc = orjson.loads(payload)
@@ -144,7 +159,7 @@ class EnvelopeDecoder:
         made = self._readers[plan]
         return None if made is None else (_NAME(doc["source"]), made)
 
-    def _narrow(self, messages: Messages, low: int, high: int, found: _Found) -> None:
+    def _narrow(self, messages: MessageBatch, low: int, high: int, found: _Found) -> None:
         try:
             pieces, refused = self._chunk(messages, low, high)
         except DATA_ERRORS as error:
@@ -164,7 +179,7 @@ class EnvelopeDecoder:
         for column, why in plan.lost.items():
             place = (changes.topic, changes.partition, int(changes.offsets[0]))
             lsn = int(changes.lsns.max())
-            lost = LostColumn(plan.table, column, *place, why.reason, why.hint, why.gone, lsn)
+            lost = MissingColumn(plan.table, column, *place, why.reason, why.hint, why.gone, lsn)
             first = found.lost.setdefault((plan.table, column, why.gone), lost)
             found.lost[plan.table, column, why.gone] = replace(first, lsn=max(first.lsn, lsn))
         known = self._learnt.get(plan.table)
@@ -175,7 +190,7 @@ class EnvelopeDecoder:
         self._learnt[plan.table] = plan
 
     def _chunk(
-        self, messages: Messages, low: int, high: int
+        self, messages: MessageBatch, low: int, high: int
     ) -> tuple[list[tuple[Plan, TableChanges]], list[Undecodable]]:
         """All or nothing: raises when any message of the chunk is bad."""
         positions, values = _written(messages, low, high)
@@ -206,9 +221,13 @@ class EnvelopeDecoder:
                 return plan, build(plan, run, self._versions)
             except CannotDecode as error:
                 column = error.column
+                earlier = plan.earlier(column) if column is not None and error.gone and run.lacks(column) else None
+                if earlier is not None:
+                    plan = self._earlier.setdefault((plan, earlier.sent), earlier)
+                    continue
                 if column is None or column in plan.lost or not (self._loses and plan.may_lose(column)):
                     raise
-                if len(run.docs) > 1 and not (error.gone and run.lacks(column)):
+                if len(run.docs) > 1 and not (error.gone and run.lacks(plan.renamed.get(column, column))):
                     raise
                 way = plan, column, error.gone
                 if way not in self._without:
@@ -216,7 +235,7 @@ class EnvelopeDecoder:
                 plan = self._without[way]
 
     def _segments(
-        self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
+        self, messages: MessageBatch, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
     ) -> list[_Segment]:
         """Runs of one plan. Tables that share the topic are taken apart; each one's own order is kept."""
         plan = self._one_plan(messages, positions, docs, shapes)
@@ -239,7 +258,7 @@ class EnvelopeDecoder:
         return segments
 
     def _one_plan(
-        self, messages: Messages, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
+        self, messages: MessageBatch, positions: list[int], docs: list[Any], shapes: list[Shape | None] | None
     ) -> Plan | None:
         """The plan of all messages, where they have but one, as nearly every run does; None where they may differ."""
         if not docs or None in docs or not _ENVELOPE.issubset(docs[0]):
@@ -276,7 +295,7 @@ class EnvelopeDecoder:
         self._at_home.add(place)
         return True
 
-    def _route(self, messages: Messages, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
+    def _route(self, messages: MessageBatch, position: int, doc: Mapping[str, Any], shape: Shape | None) -> Plan | None:
         """The plan of one message; None where it is nobody's: a table not declared, a logical message."""
         if doc.get("op") == "m" and all(doc["source"].get(k) in (None, "") for k in ("schema", "table")):
             return None
@@ -322,7 +341,7 @@ class EnvelopeDecoder:
                 self._plans[route] = learnt_plan(name, self._encodings, shape, key)
         return self._plans[route]
 
-    def _at_fault(self, messages: Messages, position: int, error: BaseException) -> Undecodable:
+    def _at_fault(self, messages: MessageBatch, position: int, error: BaseException) -> Undecodable:
         table = event = None
         value = messages.values[position]
         try:
@@ -340,7 +359,7 @@ class EnvelopeDecoder:
         return _undecodable(messages, position, table, error, event)
 
 
-def _block(messages: Messages, low: int) -> int:
+def _block(messages: MessageBatch, low: int) -> int:
     """Where the block that starts at `low` ends: after BLOCK messages, or fewer where they are large."""
     high = min(low + BLOCK, len(messages))
     while high - low > 1 and sum(map(len, filter(None, messages.values[low:high]))) > BLOCK_BYTES:
@@ -348,7 +367,7 @@ def _block(messages: Messages, low: int) -> int:
     return high
 
 
-def _written(messages: Messages, low: int, high: int) -> tuple[list[int], list[bytes]]:
+def _written(messages: MessageBatch, low: int, high: int) -> tuple[list[int], list[bytes]]:
     """(positions, values) of the messages that are no tombstones."""
     found = [value for value in messages.values[low:high] if value is not None]
     if len(found) == high - low:
@@ -357,7 +376,7 @@ def _written(messages: Messages, low: int, high: int) -> tuple[list[int], list[b
 
 
 def _undecodable(
-    messages: Messages, position: int, table: str | None, error: CannotDecode, event: Event | None
+    messages: MessageBatch, position: int, table: str | None, error: CannotDecode, event: Event | None
 ) -> Undecodable:
     offset = int(messages.offsets[position])
     return Undecodable(table, messages.topic, messages.partition, offset, error.reason, error.hint, event)

@@ -15,8 +15,8 @@ from typing import IO, Any, Final
 import numpy as np
 import orjson
 
-from connectors.changes import Messages
-from engine.errors import HeadraceError
+from headrace.connectors.changes import MessageBatch
+from headrace.engine.errors import HeadraceError
 
 
 class RecordingError(HeadraceError):
@@ -54,12 +54,12 @@ def read_records(path: Path | str) -> Iterator[Record]:
             raise RecordingError("the file cannot be read to its end", hint=str(error), file=path) from error
 
 
-def read_recording(path: Path | str, run: int = 1024) -> Iterator[Messages]:
-    """The records of a file as `Messages`: runs of neighbours of one topic partition, at most `run` long."""
+def read_recording(path: Path | str, run: int = 1024) -> Iterator[MessageBatch]:
+    """The records of a file as `MessageBatch`: runs of neighbours of one topic partition, at most `run` long."""
     return as_messages(read_records(path), run)
 
 
-def as_messages(records: Iterable[Record], run: int = 1024) -> Iterator[Messages]:
+def as_messages(records: Iterable[Record], run: int = 1024) -> Iterator[MessageBatch]:
     """Neighbouring records of one topic partition together."""
     group: list[Record] = []
     for record in records:
@@ -127,8 +127,8 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((str(name), _bytes(text)) for name, text in pairs)
 
 
-def _messages(group: list[Record]) -> Messages:
-    return Messages(
+def _messages(group: list[Record]) -> MessageBatch:
+    return MessageBatch(
         group[0].topic, group[0].partition,
         np.array([r.offset for r in group], np.int64),
         [r.key for r in group], [r.value for r in group],

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from connectors.changes import Decoded, Messages, VersionMark
-from connectors.formats.debezium import read_marks
-from connectors.formats.envelope import EnvelopeDecoder
-from connectors.formats.marks import Place
-from connectors.formats.shapes import Shapes
-from connectors.formats.tables import Encodings, TableSpec
-from connectors.formats.topics import table_topic
+from headrace.connectors.changes import Decoded, MessageBatch, VersionEnd
+from headrace.connectors.formats.control_events import Place
+from headrace.connectors.formats.debezium import read_marks
+from headrace.connectors.formats.envelope import EnvelopeDecoder
+from headrace.connectors.formats.schema_cache import Shapes
+from headrace.connectors.formats.table_specs import Encodings, TableSpec
+from headrace.connectors.formats.topic_names import table_topic
+from headrace.engine.schema import Schema
 
 END_KEY: Final = "headrace.end"
 """The only field of an END marker's key; its value is the version."""
@@ -55,7 +56,13 @@ class SparkFormat:
         """Whether a topic is one of the tables'."""
         return topic in self._topics
 
-    def decode(self, messages: Messages) -> Decoded:
+    def add_table(self, name: str, schema: Schema, partitions: Sequence[str], precisions: Mapping[str, int]) -> None:
+        """A publisher's tables are declared before the start."""
+
+    def add_partition(self, partition: str, table: str) -> None:
+        """A publisher's table has no partitions of other names."""
+
+    def decode(self, messages: MessageBatch) -> Decoded:
         """The changes in `messages` and the marks that end their versions."""
         ends = [i for i, key in enumerate(messages.keys) if key is not None and key.startswith(_END_PREFIX)]
         if not ends:
@@ -67,11 +74,11 @@ class SparkFormat:
         return replace(rest, marks=marks.marks, undecodable=undecodable)
 
 
-def version_mark(payload: Mapping[str, Any], place: Place) -> VersionMark:
+def version_mark(payload: Mapping[str, Any], place: Place) -> VersionEnd:
     """An END marker. Its `partition` must be the one it stands in: nothing may have moved it."""
     if payload["headrace"] != "end" or int(payload["partition"]) != place.partition:
         raise ValueError("not an END marker of this partition")
-    return VersionMark(
+    return VersionEnd(
         str(payload["table"]), int(payload["version"]), int(payload["attempt"]), int(payload["count"]),
         int(payload["partitions"]), tuple(str(t) for t in payload["tables"]), int(payload["ts_us"]),
         place.topic, place.partition, place.offset, {str(t): int(v) for t, v in (payload.get("after") or {}).items()},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from connectors.formats.tables import CannotDecode
+from headrace.connectors.formats.table_specs import CannotDecode
 
 DATE_INFINITY: Final = 2**31 - 1
 DATE_MINUS_INFINITY: Final = -(2**31)

@@ -1,7 +1,7 @@
-"""What every Kafka client of ours shares: the configuration that passes through, logs, and what errors mean.
+"""What all our Kafka clients share: configuration, logs, and what errors mean.
 
-Always: a key that we must own is refused when the user sets it otherwise, never overridden in silence; no message
-carries a configuration value other than the brokers' addresses. Called by source and sink.
+Invariant: a key that we must own is refused when the user sets it otherwise. No message shows a configuration value except
+the brokers' addresses. Source and sink call it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError
 
 Raise = Callable[..., HeadraceError]
 
@@ -42,7 +42,7 @@ def merged(
 
 
 def client(make: Callable[..., Any], settings: Mapping[str, Any], error: Raise) -> Any:
-    """A client of librdkafka. Raises `error` for a setting it does not take (its message names key and value)."""
+    """Make a client of librdkafka. Raises `error` for a setting that it refuses; the message names key and value."""
     if not settings.get("bootstrap.servers"):
         raise error("bootstrap.servers is not set", hint="name at least one broker as host:port")
     try:

@@ -1,7 +1,7 @@
-"""Which features a cluster has made final, asked of one broker in its own protocol: the client library does not tell.
+"""A cluster's finalized features, asked of one broker in its own protocol, as the client library does not tell them.
 
-Always: best effort, read-only, within a second or two; None where it cannot be known (TLS, a broker that does not answer).
-Called by the sink at `open`.
+Invariant: read-only, within a second or two, and None where it cannot be known (TLS, a broker that does not answer). The sink
+calls it at `open`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading back what a sink wrote: a view's live keys, and the last committed frontier.
+"""Reading back: a view's live keys and the last committed frontier, from a sink's own topics.
 
-Always: only committed records, up to the end that was stable when the reading began, within a bounded time. Called by
-the sink at `open`, before it replaces a view, and after an ambiguous end.
+Invariant: it reads committed records only, up to the stable end of the moment it began, within a bounded time. The sink calls
+it at `open`, before it replaces a view, and after a lost answer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from connectors.kafka import discovery
-from connectors.kafka.client import Raise, client
+from headrace.connectors.kafka import topic_watcher
+from headrace.connectors.kafka.client import Raise, client
 
 _MARKERS = 5.0
 _FIRST_PAUSE, _PAUSE = 0.0005, 0.02
@@ -39,8 +39,8 @@ class Readback:
 
     def _bounds(self, topic: str, partition: int, committed: bool = True) -> tuple[int, int]:
         tp = (topic, partition)
-        low = discovery.offsets(self._admin, [tp], end=False, timeout=self._patience)
-        high = discovery.offsets(self._admin, [tp], end=True, timeout=self._patience, committed=committed)
+        low = topic_watcher.offsets(self._admin, [tp], end=False, timeout=self._patience)
+        high = topic_watcher.offsets(self._admin, [tp], end=True, timeout=self._patience, committed=committed)
         return low[tp], high[tp]
 
     def _messages(self, topic: str, partition: int, start: int, end: int, committed: bool = True) -> Iterator[Any]:
@@ -102,9 +102,9 @@ class Readback:
         """
         places = [(topic, partition) for topic, size in sizes.items() for partition in range(size)]
         deadline = time.monotonic() + _MARKERS
-        ends = discovery.offsets(self._admin, places, end=True, timeout=self._patience)
+        ends = topic_watcher.offsets(self._admin, places, end=True, timeout=self._patience)
         while True:
-            stable = discovery.offsets(self._admin, places, end=True, timeout=self._patience, committed=True)
+            stable = topic_watcher.offsets(self._admin, places, end=True, timeout=self._patience, committed=True)
             found = {place: at for place, at in stable.items() if at < ends[place]}
             if not found or time.monotonic() > deadline:
                 return found
@@ -116,7 +116,9 @@ class Readback:
         """
         place, deadline, pause = (topic, 0), time.monotonic() + _MARKERS, _FIRST_PAUSE
         while True:
-            [high] = discovery.offsets(self._admin, [place], end=True, timeout=self._patience, committed=True).values()
+            [high] = topic_watcher.offsets(
+                self._admin, [place], end=True, timeout=self._patience, committed=True
+            ).values()
             if high > end:
                 return high == end + 1 or any(True for _ in self._messages(*place, end - 1, end))
             if time.monotonic() > deadline:
@@ -131,6 +133,11 @@ class Readback:
             for _ in self._messages(topic, partition, low, high):
                 return True
         return False
+
+    def records(self, topic: str, start: int = 0, *, committed: bool = True) -> Iterator[Any]:
+        """Every message of a topic of one partition, from `start` on."""
+        low, high = self._bounds(topic, 0, committed)
+        yield from self._messages(topic, 0, max(low, start), high, committed)
 
     def last(self, topic: str, key: bytes, committed: bool = True) -> dict[str, Any] | None:
         """The newest record of `key`, decoded; the topic is searched from its end backwards."""

@@ -10,16 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
-import orjson
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from connectors import image
-from connectors.sink import EpochStamp, SinkError, SinkView, ViewChanges
-from engine.operators.expressions.images import to_text
-from engine.schema import Column, Kind
+from headrace.connectors.json_rows import json_objects
+from headrace.connectors.sink import EpochStamp, SinkError, SinkView, ViewChanges
 
 Headers = list[tuple[str, bytes]]
 
@@ -54,11 +47,6 @@ class Counts:
         return len(self._kept)
 
 
-_FEW = 512
-"""Values up to which texts are made one by one: Arrow's kernels cost more to call than to run."""
-_NATIVE = {Kind.BOOLEAN, Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT}
-
-
 @dataclass(frozen=True)
 class Record:
     """One message to be sent; `value` None is a tombstone."""
@@ -74,61 +62,22 @@ def digest(key: bytes) -> bytes:
     return blake2b(key, digest_size=16).digest()
 
 
-def _json_column(column: Column, values: pa.Array) -> list[Any]:
-    """The JSON value of each of a column's values."""
-    kind = column.type.kind
-    if kind in _NATIVE:
-        return list(values.to_pylist())
-    if kind in (Kind.REAL, Kind.DOUBLE):
-        # the shortest text that reads back as the same number; JSON has none for NaN and the infinities
-        texts = to_text(values, column.type).to_pylist()
-        finite = pc.is_finite(values).fill_null(True).to_pylist()
-        return [t if t is None or not f else orjson.Fragment(t) for t, f in zip(texts, finite, strict=True)]
-    texts = image.texts(values, column.type) if len(values) <= _FEW else to_text(values, column.type).to_pylist()
-    if kind in (Kind.JSON, Kind.JSONB):
-        return [None if t is None else orjson.Fragment(t) for t in texts]
-    if kind in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
-        return [None if t is None else _iso(t) for t in texts]
-    return list(texts)
-
-
-def _iso(text: str) -> str:
-    """Postgres's timestamp as ISO 8601 writes it: T between date and time, minutes in the offset."""
-    if "infinity" in text or text.endswith("BC"):
-        return text
-    text = text.replace(" ", "T", 1)
-    return f"{text}:00" if text.endswith("+00") else text
-
-
-def _objects(columns: Sequence[Column], rows: Sequence[pa.Array], count: int) -> list[bytes]:
-    """Rows as JSON objects by column name, in column order; of no columns, empty objects."""
-    names = [c.name for c in columns]
-    listed = [_json_column(c, values) for c, values in zip(columns, rows, strict=True)]
-    if not listed:
-        return [b"{}"] * count
-    # orjson's own bytes keep the four KiB that it wrote them in: a copy takes what it holds
-    return [b"%b" % orjson.dumps(dict(zip(names, row, strict=True))) for row in zip(*listed, strict=True)]
-
-
-def json_rows(columns: Sequence[Column], rows: pa.RecordBatch) -> list[bytes]:
-    """Each row as a JSON object, as the sink writes it."""
-    return _objects(columns, rows.columns, rows.num_rows)
-
-
 def records(
-    sink: str, view: SinkView, change: ViewChanges, stamps: Mapping[int, EpochStamp], counts: Counts
-) -> Iterator[Record]:
+    sink: str, view: SinkView, change: ViewChanges, stamps: Mapping[int, EpochStamp], firsts: Mapping[int, int],
+    counts: Counts,
+) -> Iterator[Record]:  # fmt: skip
     """The records of `change` in order of epochs; one a key and epoch. Updates `counts` of a keyless view as it goes.
+    `firsts`: the first epoch of each range of several, by its last.
 
     Raises SinkError for two rows of one key in an epoch, or a row that would be there less than zero times.
     """
     columns = view.schema.columns
     n = change.rows.num_rows
-    values = _objects(columns, change.rows.columns, n)
+    values = json_objects(columns, change.rows.columns, n)
     epochs, diffs = change.epochs.tolist(), change.diffs.tolist()
     keys = values
     if view.key is not None:
-        keys = _objects([columns[i] for i in view.key], [change.rows.column(i) for i in view.key], n)
+        keys = json_objects([columns[i] for i in view.key], [change.rows.column(i) for i in view.key], n)
     state: Callable[..., Iterator[tuple[bytes, bytes | None]]] = _multiset_state if view.key is None else _keyed_state
     start = 0
     while start < n:
@@ -136,7 +85,7 @@ def records(
         while end < n and epochs[end] == epochs[start]:
             end += 1
         epoch = epochs[start]
-        headers = _headers(epoch, stamps.get(epoch))
+        headers = _headers(firsts.get(epoch, epoch), epoch, stamps.get(epoch))
         run = range(start, end)
         for key, value in state(sink, view, [(keys[i], values[i], diffs[i]) for i in run], counts):
             yield Record(epoch, key, value, headers)
@@ -179,8 +128,9 @@ def _multiset_state(
         yield key, b'{"row":%b,"count":%d}' % (key, count) if count else None
 
 
-def _headers(epoch: int, stamp: EpochStamp | None) -> Headers:
-    headers = [("epoch", b"%d" % epoch)]
+def _headers(first: int, epoch: int, stamp: EpochStamp | None) -> Headers:
+    """The first and the last epoch of the range that a record tells of, and what its last says of itself."""
+    headers = [("epoch", b"%d" % epoch), ("first_epoch", b"%d" % first)]
     if stamp is not None:
         headers += [
             ("source", stamp.source.encode()),
@@ -196,10 +146,10 @@ def count_in(value: bytes) -> int:
 
 
 def replacing(
-    fresh: Sequence[Record], held: Mapping[bytes, bytes], epoch: int, stamp: EpochStamp | None
+    fresh: Sequence[Record], held: Mapping[bytes, bytes], first: int, epoch: int, stamp: EpochStamp | None
 ) -> list[Record]:
     """What turns a topic that holds `held` (key → digest of its value) into `fresh`: what differs, then tombstones."""
     kept = {record.key for record in fresh}
-    headers = _headers(epoch, stamp)
+    headers = _headers(first, epoch, stamp)
     found = [r for r in fresh if r.value is not None and held.get(r.key) != digest(r.value)]
     return found + [Record(epoch, key, None, headers) for key in held if key not in kept]

@@ -16,25 +16,25 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from connectors.durable import Reached, unwatched
-from connectors.kafka import features, topics, transaction
-from connectors.kafka import records as to_records
-from connectors.kafka.client import Reasons, admin, merged
-from connectors.kafka.readback import Readback
-from connectors.kafka.records import Counts, Record
-from connectors.kafka.standing import Ends, InError, Standing, decode, encode
-from connectors.kafka.transaction import Ambiguous, TooLarge, Transactions
-from connectors.sink import (
+from headrace.connectors.kafka import features, topics, transactional_producer
+from headrace.connectors.kafka import records as to_records
+from headrace.connectors.kafka.client import Reasons, admin, merged
+from headrace.connectors.kafka.frontier_record import Ends, FrontierRecord, InError, decode, encode
+from headrace.connectors.kafka.readback import Readback
+from headrace.connectors.kafka.records import Counts, Record
+from headrace.connectors.kafka.sink_errors import not_taken, too_large, unreachable
+from headrace.connectors.kafka.transactional_producer import Ambiguous, TooLarge, Transactions
+from headrace.connectors.sink import (
     EpochStamp,
     Fenced,
     Frontier,
-    SinkAway,
     SinkError,
     SinkState,
     SinkView,
     ViewChanges,
     last_epoch,
 )
+from headrace.connectors.step_hooks import Reached, unwatched
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 OLD_TRANSACTIONS = (
@@ -46,9 +46,10 @@ OLD_TRANSACTIONS = (
 class KafkaSink:
     """Writes views to `<topic_prefix><view>` and frontiers to `<topic_prefix>frontier`, keyed by the sink's name.
 
-    `config`: librdkafka's settings, untouched. `sidecar`: with `name` it makes the transactional.id, so it must be the
-    same after a restart and different between deployments. `partitions`, `replication`: of topics made here (-1: the
-    broker's default). `patience`: seconds within which the broker must answer.
+    `config`: librdkafka's settings, untouched. `sidecar` and `name` make the transactional.id: the same after a restart,
+    different between deployments. `partitions`, `replication`: of topics made here (-1: the broker's default). `patience`:
+    seconds within which the broker must answer. `each`: each epoch has records of its own; otherwise all epochs of a write are
+    one range, and its records have the last epoch.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KafkaSink:
         replication: int = -1,
         patience: float = 30.0,
         program: str = "",
+        each: bool = False,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
         reached: Reached = unwatched,
@@ -70,19 +72,19 @@ class KafkaSink:
         self.name = name
         if format != "json":
             raise self._error("this format is not known", hint="write json", format=format)
-        owned = {**transaction.OWNED, "transactional.id": f"headrace-{sidecar}-{name}"}
+        owned = {**transactional_producer.OWNED, "transactional.id": f"headrace-{sidecar}-{name}"}
         self._config = {"client.id": f"headrace-{sidecar}-{name}", **config}
-        self._settings = merged(self._config, owned, transaction.DEFAULTS, self._error)
+        self._settings = merged(self._config, owned, transactional_producer.DEFAULTS, self._error)
         self._transaction_seconds = float(self._settings["transaction.timeout.ms"]) / 1000
         self._prefix, self._partitions, self._replication = topic_prefix, partitions, replication
         self._patience, self._program, self._sleep, self._now = patience, program, sleep, now
-        self._reached = reached
+        self._reached, self._each = reached, each
         self._frontier_topic = f"{topic_prefix}frontier"
         self._reasons = Reasons()
         self._views: dict[str, SinkView] = {}
         self._counts: dict[str, Counts] = {}
         self._sizes: dict[str, int] = {}
-        self._standing = Standing()
+        self._standing = FrontierRecord()
         self._admin: AdminClient | None = None
         self._producer: Transactions | None = None
         self.warnings: tuple[str, ...] = ()
@@ -112,7 +114,7 @@ class KafkaSink:
             if held is not None:
                 self._check_owner(self._read_standing(committed=False), held)
             self._producer = self._fenced()
-            before = self._read_standing() or Standing()
+            before = self._read_standing() or FrontierRecord()
             if held is not None:
                 self._check_owner(before, held)
             before, missing = self._missing(before)
@@ -123,7 +125,7 @@ class KafkaSink:
                 0
             )  # what its threads met (a refused password, a wrong certificate) is told only when asked
             self.close()
-            raise self._unreachable(failure) from failure
+            raise unreachable(failure, self._reasons, self.name, self._config) from failure
         except SinkError:
             self.close()
             raise
@@ -147,7 +149,7 @@ class KafkaSink:
         """
         deadline = self._now() + self._patience
         while found := self._reader().left_open(self._sizes):
-            ends = (self._read_standing() or Standing()).ends
+            ends = (self._read_standing() or FrontierRecord()).ends
             for (topic, partition), at in found.items():
                 if at < ends.get(topic, {}).get(partition, 0):
                     raise self._error(
@@ -156,10 +158,10 @@ class KafkaSink:
                         topic=topic, partition=partition, offset=at,
                     )  # fmt: skip
             if self._now() > deadline:
-                raise self._refused("what it has ended stands open")
+                raise not_taken("what it has ended stands open", self.name)
             producer.clear(found)
 
-    def _claim(self, before: Standing, held: int) -> None:
+    def _claim(self, before: FrontierRecord, held: int) -> None:
         """Take the next generation, durably, so that an older instance finds out even before our first write. Where nobody knows
         whether it was taken it is not known by whom, and the next one is."""
         ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
@@ -174,20 +176,20 @@ class KafkaSink:
             except (Ambiguous, TooLarge) as failure:
                 self._drop()
                 if isinstance(failure, TooLarge):
-                    raise self._too_large(failure, None) from failure
+                    raise too_large(failure, self.name, None) from failure
                 if self._now() > deadline:
-                    raise self._refused(failure) from failure
+                    raise not_taken(failure, self.name) from failure
             self._sleep(_FIRST_PAUSE)
             self._check_owner(self._read_standing(committed=False), generation)
             self._producer = self._fenced()
-            found = self._read_standing() or Standing()
+            found = self._read_standing() or FrontierRecord()
             if (found.generation, found.writes) not in [(s.generation, s.writes) for s in (before, claimed)]:
                 raise Fenced("another generation writes to this sink", sink=self.name, now=found.generation)
             before, generation = replace(before, generation=found.generation, writes=found.writes), generation + 1
         self._standing = claimed
         self._reached("kafka claimed")
 
-    def _send_alone(self, standing: Standing) -> None:
+    def _send_alone(self, standing: FrontierRecord) -> None:
         assert self._producer is not None
         self._show(self._producer.commit([], lambda _: self._record(standing)))
 
@@ -200,10 +202,10 @@ class KafkaSink:
         if not seen:
             raise Ambiguous("a commit does not become visible")
 
-    def _record(self, standing: Standing) -> tuple[str, bytes, bytes]:
+    def _record(self, standing: FrontierRecord) -> tuple[str, bytes, bytes]:
         return self._frontier_topic, self.name.encode(), encode(self.name, standing, self._program)
 
-    def _read_standing(self, committed: bool = True) -> Standing | None:
+    def _read_standing(self, committed: bool = True) -> FrontierRecord | None:
         found = self._reader().last(self._frontier_topic, self.name.encode(), committed)
         return None if found is None else decode(found)
 
@@ -211,7 +213,7 @@ class KafkaSink:
         assert self._admin is not None
         return Readback(self._config, self._admin, self._error, self._patience)
 
-    def _missing(self, before: Standing) -> tuple[Standing, set[str]]:
+    def _missing(self, before: FrontierRecord) -> tuple[FrontierRecord, set[str]]:
         """The views to be given whole; the standing forgets what it says of a topic that was cut or made anew."""
         missing, ends = set(), dict(before.ends)
         for view in self._views.values():
@@ -228,7 +230,7 @@ class KafkaSink:
                 missing.add(view.name)
         return replace(before, ends=ends), missing
 
-    def _load_counts(self, before: Standing, missing: set[str]) -> None:
+    def _load_counts(self, before: FrontierRecord, missing: set[str]) -> None:
         """How often each row of the keyless views is there, as their topics say; the rest are given whole."""
         self._counts = {name: Counts() for name in self._views}
         for view in self._views.values():
@@ -246,7 +248,7 @@ class KafkaSink:
         stamps: Mapping[int, EpochStamp] | None = None,
         errors: Mapping[str, str] | None = None,
     ) -> None:
-        """See `Sink.write`. Every epoch's own records are sent, in order of epochs."""
+        """See `Sink.write`. Records are sent in order of epochs."""
         if self._admin is None:
             raise self._error("the sink is not open")
         at = self._standing.frontier
@@ -257,16 +259,17 @@ class KafkaSink:
         }
         done = False
         try:
-            sent = self._records(changes, frontier, stamps or {}, counts)
+            first = min(1 if at is None else at.epoch + 1, frontier.epoch)
+            sent = self._records(changes, range(first, frontier.epoch + 1), stamps or {}, errors or {}, counts)
             filled = {self._topic(n): self._views[n].fingerprint for n, c in changes.items() if c.whole}
             marked = self._marked(errors or {}, changes)
             after = self._standing.moved(
-                frontier=frontier, views={**self._standing.views, **filled}, errors=marked
+                frontier=frontier, first=first, views={**self._standing.views, **filled}, errors=marked
             )  # fmt: skip
             self._commit(sent, after)
             done = True
         except KafkaException as failure:
-            raise self._unreachable(failure) from failure
+            raise unreachable(failure, self._reasons, self.name, self._config) from failure
         finally:
             if not done:
                 for count in counts.values():
@@ -288,28 +291,33 @@ class KafkaSink:
         return marked
 
     def _records(
-        self, changes: Mapping[str, ViewChanges], frontier: Frontier, stamps: Mapping[int, EpochStamp],
-        counts: Mapping[str, Counts],
+        self, changes: Mapping[str, ViewChanges], write: range, stamps: Mapping[int, EpochStamp],
+        errors: Mapping[str, str], counts: Mapping[str, Counts],
     ) -> list[tuple[str, int, Record]]:  # fmt: skip
+        """The records of a write of these epochs, each to its topic and partition."""
         sent = []
         for name in sorted(changes):
             view = self._views.get(name)
             if view is None:
                 raise self._error("the sink was not opened with this view", view=name)
             change, topic = changes[name], self._topic(name)
-            if change.whole:
-                change = replace(change, epochs=change.epochs * 0 + frontier.epoch)
-            made = list(to_records.records(self.name, view, change, stamps, counts[name]))
+            at, firsts = write[-1], {e: s.first for e, s in stamps.items() if s.first is not None} if self._each else {}
+            if change.whole or not self._each:
+                if errors.get(name) and not change.whole:
+                    at = last_epoch(change, at) or at  # it stands there from now on
+                change, firsts = replace(change, epochs=change.epochs * 0 + at), {at: write[0]}
+                stamps = {**stamps, at: stamps.get(at) or stamps[max(stamps)]} if stamps else {}
+            made = list(to_records.records(self.name, view, change, stamps, firsts, counts[name]))
             if change.whole:
                 held = self._reader().live(
                     topic, self._sizes[topic], self._standing.ends.get(topic, {}), to_records.digest
                 )
-                made = to_records.replacing(made, held, frontier.epoch, stamps.get(frontier.epoch))
+                made = to_records.replacing(made, held, write[0], at, stamps.get(at))
             partition = 0 if self._sizes[topic] == 1 else -1
             sent += [(topic, partition, record) for record in made]
         return sent
 
-    def _commit(self, sent: Sequence[tuple[str, int, Record]], after: Standing) -> None:
+    def _commit(self, sent: Sequence[tuple[str, int, Record]], after: FrontierRecord) -> None:
         """Commit until it is done: what became of an attempt that failed is settled before it is repeated."""
         deadline = self._now() + self._patience
         pause = _FIRST_PAUSE
@@ -337,17 +345,18 @@ class KafkaSink:
                 self._drop()
             except TooLarge as failure:
                 self._drop()
-                raise self._too_large(failure, after.frontier) from failure
+                raise too_large(failure, self.name, after.frontier) from failure
             except Ambiguous as failure:
                 reason = failure
                 self._drop()
             if self._now() > deadline:
-                raise self._refused(reason) from reason
+                raise not_taken(reason, self.name) from reason
             self._sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _settled(self) -> Transactions:
-        """A new producer after an ambiguous end; our standing is what the topic says, which may be one write on.
+        """A new producer after a write whose end is unknown; what we stand at is read from the topic, which may be one write
+        ahead.
 
         An instance that took over has written its generation first: it is looked for before we fence anybody.
         """
@@ -363,30 +372,11 @@ class KafkaSink:
         self._standing = found
         return producer
 
-    def _check_owner(self, found: Standing | None, held: int) -> None:
+    def _check_owner(self, found: FrontierRecord | None, held: int) -> None:
         if found is not None and found.generation > held:
             raise Fenced(
                 "another generation writes to this sink", sink=self.name, generation=held, now=found.generation
             )
-
-    def _unreachable(self, failure: KafkaException) -> SinkAway:
-        reason = self._reasons.describe() or f": {failure.args[0].str()}"
-        return SinkAway(
-            f"Kafka does not take it{reason}",
-            hint="start Kafka, or correct bootstrap.servers and the security settings; nothing is lost meanwhile",
-            sink=self.name,
-            brokers=self._config.get("bootstrap.servers", ""),
-        )
-
-    def _refused(self, reason: object) -> SinkAway:
-        return SinkAway(f"the broker does not take the write: {reason}", hint="is Kafka in order?", sink=self.name)
-
-    def _too_large(self, failure: TooLarge, at: Frontier | None) -> SinkError:
-        return self._error(
-            "a row is larger than a message may be",
-            hint="raise max.message.bytes of the topic and message.max.bytes of the sink's `kafka:`",
-            topic=failure.topic, bytes=failure.bytes, epoch=None if at is None else at.epoch,
-        )  # fmt: skip
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

@@ -16,11 +16,11 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from connectors.changes import Messages
-from connectors.kafka import discovery
-from connectors.kafka.client import Reasons, admin, client, merged
-from connectors.kafka.ends import Ends
-from connectors.source import Positions, SourceError
+from headrace.connectors.changes import MessageBatch
+from headrace.connectors.kafka import topic_watcher
+from headrace.connectors.kafka.client import Reasons, admin, client, merged
+from headrace.connectors.kafka.end_offsets import Ends
+from headrace.connectors.source import Positions, SourceError
 
 _OWNED = {
     "enable.auto.commit": False,
@@ -56,9 +56,9 @@ class KafkaSource:
     """Reads topics of one cluster. Give `topics` by name, or `wants` to choose among all there are and will be.
 
     `config`: librdkafka's settings, untouched. `group`: where `commit` shows positions to lag tools (default
-    `headrace-<name>`). `wait_for_topics`: a topic of `topics` that is not there yet is awaited instead of refused.
-    `reach`: seconds within which a broker must answer at `open`; `patience`: the same while running. `discover`:
-    seconds between two looks for new topics. `batch`: most messages of one poll.
+    `headrace-<name>`). `mine`: which partitions are read, by topic and number (default: all). `wait_for_topics`: a topic of
+    `topics` that is not there yet is awaited instead of refused. `reach`: seconds within which a broker must answer at `open`;
+    `patience`: the same while running. `discover`: seconds between two looks for new topics. `batch`: most messages of one poll.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class KafkaSource:
         topics: Sequence[str] | None = None,
         name: str = "kafka",
         group: str | None = None,
+        mine: Callable[[str, int], bool] | None = None,
         wait_for_topics: bool = False,
         reach: float = 10.0,
         patience: float = 60.0,
@@ -81,6 +82,7 @@ class KafkaSource:
         self._topics = tuple(topics or ())
         named = frozenset(self._topics)
         self._wants: Callable[[str], bool] = wants if wants is not None else named.__contains__
+        self._mine: Callable[[str, int], bool] = mine or (lambda _topic, _partition: True)
         self._wait_for_topics = wait_for_topics
         self._reach, self._patience, self._discover, self._batch = reach, patience, discover, batch
         defaults = {**_DEFAULTS, "client.id": f"headrace-{name}", "group.id": group or f"headrace-{name}"}
@@ -88,7 +90,7 @@ class KafkaSource:
         self._reasons = Reasons()
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
-        self._watcher: discovery.Watcher | None = None
+        self._watcher: topic_watcher.Watcher | None = None
         self._next: dict[tuple[str, int], int] = {}
         self._given: dict[tuple[str, int], int] = {}
         """Before where all was given by `poll`: a position may be ahead of it, as others ask for that while it polls."""
@@ -110,12 +112,12 @@ class KafkaSource:
         self._consumer = consumer
         self._admin = admin(self._settings, self._error, self._reasons)
         try:
-            there, others = discovery.topics_there(self._admin, self._wants, self._reach)
+            there, others = topic_watcher.topics_there(self._admin, self._wants, self._reach)
             self._check_topics(there, positions)
-            every = [(topic, p) for topic, count in there.items() for p in range(count)]
-            low = discovery.offsets(self._admin, every, end=False, timeout=self._reach)
-            high = discovery.offsets(self._admin, every, end=True, timeout=self._reach)
-            ids = discovery.topic_ids(self._admin, there, self._reach)
+            every = [(topic, p) for topic, count in there.items() for p in range(count) if self._mine(topic, p)]
+            low = topic_watcher.offsets(self._admin, every, end=False, timeout=self._reach)
+            high = topic_watcher.offsets(self._admin, every, end=True, timeout=self._reach)
+            ids = topic_watcher.topic_ids(self._admin, there, self._reach)
         except KafkaException as failure:
             self.close()
             raise self._unreachable(failure.args[0].str()) from failure
@@ -127,7 +129,7 @@ class KafkaSource:
         self._ends = dict(high)
         self._ids = dict(ids)
         consumer.assign([TopicPartition(t, p, o) for (t, p), o in self._next.items()])
-        self._watcher = discovery.Watcher(self._admin, self._wants, there, others, ids, self._discover)
+        self._watcher = topic_watcher.Watcher(self._admin, self._wants, there, others, ids, self._discover)
         self._watcher.start()
 
     def _check_topics(self, there: Mapping[str, int], positions: Positions) -> None:
@@ -173,7 +175,7 @@ class KafkaSource:
             brokers=self._settings["bootstrap.servers"],
         )
 
-    def poll(self, timeout: float) -> Sequence[Messages]:
+    def poll(self, timeout: float) -> Sequence[MessageBatch]:
         """See `Source.poll`. After a SourceError that names a topic, polling may go on for the other topics."""
         consumer, watcher = self._consumer, self._watcher
         if consumer is None or watcher is None:
@@ -226,7 +228,7 @@ class KafkaSource:
             ))  # fmt: skip
         return True
 
-    def _messages(self, topic: str, partition: int, run: Sequence[Message]) -> Messages:
+    def _messages(self, topic: str, partition: int, run: Sequence[Message]) -> MessageBatch:
         """What a run has that was not given before: once partitions were assigned to it that are new, librdkafka may fetch others
         again from an earlier offset (its issue 4686), and rows of a snapshot are counted."""
         # `map` over the type's own methods: several calls a message, none of them through Python
@@ -238,7 +240,7 @@ class KafkaSource:
         if not (fresh := offsets > given).all():
             run, offsets = list(compress(run, fresh)), offsets[fresh]
         headers: list[Any] = list(map(Message.headers, run))
-        return Messages(
+        return MessageBatch(
             topic,
             partition,
             offsets,
@@ -248,18 +250,19 @@ class KafkaSource:
             [h or [] for h in headers] if any(headers) else None,
         )
 
-    def _adopt(self, found: discovery.Findings) -> None:
+    def _adopt(self, found: topic_watcher.Findings) -> None:
         """Read what is new from its beginning; complain of what is gone."""
-        fresh = {tp: offset for tp, offset in found.begin.items() if tp not in self._next}
+        fresh = {tp: offset for tp, offset in found.begin.items() if tp not in self._next and self._mine(*tp)}
         if fresh and self._consumer is not None:
             self._consumer.incremental_assign([TopicPartition(t, p, o) for (t, p), o in fresh.items()])
             self._given.update(fresh)
             self._next.update(fresh)
         for topic, id_ in found.ids.items():
             self._ids.setdefault(topic, id_)
-        for topic in found.gone:
+        read = {topic for topic, _ in self._next}
+        for topic in (t for t in found.gone if t in read):
             self._failures.append(self._error("the topic was deleted while it was read", hint=_RESYNC, topic=topic))
-        for topic in found.recreated:
+        for topic in (t for t in found.recreated if t in read):
             self._failures.append(self._error("the topic was deleted and made anew", hint=_RESYNC, topic=topic))
 
     def _fail(self, message: Any) -> None:
@@ -337,6 +340,10 @@ class KafkaSource:
     def others(self) -> frozenset[str]:
         """See `Source.others`."""
         return self._watcher.others if self._watcher is not None else frozenset()
+
+    def silent_for(self) -> float:
+        """See `Source.silent_for`."""
+        return self._watcher.silent_for if self._watcher is not None else 0.0
 
     def commit(self, positions: Positions) -> None:
         """See `Source.commit`."""

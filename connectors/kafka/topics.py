@@ -15,7 +15,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from connectors.kafka.client import Raise
+from headrace.connectors.kafka.client import Raise
 
 COMPACT = {"cleanup.policy": "compact"}
 """Of views: every record is its key's whole state."""

@@ -1,7 +1,7 @@
-"""The statements that make a sink's schema: its own tables, the wait function, and a table a view.
+"""The DDL of a sink's schema: its own tables, the wait function, and a table for each view.
 
-Always: every identifier is quoted by the driver; nothing is dropped or changed that the registry (`view`) does not say
-is ours. Called by the sink inside the transaction of `open` or of a write.
+Invariant: the driver quotes every identifier. Nothing is dropped or changed that the catalog table `view` does not call ours.
+The sink calls it inside the transaction of `open` or of a write.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import count
 
 from psycopg import sql
 
-from connectors.sink import SinkError, SinkView
-from engine.schema import Column, Kind
+from headrace.connectors.sink import SinkError, SinkView
+from headrace.engine.schema import Column, Kind
 
 ROW, COPY_NUMBER, DIFF = "headrace_row", "headrace_copy", "headrace_diff"
 """The first two end the table of a view without key: the row's fingerprint, and which of its copies this is. The last
@@ -36,10 +36,11 @@ CREATE TABLE IF NOT EXISTS {frontier} (
     program text NOT NULL DEFAULT '',
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     incarnation bigint NOT NULL DEFAULT 1,
-    run uuid
+    run uuid,
+    first_epoch bigint
 ) WITH (fillfactor = 50);
 ALTER TABLE {frontier} ADD COLUMN IF NOT EXISTS incarnation bigint NOT NULL DEFAULT 1,
-    ADD COLUMN IF NOT EXISTS run uuid;
+    ADD COLUMN IF NOT EXISTS run uuid, ADD COLUMN IF NOT EXISTS first_epoch bigint;
 CREATE TABLE IF NOT EXISTS {view} (
     name text PRIMARY KEY,
     sink text NOT NULL,
@@ -65,7 +66,7 @@ CREATE OR REPLACE VIEW {freshness} AS
     LEFT JOIN LATERAL jsonb_each(f.sources) AS s(source, at) ON true;
 COMMENT ON TABLE {frontier} IS
     'What each group of views reflects: every epoch up to this one, and so these positions of its sources';
-COMMENT ON TABLE {view} IS 'The views written here, by which sink, and the error for which a view stands still';
+COMMENT ON TABLE {view} IS 'The views written here, by which sink, and the error for which a view is suspended';
 COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN, commit time, next offsets'
 """
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq
 
-from connectors.postgres.session import Connection
-from connectors.sink import SinkError
+from headrace.connectors.postgres.connection import Connection
+from headrace.connectors.sink import SinkError
 
 
 @dataclass(frozen=True)

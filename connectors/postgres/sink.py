@@ -14,14 +14,23 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from connectors.durable import Reached, unwatched
-from connectors.postgres import ddl, declared, failures, flush, registry
-from connectors.postgres.ddl import Names
-from connectors.postgres.few import Few, few, fewer
-from connectors.postgres.net import Net, net
-from connectors.postgres.pipeline import BEGIN, Pipeline, Step
-from connectors.postgres.session import Connection, Target
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkError, SinkState, SinkView, ViewChanges, last_epoch
+from headrace.connectors.postgres import bulk_copy, ddl, error_policy, indexes_and_grants, sink_catalog
+from headrace.connectors.postgres.connection import Connection, Target
+from headrace.connectors.postgres.ddl import Names
+from headrace.connectors.postgres.delta.by_column import Net, net
+from headrace.connectors.postgres.delta.by_row import Few, few, fewer
+from headrace.connectors.postgres.pipeline import BEGIN, Pipeline, Step
+from headrace.connectors.sink import (
+    EpochStamp,
+    Fenced,
+    Frontier,
+    SinkError,
+    SinkState,
+    SinkView,
+    ViewChanges,
+    last_epoch,
+)
+from headrace.connectors.step_hooks import Reached, unwatched
 
 _LOCK_TIMEOUT = "5s"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
@@ -58,7 +67,7 @@ class PostgresSink:
         self._connection: Connection | None = None
         self._pipeline: Pipeline | None = None
         self._errors: dict[str, str] = {}
-        self._claim: registry.Claim | None = None
+        self._claim: sink_catalog.Claim | None = None
         self._writes = 0
         self._epoch: int | None = None
         self._remake: set[str] = set()
@@ -74,7 +83,7 @@ class PostgresSink:
         self._errors = dict(claim.errors)
         return SinkState(claim.mine.generation, claim.frontier, claim.missing, claim.errors)
 
-    def _claimed(self, views: Sequence[SinkView], held: int | None) -> registry.Claim:
+    def _claimed(self, views: Sequence[SinkView], held: int | None) -> sink_catalog.Claim:
         """Claim the sink; a predecessor that hangs inside a transaction holds the row and is ended, then once more.
 
         Who comes back (`held`) ends nobody: it may be a successor that holds the row.
@@ -89,7 +98,7 @@ class PostgresSink:
                         "WHERE application_name = %s AND usename = current_user AND pid <> pg_backend_pid()",
                         (self._target.application,),
                     )
-                claim = registry.claim(connection, self.name, self._names, views, self._program, held, run)
+                claim = sink_catalog.claim(connection, self.name, self._names, views, self._program, held, run)
                 self._reached("postgres claim")
                 connection.commit()
                 self._reached("postgres claimed")
@@ -97,16 +106,16 @@ class PostgresSink:
             except psycopg.errors.LockNotAvailable as error:
                 self.close()
                 if again or held is not None:
-                    raise failures.refused(self._target, error) from error
-            except failures.REPEATABLE as error:
+                    raise error_policy.refused(self._target, error) from error
+            except error_policy.REPEATABLE as error:
                 self.close()
-                raise failures.refused(self._target, error) from error
+                raise error_policy.refused(self._target, error) from error
             except psycopg.OperationalError as error:
                 self.close()
-                raise failures.unreachable(self._target, error) from error
+                raise error_policy.unreachable(self._target, error) from error
             except psycopg.Error as error:
                 self.close()
-                raise failures.refused(self._target, error) from error
+                raise error_policy.refused(self._target, error) from error
             except SinkError:
                 self.close()
                 raise
@@ -135,20 +144,20 @@ class PostgresSink:
             try:
                 self._attempt(work, frontier, marks)
                 break
-            except failures.REPEATABLE as error:
+            except error_policy.REPEATABLE as error:
                 self._rollback()
                 if self._now() > deadline:
-                    raise failures.refused(self._target, error) from error
+                    raise error_policy.refused(self._target, error) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if not failures.lost(error, self._connection):
+                if not error_policy.lost(error, self._connection):
                     self._rollback()
-                    raise failures.refused(self._target, error) from error
+                    raise error_policy.refused(self._target, error) from error
                 self._drop()
                 if self._now() > deadline:
-                    raise failures.unreachable(self._target, error) from error
+                    raise error_policy.unreachable(self._target, error) from error
             except psycopg.Error as error:
                 self._rollback()
-                raise failures.refused(self._target, error) from error
+                raise error_policy.refused(self._target, error) from error
             except BaseException:
                 self._drop()  # whatever was sent is rolled back with its session
                 raise
@@ -168,7 +177,7 @@ class PostgresSink:
                 raise SinkError("the sink was not opened with this view", sink=self.name, view=name)
             if errors[name] != self._errors.get(name, ""):
                 last = last_epoch(changes.get(name), None)
-                found.append(registry.mark(self._names, name, errors[name], last, self._epoch))
+                found.append(sink_catalog.mark(self._names, name, errors[name], last, self._epoch))
         return found
 
     def _work(self, changes: Mapping[str, ViewChanges], frontier: Frontier) -> list[Net | Few]:
@@ -185,20 +194,20 @@ class PostgresSink:
                 raise SinkError("the sink was not opened with this view", sink=self.name, view=name)
             if name in self._remake and not changes[name].whole:
                 raise SinkError("the view changed and must be given whole first", sink=self.name, view=name)
-            if not changes[name].whole and changes[name].rows.num_rows <= flush.FEW:
+            if not changes[name].whole and changes[name].rows.num_rows <= bulk_copy.FEW:
                 small = few(self.name, table, changes[name])
                 if len(small):
                     work.append(small)
                 continue
             found = net(self.name, table, changes[name])
-            if found.whole or len(found) > flush.FEW:
+            if found.whole or len(found) > bulk_copy.FEW:
                 work.append(found)
             elif len(found):
                 work.append(fewer(found))
         return work
 
     @property
-    def _mine(self) -> registry.Mine:
+    def _mine(self) -> sink_catalog.Mine:
         assert self._claim is not None
         return self._claim.mine._replace(writes=self._writes)
 
@@ -211,12 +220,12 @@ class PostgresSink:
         if connection is None or pipeline is None or connection.closed:
             connection, pipeline = self._connect()
             connection.commit()
-            if registry.written(connection, self._names, self._mine):
+            if sink_catalog.written(connection, self._names, self._mine):
                 return
         small = [step for one in work if isinstance(one, Few) for step in one.steps(self._names)]
         steps = [*small, *marks]
         self._reached("postgres write")
-        _, moved, *touched = pipeline.run([BEGIN, registry.advance(self._names, self._mine, frontier), *steps])
+        _, moved, *touched = pipeline.run([BEGIN, sink_catalog.advance(self._names, self._mine, frontier), *steps])
         if moved != 1:
             self._refuse(connection)
         for step, rows in zip(steps, touched, strict=True):
@@ -232,27 +241,27 @@ class PostgresSink:
     def _refuse(self, connection: Connection) -> None:
         """Our fence: no row touched means that another generation, or something else, has changed it."""
         connection.rollback()
-        if registry.written(connection, self._names, self._mine):
+        if sink_catalog.written(connection, self._names, self._mine):
             raise SinkError("this write was done already", hint="restart", sink=self.name)
         raise Fenced("the frontier row could not be moved", sink=self.name)
 
     def _apply(self, connection: Connection, work: Net, epoch: int) -> None:
         if not work.whole:
-            flush.apply(connection, self.name, self._names, work)
+            bulk_copy.apply(connection, self.name, self._names, work)
             return
         if work.table.view.name in self._remake:
             self._succeed(connection, work)
         else:
-            flush.replace(connection, self.name, self._names, work)
-        registry.filled(connection, self._names, work.table, epoch)
+            bulk_copy.replace(connection, self.name, self._names, work)
+        sink_catalog.filled(connection, self._names, work.table, epoch)
 
     def _succeed(self, connection: Connection, work: Net) -> None:
         """Fill a table of the new shape, then let it take the old one's place: readers wait for no more than a rename."""
         table, names = work.table, self._names
         there = names.of(table.view.name)
-        registry.create(connection, names, table.successor)
-        flush.replace(connection, self.name, names, replace(work, table=table.successor))
-        declared.index(connection, names, table.successor)
+        sink_catalog.create(connection, names, table.successor)
+        bulk_copy.replace(connection, self.name, names, replace(work, table=table.successor))
+        indexes_and_grants.index(connection, names, table.successor)
         connection.execute(sql.SQL("DROP TABLE {}").format(there))
 
         def is_free(name: sql.Identifier) -> bool:
@@ -261,8 +270,8 @@ class PostgresSink:
 
         for statement in ddl.rename(names, table.successor, table, is_free):
             connection.execute(statement)
-        registry.register(connection, self.name, names, table)
-        declared.grant(connection, names, table)
+        sink_catalog.register(connection, self.name, names, table)
+        indexes_and_grants.grant(connection, names, table)
 
     def _rollback(self) -> None:
         with contextlib.suppress(psycopg.Error):

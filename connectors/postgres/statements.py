@@ -1,7 +1,7 @@
 """The statements that put rows into a view's table and take them out, from arrays or from the staging table.
 
-Always: every identifier is quoted; values are parameters; a statement is made once for each table and way. Called by
-`few` (arrays as parameters `$1` …, `stage` None) and `flush` (the staging table's name).
+Invariant: every identifier is quoted and every value is a parameter. A statement is made once for each table and way of
+writing. `by_row` calls it with arrays as parameters `$1` … (`stage` None), `bulk_copy` with the name of a staging table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 from psycopg import sql
 
-from connectors.postgres.ddl import COPY_NUMBER, ROW, Names, Table
+from headrace.connectors.postgres.ddl import COPY_NUMBER, ROW, Names, Table
 
 _PLACE = "\0"
 """Stands for a parameter while a statement is put together: no name can hold it."""

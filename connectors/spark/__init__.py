@@ -1,1 +1,1 @@
-"""The Spark publisher: two snapshots of a dataset become one version of changes on Kafka, in Debezium's envelope."""
+"""What Spark publishes on Kafka, by version: snapshots compared, changes, streams, the feed of a Delta table."""

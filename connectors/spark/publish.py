@@ -7,26 +7,28 @@ what it wrote before, since it is made from frozen rows. Called by `headrace-pub
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from connectors.formats.topics import table_topic
-from connectors.spark import compare
-from connectors.spark.columns import check_columns
-from connectors.spark.errors import PublishError
-from connectors.spark.state import Manifest, State
-from connectors.spark.wire import KafkaWire, Producer, Wire
+from headrace.connectors.formats.topic_names import table_topic
+from headrace.connectors.spark import append_only, snapshot_diff, versions
+from headrace.connectors.spark.envelope import Stamp, TableCounts, write_ends
+from headrace.connectors.spark.errors import PublishError
+from headrace.connectors.spark.kafka_producer import KafkaWire, Producer, Wire
+from headrace.connectors.spark.publisher_state import Manifest, State
+from headrace.connectors.spark.types import check_columns
 
-CONNECTOR = "headrace-spark"
-FORMAT_VERSION = "1"
+_QUERY_ID = "sql.streaming.queryId"
+"""A property of threads in which Spark runs a batch of a stream."""
 _COUNTED = "partition int, creates long, updates long, deletes long"
 
 
@@ -34,13 +36,15 @@ _COUNTED = "partition int, creates long, updates long, deletes long"
 class Dataset:
     """One table of a version: `rows` now, its name "schema.table" and key, and what it is compared with.
 
-    `previous`: the rows at the last completed version; None leaves that to the state folder.
+    `previous`: the rows at the last completed version; None leaves that to the state folder. `since`: rows are only added to the
+    table, each with a greater value of this column: what is there already is not read again.
     """
 
     table: str
     rows: DataFrame
     key: Sequence[str]
     previous: DataFrame | None = None
+    since: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,16 +63,6 @@ class Target:
 
 
 @dataclass(frozen=True)
-class TableCounts:
-    """What was written for one table; `partitions`: changes in each partition, as its END tells."""
-
-    creates: int
-    updates: int
-    deletes: int
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Published:
     """A version that is whole in Kafka. `repeated`: it was already, and nothing was written now."""
 
@@ -79,10 +73,10 @@ class Published:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """One table's topic and how many partitions it has."""
 
-    dataset: Dataset
+    table: str
     topic: str
     partitions: int
 
@@ -122,30 +116,31 @@ def publish_version(
     snapshots; without it each dataset's `previous` must be given, unless the topics are empty. Raises PublishError,
     and nothing is then completed.
     """
-    _check_datasets(datasets)
+    _check_datasets(datasets, has_state=state is not None)
+    for d in datasets:
+        refuse_batch_of_stream(d)
     held = State(Path(state)) if state is not None else None
     through = wire or KafkaWire(target.kafka, target.replication)
     with held.locked() if held else nullcontext():
-        plans = [_Plan(d, t, through.ensure(t, target.partitions)) for d in datasets for t in [target.topic(d.table)]]
-        seen = _seen(through, plans)
-        manifest = _remembered(held, seen) if held else Manifest()
-        chosen = _choose(version, manifest, seen)
+        plans = planned(through, target, [d.table for d in datasets])
+        found = versions.seen(through, [(p.topic, p.partitions) for p in plans])
+        manifest = versions.remembered(held, found) if held else Manifest()
+        chosen = versions.choose(version, manifest, found)
         if chosen is None:
-            return Published(version or seen.completed, manifest.begun[1], repeated=True)
+            return Published(version or found.completed, manifest.begun[1], repeated=True)
         number, attempt = chosen
-        frozen, names = _freeze(datasets, held, number, attempt)
-        changed = _compare(spark, plans, frozen, held, manifest, seen)
+        frozen, names = _freeze(datasets, held, manifest, number, attempt)
+        changed = _compare(spark, datasets, plans, frozen, held, manifest, found)
         if held:
             held.begin(number, attempt, names)
-        stamp = _Stamp(target.source_name or target.topic_prefix, number, attempt, clock() // 1000, manifest.versions)
-        counts = {p.dataset.table: _write(c, p, stamp, through) for p, c in zip(plans, changed, strict=True)}
-        _end(through, plans, counts, stamp)
+        stamp = Stamp(target.source_name or target.topic_prefix, number, attempt, clock() // 1000, manifest.versions)
+        counts = write_version(through, plans, changed, stamp)
         if held:
             held.complete()
     return Published(number, attempt, counts)
 
 
-def _check_datasets(datasets: Sequence[Dataset]) -> None:
+def _check_datasets(datasets: Sequence[Dataset], *, has_state: bool) -> None:
     if not datasets:
         raise PublishError("a version needs a table", hint="name one")
     tables = [d.table for d in datasets]
@@ -155,143 +150,106 @@ def _check_datasets(datasets: Sequence[Dataset]) -> None:
         if tables.count(d.table) > 1:
             raise PublishError("a table stands twice in one version", table=d.table)
         check_columns(d.rows.schema, d.table, d.key)
+        if d.since is not None:
+            append_only.check_since(d.rows, d.table, d.since)
+            if not has_state or d.previous is not None:
+                raise PublishError("`since` needs a state folder, and goes without `previous`", table=d.table)
         if d.previous is not None:
             check_columns(d.previous.schema, d.table, d.key)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What the last records tell: the last version whole in every partition, the greatest (version, attempt) begun."""
-
-    completed: int
-    begun: tuple[int, int]
-
-
-def _seen(wire: Wire, plans: Sequence[_Plan]) -> _Seen:
-    marks: list[tuple[int, int, bool]] = []
-    empty = False
-    for plan in plans:
-        for record in wire.tails(plan.topic, plan.partitions):
-            mark = _mark(record)
-            empty = empty or mark is None
-            if mark:
-                marks.append(mark)
-    if not marks:
-        return _Seen(0, (0, 0))
-    begun = max(m[:2] for m in marks)
-    whole = {m[:2] for m in marks} == {begun} and all(m[2] for m in marks) and not empty
-    ended = max((m[0] for m in marks if m[2]), default=0)
-    # An END is written after all records of its version: where another partition lacks it, the version is unfinished.
-    return _Seen(begun[0] if whole else min(ended, begun[0] - 1), begun)
-
-
-def _remembered(state: State, seen: _Seen) -> Manifest:
-    """The manifest; completed first when the process died between the last END and the note of it."""
-    held = state.read()
-    if seen.completed > held.completed and held.begun == seen.begun and held.begun[0] == seen.completed:
-        return state.complete()
-    return held
-
-
-def _mark(record: tuple[bytes | None, bytes | None] | None) -> tuple[int, int, bool] | None:
-    """(version, attempt, is it an END) of one of our records; None for anything else."""
-    if record is None or record[1] is None:
-        return None
-    try:
-        value = json.loads(record[1])
-        if value.get("headrace") == "end":
-            return int(value["version"]), int(value["attempt"]), True
-        return int(value["source"]["txId"]), int(value["source"]["attempt"]), False
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _choose(version: int | None, manifest: Manifest, seen: _Seen) -> tuple[int, int] | None:
-    """Version and attempt to publish; None when that version is already whole."""
-    completed = max(manifest.completed, seen.completed)
-    begun = max(manifest.begun, seen.begun)
-    if version is None:
-        version = max(completed + 1, begun[0])
-    if version < 1:
-        raise PublishError("a version is a whole number from 1 on", version=version)
-    if version == completed:
-        return None
-    if version < max(completed, begun[0]):
+def refuse_batch_of_stream(dataset: Dataset) -> None:
+    """Raise PublishError where the rows are those of a stream's batch: a version is the whole table, and what the batch
+    lacks would be deleted."""
+    rows = dataset.rows
+    if rows.isStreaming:
         raise PublishError(
-            f"version {max(completed, begun[0])} has been published or begun", version=version,
-            hint="versions only grow: give a greater one, or none",
+            "a stream is no snapshot of a table", table=dataset.table,
+            hint="write it with `rows.writeStream.format('headrace')`, or its batches with `publish_changes`",
         )  # fmt: skip
-    return version, (begun[1] + 1 if begun[0] == version else 1)
+    session = rows.sparkSession
+    if not isinstance(session, SparkSession) or session.sparkContext.getLocalProperty(_QUERY_ID) is None:
+        return
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    if any(leaves.apply(i).getClass().getSimpleName() == "LogicalRDD" for i in range(leaves.size())):
+        raise PublishError(
+            "the rows of one batch of a stream are not the whole table", table=dataset.table,
+            hint="publish them with `publish_changes`, or write the stream with format('headrace')",
+        )  # fmt: skip
 
 
 def _freeze(
-    datasets: Sequence[Dataset], state: State | None, version: int, attempt: int
+    datasets: Sequence[Dataset], state: State | None, manifest: Manifest, version: int, attempt: int
 ) -> tuple[list[DataFrame], dict[str, str]]:
     """The datasets' rows as they will not change under a repeated task, checked; and their snapshots' names."""
     frozen, names = [], {}
     for d in datasets:
-        if state:
+        if state and d.since is not None:
+            rows, mark = append_only.rows_since(d.rows, d.table, d.since, state, manifest)
+            names[d.table] = f"{mark}-{version}-{attempt}"
+        elif state:
             names[d.table], path = state.snapshot(d.table, version, attempt)
             d.rows.write.parquet(path.as_uri())
             rows = d.rows.sparkSession.read.schema(d.rows.schema).parquet(path.as_uri())
         else:
             rows = d.rows.localCheckpoint(eager=True)
-        compare.check_key(rows, d.table, d.key)
+        snapshot_diff.check_key(rows, d.table, d.key)
         frozen.append(rows)
     return frozen, names
 
 
 def _compare(
     spark: SparkSession,
-    plans: Sequence[_Plan],
+    datasets: Sequence[Dataset],
+    plans: Sequence[Plan],
     frozen: Sequence[DataFrame],
     state: State | None,
     manifest: Manifest,
-    seen: _Seen,
+    found: versions.Seen,
 ) -> list[DataFrame]:
     changed = []
-    for plan, rows in zip(plans, frozen, strict=True):
-        d = plan.dataset
+    for d, plan, rows in zip(datasets, plans, frozen, strict=True):
         previous = d.previous
         if previous is not None:
             previous = previous.localCheckpoint(eager=True)
-            compare.check_key(previous, d.table, d.key)
-        elif seen.completed > manifest.completed:
+            snapshot_diff.check_key(previous, d.table, d.key)
+        elif found.completed > manifest.completed:
             raise PublishError(
-                f"version {seen.completed} is in the topic and its rows are not at hand to compare with", table=d.table,
+                f"version {found.completed} is in the topic and its rows are not at hand to compare with", table=d.table,
                 topic=plan.topic, hint="give them as `previous`, or the state folder that published it",
             )  # fmt: skip
+        elif d.since is not None:
+            previous = None
+        elif state and d.table in manifest.changed:
+            raise PublishError(
+                "the last version was published as changes, and its rows are not at hand to compare with",
+                table=d.table,
+                hint="go on with `publish_changes`, or give them as `previous`",
+            )
         elif state and d.table in manifest.snapshots:
             previous = spark.read.parquet(state.path(manifest.snapshots[d.table]).as_uri())
-        changed.append(compare.changes(rows, previous, d.key))
+        changed.append(snapshot_diff.changes(rows, previous, d.key))
     return changed
 
 
-@dataclass(frozen=True)
-class _Stamp:
-    """What every record of an attempt carries. `at_us`: µs since 1970 UTC, one for the whole attempt. `after`: the last version
-    of each table, as the state folder has it, which its ENDs name: a reader may meet theirs later."""
-
-    source: str
-    version: int
-    attempt: int
-    at_us: int
-    after: Mapping[str, int]
-
-    def around(self, table: str) -> tuple[str, str, str]:
-        """The envelope's text before `after`, between it and `op`, and after `op`."""
-        schema, name = table.split(".")
-        source = {
-            "version": FORMAT_VERSION, "connector": CONNECTOR, "name": self.source, "schema": schema, "table": name,
-            "txId": self.version, "attempt": self.attempt, "ts_us": self.at_us, "snapshot": "false",
-        }  # fmt: skip
-        middle = ',"source":' + json.dumps(source, separators=(",", ":"), ensure_ascii=False) + ',"op":"'
-        return '{"before":null,"after":', middle, f'","ts_ms":{self.at_us // 1000},"transaction":null}}'
+def planned(wire: Wire, target: Target, tables: Sequence[str]) -> list[Plan]:
+    """The topics of tables, made where they are missing."""
+    return [Plan(t, target.topic(t), wire.ensure(target.topic(t), target.partitions)) for t in tables]
 
 
-def _write(changed: DataFrame, plan: _Plan, stamp: _Stamp, wire: Wire) -> TableCounts:
+def write_version(
+    wire: Wire, plans: Sequence[Plan], changed: Sequence[DataFrame], stamp: Stamp
+) -> dict[str, TableCounts]:
+    """Write all changes of a version, then its ENDs."""
+    counts = {p.table: _write(c, p, stamp, wire) for p, c in zip(plans, changed, strict=True)}
+    topics = {p.table: p.topic for p in plans}
+    write_ends(wire, topics, {table: c.partitions for table, c in counts.items()}, stamp)
+    return counts
+
+
+def _write(changed: DataFrame, plan: Plan, stamp: Stamp, wire: Wire) -> TableCounts:
     """Write a table's changes from Spark's workers; what they counted, once for each task that succeeded."""
-    head, middle, tail = (F.lit(text) for text in stamp.around(plan.dataset.table))
+    head, middle, tail = (F.lit(text) for text in stamp.around(plan.table))
     after = F.coalesce("after", F.lit("null"))
     records = changed.select(
         # librdkafka's own "consistent" partitioner: the same key is always in the same partition.
@@ -321,10 +279,15 @@ class _Task:
         counted: dict[int, list[int]] = {}
         for batch in batches:
             producer = producer or self.wire.producer()
-            lanes = (batch.column(name).to_pylist() for name in ("partition", "key", "value", "op"))
-            for partition, key, value, op in zip(*lanes, strict=True):
-                producer.produce(self.topic, partition, key.encode(), value.encode())
-                counted.setdefault(partition, [0, 0, 0])["cud".index(op)] += 1
+            partitions = batch.column("partition").to_numpy()
+            for partition in np.unique(partitions).tolist():
+                mine = batch.filter(pa.array(partitions == partition))
+                # Spark's texts are UTF-8 already: as bytes they are passed on as they lie there
+                keys, values = (mine.column(n).cast(pa.binary()).to_pylist() for n in ("key", "value"))
+                producer.produce_batch(self.topic, partition, list(zip(keys, values, strict=True)))
+                counts = counted.setdefault(partition, [0, 0, 0])
+                for op in pc.value_counts(mine.column("op")).to_pylist():
+                    counts["cud".index(op["values"])] += op["counts"]
         if producer is not None:
             producer.flush()
         order = sorted(counted)
@@ -334,20 +297,3 @@ class _Task:
             [pa.array(values, kind) for values, kind in zip(lists, types, strict=True)],
             names=["partition", "creates", "updates", "deletes"],
         )
-
-
-def _end(wire: Wire, plans: Sequence[_Plan], counts: Mapping[str, TableCounts], stamp: _Stamp) -> None:
-    """END in every partition of every table, in one flush: a version lacks all its readers until the last is there."""
-    producer = wire.producer()
-    tables = sorted(p.dataset.table for p in plans)
-    key = json.dumps({"headrace.end": stamp.version}, separators=(",", ":")).encode()
-    for plan in plans:
-        table = plan.dataset.table
-        for partition in range(plan.partitions):
-            value = {
-                "headrace": "end", "version": stamp.version, "attempt": stamp.attempt,
-                "count": counts[table].partitions[partition], "partition": partition, "partitions": plan.partitions,
-                "table": table, "tables": tables, "after": dict(stamp.after), "ts_us": stamp.at_us,
-            }  # fmt: skip
-            producer.produce(plan.topic, partition, key, json.dumps(value, separators=(",", ":")).encode())
-    producer.flush()

@@ -1,16 +1,16 @@
 """Arranged: one collection indexed once, and the handles by which its readers hold it.
 
-Always: the spine's since is the meet of its handles' since, so that no reader loses what it may still ask; with no
-handle left it stands still until the registry drops it. A reader that never asks for the past costs the others nothing,
-however many they are. Called by dataflows and the registry.
+Invariant: the spine's since is the meet of its handles' since, so that every reader may ask from its own since on. Without a
+handle it does not advance until the registry drops it. A reader that never asks for the past costs the others nothing.
+Dataflows and the registry call it.
 """
 
 from __future__ import annotations
 
-from engine.batch.layout import Layout
-from engine.errors import InvariantBroken
-from engine.lattice import CLOSED, Frontier
-from engine.trace.spine import Spine
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import CLOSED, Frontier
+from headrace.engine.trace.spine import Spine
 
 
 class TraceHandle:
@@ -61,7 +61,7 @@ class Arranged:
         self.collection = collection
         self._handles: dict[TraceHandle, None] = {}
         self._holding: dict[TraceHandle, None] = {}
-        """The handles that hold since, which those that never ask for the past do not."""
+        """The handles that hold since: all but those of readers that never ask for the past."""
 
     @property
     def handles(self) -> tuple[TraceHandle, ...]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from engine.arrangement.arranged import Arranged, TraceHandle
-from engine.batch.batch import Batch
-from engine.batch.layout import Layout
-from engine.errors import InvariantBroken
-from engine.lattice import Frontier
-from engine.trace.spine import Spine, where_it_is
+from headrace.engine.arrangement.arranged import Arranged, TraceHandle
+from headrace.engine.batch.batch import Batch
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import Frontier
+from headrace.engine.trace.spine import Spine, where_it_is
 
 Name = tuple[str, tuple[int, ...], tuple[int, ...]]
 """(collection, key columns, order columns)."""

@@ -15,18 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.description import Description
-from engine.batch.exported import Exported
-from engine.batch.keys import Keys, UInt64s, hash_rows
-from engine.batch.layout import Ids, Lane, Layout, constant_lane, shortened, stretched
-from engine.batch.payload import Loose, conformed, take_rows, taken, unpinned
-from engine.batch.updates import Int64s, Updates
-from engine.errors import HeadraceError, InvariantBroken
-from engine.kernels import bulk, entries, few
-from engine.kernels import consolidate as kernels
-from engine.kernels.hashing import ROW_IMAGE
-from engine.kernels.reduce import all_within
-from engine.kernels.times import EPOCHS
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.gather_rows import Loose, conformed, take_rows, taken, unpinned
+from headrace.engine.batch.keys import Keys, UInt64s, hash_rows
+from headrace.engine.batch.sort_layout import Ids, Lane, Layout, constant_lane, shortened, stretched
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.errors import HeadraceError, InvariantBroken
+from headrace.engine.kernels import consolidate as kernels
+from headrace.engine.kernels import entries, large_batch, small_batch
+from headrace.engine.kernels.hashing import ROW_IMAGE
+from headrace.engine.kernels.reduce import all_within
+from headrace.engine.kernels.times import EPOCHS
 
 Facts = tuple[Int64s, Int64s, Int64s]
 """What happened to a row: time, diff, position in the payload."""
@@ -190,12 +190,12 @@ class Batch:
         payload = _payload(layout, updates)
         located = np.empty(entries.COLUMNS, np.int64)
         located[entries.IMAGE] = ROW_IMAGE
-        block, distinct, went = few.seal_rows(
+        block, distinct, went = small_batch.seal_rows(
             payload.address, layout.sealing, updates.times, updates.diffs, window, located
         )
-        if went == few.OUTSIDE:
+        if went == small_batch.OUTSIDE:
             raise _outside(description)
-        if went == few.OVERFLOW:
+        if went == small_batch.OVERFLOW:
             raise DiffOverflow
         size = int(located[entries.SIZE])
         if not size or _is_wasteful(distinct, payload):
@@ -215,7 +215,7 @@ class Batch:
         rows[entries.STRUCT], rows[entries.PLAN] = payload.address, steps.ctypes.data
         rows[entries.STEPS], rows[entries.IMAGE] = len(steps), ROW_IMAGE
         room, out = _room(keys, len(updates)), tuple(np.empty(len(updates), np.int64) for _ in range(3))
-        size, distinct, ties, flat, lost = bulk.seal_keys(keys, facts, rows, room, out)
+        size, distinct, ties, flat, lost = large_batch.seal_keys(keys, facts, rows, room, out)
         if lost:
             raise DiffOverflow
         if size < 0 or not few_ties(ties, size):
@@ -386,7 +386,7 @@ def elided(lane: Lane) -> Lane:
 
 def few_ties(ties: int, size: int) -> bool:
     """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
-    return ties * bulk.FEW_TIES <= size
+    return ties * large_batch.FEW_TIES <= size
 
 
 def left_out(lane: Lane, really: bool) -> Lane:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import Batch, Facts
-from engine.batch.description import Description
-from engine.batch.layout import Ids, Layout, stretched
-from engine.batch.payload import conformed, without_columns
-from engine.errors import HeadraceError
-from engine.lattice import Frontier, Time
+from headrace.engine.batch.batch import Batch, Facts
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.gather_rows import conformed, without_columns
+from headrace.engine.batch.sort_layout import Ids, Layout, stretched
+from headrace.engine.errors import HeadraceError
+from headrace.engine.lattice import Frontier, Time
 
 FORMAT = 2
 """Raised by every change of what the bytes mean."""
@@ -28,7 +28,7 @@ _META = b"headrace.batch"
 
 
 class UnreadableBatch(HeadraceError):
-    """Bytes that are no batch, or one of another format or layout."""
+    """The bytes are not a batch, or a batch of another format or layout."""
 
     code = "batch"
 

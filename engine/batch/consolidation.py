@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow, Facts, seal_lanes
-from engine.batch.keys import HashPlan, image_plan, lanes_of
-from engine.batch.layout import constant_lane
-from engine.batch.payload import taken
-from engine.batch.updates import Int64s, Updates
-from engine.kernels import few
+from headrace.engine.batch.batch import DiffOverflow, Facts, seal_lanes
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.gather_rows import take_rows, taken
+from headrace.engine.batch.keys import HashPlan, hash_rows, image_plan, lanes_of
+from headrace.engine.batch.sort_layout import constant_lane
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.kernels import small_batch
 
 _FEW = 256
-"""Below so many updates one call that does all costs less than its steps one by one."""
+"""For fewer updates than this one call that does all steps costs less than a call for each step."""
 
 _MANY, _SAMPLE, _COPIES = 8192, 1024, 4
 """From so many updates on a sample of so many tells whether they are there so many times each, and are added up."""
@@ -42,6 +44,18 @@ def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
     return _settled(updates, plan, by_time=False)
 
 
+def netted_at(
+    rows: pa.RecordBatch, at: Int64s, times: Int64s, diffs: Int64s, plan: HashPlan
+) -> tuple[Int64s, Int64s, Int64s]:
+    """As `netted`, for updates of the rows at the positions `at`. A position may occur several times; its row is hashed once."""
+    if len(at) < _FEW:
+        times, diffs, positions = netted(Updates(take_rows(rows, at), times, diffs), plan)
+        return times, diffs, at[positions]
+    ones, twos, _ = hash_rows(Exported(rows), rows.num_rows, plan)
+    none = constant_lane(0, len(at))
+    return seal_lanes((ones[at], twos[at], none, none, none), (times, diffs, at))[1]
+
+
 def thinned(updates: Updates) -> Updates:
     """The updates, or what they add up to where equal ones are many: those need not be kept, sent, nor worked on."""
     if len(updates) < _MANY or not _repeats(updates):
@@ -68,7 +82,9 @@ def _settled(updates: Updates, plan: HashPlan, *, by_time: bool) -> Facts:
     """Times, diffs and positions; `by_time`: ordered by time first."""
     count = len(updates)
     if count < _FEW:
-        block, size, overflow = few.settle(updates.struct.address, plan.steps, updates.times, updates.diffs, by_time)
+        block, size, overflow = small_batch.settle(
+            updates.struct.address, plan.steps, updates.times, updates.diffs, by_time
+        )
         if overflow:
             raise DiffOverflow
         return block[0, :size], block[1, :size], block[2, :size]

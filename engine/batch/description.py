@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.errors import InvariantBroken
-from engine.lattice import MINIMUM, Frontier
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import MINIMUM, Frontier
 
 
 @dataclass(frozen=True)

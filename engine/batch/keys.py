@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.batch.exported import Exported
-from engine.batch.updates import Int64s, Updates
-from engine.errors import InvariantBroken, TypeNotSupported
-from engine.kernels import hashing, ordering
-from engine.schema import DataType, Kind
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.errors import InvariantBroken, TypeNotSupported
+from headrace.engine.kernels import hashing, order_images
+from headrace.engine.schema import DataType, Kind
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -89,7 +89,9 @@ def lane_code(arrow: pa.DataType) -> int:
         return hashing.I32
     if pa.types.is_fixed_size_binary(arrow):
         return hashing.FIXED
-    raise TypeNotSupported("no lane for this Arrow type", type=arrow, hint="cast it to one that engine.schema names")
+    raise TypeNotSupported(
+        "no lane for this Arrow type", type=arrow, hint="cast it to one that headrace.engine.schema names"
+    )
 
 
 def _form(code: int, declared: DataType | None) -> int:
@@ -190,7 +192,7 @@ def order_lane(rows: pa.RecordBatch, columns: Sequence[int], types: Sequence[Dat
     if columns and rows.num_rows:
         shape = order_shape(rows.schema.field(columns[0]).type, types)
         struct = Exported(rows)
-        ordering.order_lane(struct.address, columns[0], shape, lane)
+        order_images.order_lane(struct.address, columns[0], shape, lane)
     return lane
 
 

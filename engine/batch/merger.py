@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.batch.batch import Batch, DiffOverflow, few_ties
-from engine.batch.description import Description
-from engine.batch.growing import Growing, Lanes
-from engine.batch.updates import Int64s
-from engine.errors import InvariantBroken
-from engine.kernels import append as appending
-from engine.kernels import merge as kernels
-from engine.kernels.times import EPOCHS, ROUNDS
-from engine.lattice import Frontier
+from headrace.engine.batch.batch import Batch, DiffOverflow, few_ties
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.merge_buffers import Growing, Lanes
+from headrace.engine.batch.updates import Int64s
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.kernels import merge as kernels
+from headrace.engine.kernels import merge_output as appending
+from headrace.engine.kernels.times import EPOCHS, ROUNDS
+from headrace.engine.lattice import Frontier
 
 FOREVER = np.iinfo(np.int64).max
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.batch.exported import Exported
+from headrace.engine.batch.c_data import Exported
 
 Int64s = npt.NDArray[np.int64]
 UInt8s = npt.NDArray[np.uint8]
@@ -58,7 +58,7 @@ class Updates:
 
     @property
     def identities(self) -> dict[Any, Any]:
-        """What `engine.batch.keys` already worked out of these rows, by its plans."""
+        """What `headrace.engine.batch.keys` already worked out of these rows, by its plans."""
         if self._identities is None:
             self._identities = {}
         return self._identities

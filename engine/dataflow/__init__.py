@@ -1,14 +1,14 @@
 """The dataflow's face: tables, collections, outputs, steps."""
 
-from engine.dataflow.collection import Collection
-from engine.dataflow.delta_join import delta_join
-from engine.dataflow.flat_map import flat_map
-from engine.dataflow.flow import Dataflow
-from engine.dataflow.iterate import Iteration
-from engine.dataflow.nodes import OVERFLOWED
-from engine.dataflow.output import Output
-from engine.dataflow.reading import Reading
-from engine.operators.top import Order
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.dataflow import Dataflow
+from headrace.engine.dataflow.delta_join import delta_join
+from headrace.engine.dataflow.flat_map import flat_map
+from headrace.engine.dataflow.iterate import Iteration
+from headrace.engine.dataflow.node import OVERFLOWED
+from headrace.engine.dataflow.output import Output
+from headrace.engine.dataflow.subscription import Reading
+from headrace.engine.operators.top import Order
 
 __all__ = [
     "OVERFLOWED",

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.batch.consolidation import netted
-from engine.batch.keys import image_plan
-from engine.batch.payload import take_rows
-from engine.batch.updates import Updates
-from engine.dataflow.join import JoinNode
-from engine.dataflow.nodes import Memo, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators import pieces
-from engine.operators.delta import Delta, concat, negated
-from engine.operators.join import Span, without_partner
-from engine.operators.pieces import Pieced, each, joined, pieces_of
-from engine.schema import Schema
+from headrace.engine.batch.consolidation import netted
+from headrace.engine.batch.gather_rows import take_rows
+from headrace.engine.batch.keys import image_plan
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.join import JoinNode
+from headrace.engine.dataflow.node import Memo, merged
+from headrace.engine.operators import chunked_delta
+from headrace.engine.operators.chunked_delta import Pieced, each, joined, pieces_of
+from headrace.engine.operators.delta import Delta, concat, negated
+from headrace.engine.operators.join import Span, without_partner
+from headrace.engine.schema import Schema
 
 
 class AntijoinNode(JoinNode):
@@ -33,7 +33,7 @@ class AntijoinNode(JoinNode):
 
     def _pairs(self, left: Updates | None, right: Updates | None, lower: int, upper: int | None) -> Delta:
         """The left changes less what the join makes of both: of many, so many at a time as a piece may have."""
-        if left is None or len(left) <= pieces.PIECE:
+        if left is None or len(left) <= chunked_delta.PIECE:
             return self._without(left, super()._pairs(left, right, lower, upper))
         rest = self._without(None, super()._pairs(None, right, lower, upper))
         return joined([Pieced(self._by_parts(left, Span(lower - 1, upper))), rest])
@@ -77,7 +77,7 @@ class AntijoinNode(JoinNode):
 
 def _parts(updates: Updates) -> Iterator[Updates]:
     """So many of them at a time as a piece may have; nothing is copied."""
-    rows, size = updates.rows, pieces.PIECE
+    rows, size = updates.rows, chunked_delta.PIECE
     for start in range(0, len(updates), size):
         times, diffs = (lane[start : start + size] for lane in (updates.times, updates.diffs))
         yield Updates(rows.slice(start, size), times, diffs)

@@ -1,7 +1,7 @@
 """Collections: plans as values, built of one another and shared where they are equal.
 
 Always: a collection is a pair (rows, errors), both retractable; building the same plan twice gives the same nodes;
-renaming columns makes no node. Called by `views.render` and the sidecar.
+renaming columns makes no node. Called by `headrace.views.render` and the sidecar.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from functools import partial
 
 import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.layout import layout_of
-from engine.batch.updates import Updates
-from engine.dataflow.antijoin import AntijoinNode
-from engine.dataflow.counts import CountNode
-from engine.dataflow.graph import Graph, own_key
-from engine.dataflow.grouped import GroupedNode, StandingNode
-from engine.dataflow.join import JoinNode
-from engine.dataflow.nodes import (
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.antijoin import AntijoinNode
+from headrace.engine.dataflow.arrange import TableNode
+from headrace.engine.dataflow.count import CountNode
+from headrace.engine.dataflow.graph import Graph, own_key
+from headrace.engine.dataflow.grouped import GroupedNode, LoopGroupsNode
+from headrace.engine.dataflow.join import JoinNode
+from headrace.engine.dataflow.node import (
     ConcatNode,
     FilterNode,
     KeyCheckNode,
@@ -30,19 +31,18 @@ from engine.dataflow.nodes import (
     fingerprint_of,
     overflowed,
 )
-from engine.dataflow.output import Output, canonical
-from engine.dataflow.reduce import Lookups, ReduceNode
-from engine.dataflow.stateful import TableNode
-from engine.dataflow.top import TopNode
-from engine.errors import InvariantBroken
-from engine.operators.aggregates import slots_of
-from engine.operators.delta import Delta
-from engine.operators.expressions.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
-from engine.operators.group_round import OfGroups, group_round
-from engine.operators.shape import Shape
-from engine.operators.standing import Standing
-from engine.operators.top import MOST_ROWS, Order, Top, top_of_groups
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
+from headrace.engine.dataflow.output import Output, canonical
+from headrace.engine.dataflow.reduce import Lookups, ReduceNode
+from headrace.engine.dataflow.top import TopNode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.iteration.group_round import OfGroups, group_round
+from headrace.engine.iteration.loop_groups import LoopGroups
+from headrace.engine.operators.aggregates import slots_of
+from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, Case, ColumnRef, Expr, Literal
+from headrace.engine.operators.reduce_layout import Shape
+from headrace.engine.operators.top import MOST_ROWS, Order, Top, top_of_groups
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 COUNT_ROWS = Aggregate("count", None, BIGINT)
 
@@ -152,12 +152,12 @@ class Collection:
             arranged = self.flow.arrange(prepared.node, tuple(range(shape.key)))
             count = self.flow.intern(fingerprint, lambda: CountNode(fingerprint, arranged, shape))
             return Collection(self.flow, count, schema)
-        standing = None if self.flow.scope is None else Standing.of(shape)
+        standing = None if self.flow.scope is None else LoopGroups.of(shape)
         if standing is not None:
             lanes = prepared._columns(standing.columns)
             arranged = self.flow.arrange(lanes.node, tuple(range(shape.key)), standing.order)
             fingerprint = fingerprint_of("standing", fingerprint)
-            stands = self.flow.intern(fingerprint, lambda: StandingNode(fingerprint, arranged, standing))
+            stands = self.flow.intern(fingerprint, lambda: LoopGroupsNode(fingerprint, arranged, standing))
             return Collection(self.flow, stands, schema)
         lookups = prepared._lookups(shape)
         node = self.flow.intern(

@@ -1,7 +1,7 @@
-"""The collection that holds one row for ever, and the one that repeats rows: what plans need beside tables.
+"""The collection that always holds one row, and the one that repeats rows: what plans need beside tables.
 
 Always: the one row is there from the first epoch on; a row stands as often as its last column says, times its own
-multiplicity. Called by `views.render`.
+multiplicity. Called by `headrace.views.render`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.updates import Updates
-from engine.dataflow.collection import Collection
-from engine.dataflow.graph import Graph
-from engine.dataflow.nodes import Memo, Node, StatelessNode, fingerprint_of, merged
-from engine.operators.delta import QUIET, Delta, rows_of
-from engine.schema import BOOLEAN, Column, Schema
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.graph import Graph
+from headrace.engine.dataflow.node import Memo, Node, StatelessNode, fingerprint_of, merged
+from headrace.engine.operators.delta import QUIET, Delta, rows_of
+from headrace.engine.schema import BOOLEAN, Column, Schema
 
 ONE_ROW = Schema((Column("row", BOOLEAN, nullable=False),))
 

@@ -2,8 +2,8 @@
 
 Always: what changes in one collection is taken through the arrangements of the others one after the other, and each
 combination of rows is found once: by the one of its updates that is last in the order of (epoch, place of its
-collection), at that update's epoch (McSherry's delta queries). In a loop that order is (step, round, epoch, place), and
-the combination stands at the least time that is ≥ those of all its updates. Between two look-ups rows are a stream and
+collection), at that update's epoch (McSherry's delta queries). In a loop that order is (step, round, place), and the
+combination stands at the least time that is ≥ those of all its updates. Between two look-ups rows are a stream and
 no arrangement. Called by whoever builds plans: `delta_join`.
 """
 
@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from engine.dataflow.collection import Collection
-from engine.dataflow.enter import EnterNode
-from engine.dataflow.graph import Graph, own_key
-from engine.dataflow.iterate import Iteration
-from engine.dataflow.look_up import ChangesNode, LookUpNode
-from engine.dataflow.look_up_round import ArriveNode, LookUpRoundNode, SetOutNode
-from engine.dataflow.nodes import FilterNode, Node, fingerprint_of
-from engine.dataflow.stateful import ArrangeNode, TableNode
-from engine.errors import InvariantBroken
-from engine.schema import Schema
+from headrace.engine.dataflow.arrange import ArrangeNode, TableNode
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.delta_join_nodes import ChangesNode, LookUpNode
+from headrace.engine.dataflow.delta_join_round import LookUpRoundNode, RoundDelayNode, StampNode
+from headrace.engine.dataflow.enter import EnterNode
+from headrace.engine.dataflow.graph import Graph, own_key
+from headrace.engine.dataflow.iterate import Iteration
+from headrace.engine.dataflow.node import FilterNode, Node, fingerprint_of
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.conditions import cannot_fail, columns_of, placed
+from headrace.engine.operators.expressions.core.ir import Expr
+from headrace.engine.schema import Schema
 
 Place = tuple[int, int]
 """A column: of which input, and which there."""
@@ -48,12 +50,16 @@ def delta_join(inputs: Sequence[Collection], equal: Sequence[Sequence[Place]], c
 
 
 class _Step(NamedTuple):
-    """A look-up by columns `key` of an input in what holds its `columns`; `all_held`: the rows get all of these."""
+    """A look-up by columns `key` of an input in what holds its `columns`; `all_held`: the rows get all of these.
+
+    `condition`: of what is found, over the input's columns. Plans that differ in it alone share the look-up.
+    """
 
     key: tuple[int, ...]
     arranged: ArrangeNode
     columns: tuple[int, ...]
     all_held: bool = False
+    condition: Expr | None = None
 
 
 class _Source:
@@ -110,6 +116,9 @@ class _Source:
     def _arranged(self, key: tuple[int, ...]) -> _Step:
         """Where rows are looked up by `key` in one step: the columns that are read, or all, where these stand so anyhow."""
         flow, node = self.whole.flow, self.whole.node
+        if isinstance(node, FilterNode) and own_key(node) == key and cannot_fail(node.predicate):
+            below = flow.indexed(flow.by_key(node.inputs[0], key, exactly=True), key)
+            return _Step(key, below, self._all(), condition=node.predicate)
         if own_key(node) == key or len(self.columns) == len(self.whole.schema.columns):
             return _Step(key, flow.indexed(flow.by_key(node, key, exactly=True), key), self._all())
         at = tuple(self.columns.index(k) for k in key)
@@ -145,9 +154,14 @@ def _path(
         for step in inputs[at].steps(tuple(sorted(keys))):
             mine = [p for p in places if p in wanted]
             theirs = [c for c in step.columns if (at, c) not in places and (step.all_held or (at, c) in wanted)]
-            held = tuple(places[p] for p in mine), tuple(step.columns.index(c) for c in theirs)
+            condition = step.condition
+            read = [] if condition is None else [c for c in sorted(columns_of(condition)) if c not in theirs]
+            own = {c: k for k, c in enumerate([*theirs, *read], len(mine))}
+            held = tuple(places[p] for p in mine), tuple(step.columns.index(c) for c in own)
             key = tuple(known[at, c] for c in step.key)
             node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first)
+            if condition is not None:
+                node = Collection(flow, node, node.schema).filter(placed(condition, own)).node
             known = places = {p: k for k, p in enumerate([*mine, *((at, c) for c in theirs)])}
     schema = Schema(tuple(inputs[i].whole.schema.columns[c] for i, c in columns))
     whole = Collection(flow, node if flow.scope is None else _arrived(flow, node), node.schema)
@@ -159,7 +173,7 @@ def _set_out(flow: Graph, source: Node, first: int) -> tuple[Node, dict[Place, i
     width = len(source.schema.columns)
     if flow.scope is not None:
         fingerprint = fingerprint_of("set out", source.fingerprint)
-        node: Node = flow.intern(fingerprint, lambda: SetOutNode(fingerprint, source))
+        node: Node = flow.intern(fingerprint, lambda: StampNode(fingerprint, source))
         return node, {_STAMP: 0, **{(first, c): c + 1 for c in range(width)}}
     places = {(first, c): c for c in range(width)}
     if first == 0:
@@ -170,7 +184,7 @@ def _set_out(flow: Graph, source: Node, first: int) -> tuple[Node, dict[Place, i
 
 def _arrived(flow: Graph, stream: Node) -> Node:
     fingerprint = fingerprint_of("arrive", stream.fingerprint)
-    return flow.intern(fingerprint, lambda: ArriveNode(fingerprint, stream))
+    return flow.intern(fingerprint, lambda: RoundDelayNode(fingerprint, stream))
 
 
 def _looked_up(

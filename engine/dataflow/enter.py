@@ -5,9 +5,9 @@ Always: what enters is there from the first round on and the same in every round
 
 from __future__ import annotations
 
-from engine.dataflow.nodes import Node
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.delta import QUIET, Delta
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import Node
+from headrace.engine.operators.delta import QUIET, Delta
 
 
 class EnterNode(Node):
@@ -29,7 +29,7 @@ class EnterNode(Node):
         self.delta = QUIET if self.scope.own else outer
 
 
-class EnteredNode(ArrangeNode):
+class EnteredArrangementNode(ArrangeNode):
     """An arrangement from outside, read in the body as it lies there: its times are those of the first round."""
 
     def __init__(self, fingerprint: str, entered: EnterNode, outside: ArrangeNode) -> None:

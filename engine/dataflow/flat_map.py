@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Int64s, Updates
-from engine.dataflow.collection import Collection
-from engine.dataflow.nodes import Node, StatelessNode, fingerprint_of, merged
-from engine.operators.delta import QUIET, Delta, errors_at
-from engine.schema import Schema
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.node import Node, StatelessNode, fingerprint_of, merged
+from headrace.engine.operators.delta import QUIET, Delta, errors_at
+from headrace.engine.schema import Schema
 
 Spread = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, Int64s, pa.Array | None]]
 """From rows to rows, of each of these the place of the one that it was made of, and the messages of rows that fail."""

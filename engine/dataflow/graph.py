@@ -11,21 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from engine.arrangement import Registry
-from engine.batch.batch import Batch, DiffOverflow
-from engine.dataflow.counts import CountNode, PresentNode
-from engine.dataflow.enter import EnterNode
-from engine.dataflow.exchange import ALONE, Shard
-from engine.dataflow.exchanging import ExchangeNode, ReplicateNode, placed_by
-from engine.dataflow.nodes import FilterNode, Memo, Node, ProjectNode, fingerprint_of
-from engine.dataflow.reduce import ReducedNode, ReduceNode
-from engine.dataflow.scope import Scope
-from engine.dataflow.sifted import ProjectedNode, SiftedNode
-from engine.dataflow.stateful import ArrangeNode, TableNode
-from engine.errors import InvariantBroken
-from engine.operators.delta import QUIET, Delta
-from engine.operators.expressions.ir import ColumnRef
-from engine.trace.spine import NotFaithful
+from headrace.engine.arrangement import Registry
+from headrace.engine.batch.batch import Batch, DiffOverflow
+from headrace.engine.dataflow.arrange import ArrangeNode, TableNode
+from headrace.engine.dataflow.count import CountedArrangementNode, CountNode
+from headrace.engine.dataflow.enter import EnterNode
+from headrace.engine.dataflow.filtered_arrangement import FilteredArrangementNode, ProjectedArrangementNode
+from headrace.engine.dataflow.node import FilterNode, Memo, Node, ProjectNode, fingerprint_of
+from headrace.engine.dataflow.reduce import ReducedNode, ReduceNode
+from headrace.engine.dataflow.schedule import Schedule
+from headrace.engine.dataflow.shard import ALONE, Shard
+from headrace.engine.dataflow.shard_exchange import ExchangeNode, GatherNode, ReplicateNode, placed_by
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.iteration.scope import Scope
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.operators.expressions.core.ir import ColumnRef
+from headrace.engine.trace.spine import NotFaithful
 
 N = TypeVar("N", bound=Node)
 
@@ -41,6 +42,8 @@ class Graph:
         self.frontier = 0
         self.shard = shard
         self.registry = Registry()
+        self.schedule = Schedule()
+        self._made = 0
         self._known: dict[str, Node] = {}
         """In topological order: a node is made after its inputs."""
         self._fresh: dict[Node, None] = {}
@@ -65,9 +68,12 @@ class Graph:
                     hint="build all of it anew; enter it into the loop",
                 )
             found.scope = self.scope
+            self._made += 1
+            found.place = self._made
             self._known[fingerprint] = found
             self._unread[found] = self.frontier
             self._fresh[found] = None
+            self.schedule.add(found)
             for node in found.inputs:
                 self.retain(node)
             self._resume(found)
@@ -92,7 +98,7 @@ class Graph:
             return source
         if own_key(source) == key and isinstance(source, CountNode):
             fingerprint = fingerprint_of("present", source.fingerprint)
-            return self.intern(fingerprint, lambda: PresentNode(fingerprint, source))
+            return self.intern(fingerprint, lambda: CountedArrangementNode(fingerprint, source))
         if own_key(source) == key and isinstance(source, ReduceNode):
             fingerprint = fingerprint_of("reduced", source.fingerprint)
             return self.intern(fingerprint, lambda: ReducedNode(fingerprint, source))
@@ -103,9 +109,9 @@ class Graph:
             whole = self.indexed(below, inner)
             if isinstance(source, FilterNode):
                 fingerprint = fingerprint_of("sift", source.fingerprint)
-                return self.intern(fingerprint, lambda: SiftedNode(fingerprint, source, whole))
+                return self.intern(fingerprint, lambda: FilteredArrangementNode(fingerprint, source, whole))
             fingerprint = fingerprint_of("project arranged", source.fingerprint)
-            return self.intern(fingerprint, lambda: ProjectedNode(fingerprint, source, whole, key))
+            return self.intern(fingerprint, lambda: ProjectedArrangementNode(fingerprint, source, whole, key))
         return self.arrange(source, key)
 
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
@@ -115,6 +121,13 @@ class Graph:
             return source
         fingerprint = fingerprint_of("exchange", source.fingerprint, key)
         return self.intern(fingerprint, lambda: ExchangeNode(fingerprint, source, key, self.shard))
+
+    def gathered(self, source: Node, home: int) -> Node:
+        """`source` with all of its rows on the shard `home`."""
+        if self.shard.is_alone:
+            return source
+        fingerprint = fingerprint_of("gather", source.fingerprint, home)
+        return self.intern(fingerprint, lambda: GatherNode(fingerprint, source, self.shard, home))
 
     def to_join(self, left: Node, right: Node, keys: Sequence[tuple[int, int]]) -> tuple[ArrangeNode, ArrangeNode]:
         """Two collections arranged by pairs of key columns, so that rows that meet are on one shard.
@@ -234,6 +247,7 @@ class Graph:
                 del self._known[node.fingerprint]
                 self._fresh.pop(node, None)
                 self._unread.pop(node, None)
+                self.schedule.remove(node)
                 todo += node.inputs
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from engine.batch.keys import Keys
-from engine.dataflow.nodes import Node, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.delta import QUIET, Delta
-from engine.operators.rounds import Later, Moment
-from engine.operators.standing import Standing
-from engine.schema import Schema
-from engine.trace.spine import Spine
+from headrace.engine.batch.keys import Keys
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import Node, merged
+from headrace.engine.iteration.loop_groups import LoopGroups
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.operators.rounds import Later, Moment
+from headrace.engine.schema import Schema
+from headrace.engine.trace.spine import Spine
 
 OfRound = Callable[[Spine, Keys, Moment], tuple[Delta, Later]]
 """(the arrangement, groups, which may repeat, the moment) to what changes of theirs in its round, and groups due later."""
@@ -65,10 +65,10 @@ class GroupedNode(Node):
         self._reader.release()
 
 
-class StandingNode(GroupedNode):
+class LoopGroupsNode(GroupedNode):
     """Rows that are there often enough, or the extreme value of each group."""
 
-    def __init__(self, fingerprint: str, arranged: ArrangeNode, standing: Standing) -> None:
+    def __init__(self, fingerprint: str, arranged: ArrangeNode, standing: LoopGroups) -> None:
         super().__init__(fingerprint, "reduce", arranged, standing.round, standing.shape.schema)
         self.key = standing.shape.key
         self._standing = standing

@@ -1,33 +1,31 @@
 """Loops: a body of nodes that runs round after round, until no round brings anything new.
 
-Always: a variable begins as its initial collection and is in each later round what its rule made of the one before;
-what leaves is the body's collection after the last round. The rounds of all epochs of a step are worked off together,
-and a round in which nothing is due is not visited (paper: "Shared Arrangements", section 5.4). The body is a graph of
-its own, which reads arrangements from outside as they are; to the graph around it a loop is one node. A loop that does
-not come to rest fails, with an error that names it. Called by `Dataflow` users that build recursive plans.
+Invariant: a variable is its initial collection, and in each later round what its rule made of the one before; what leaves is the
+body's collection after the last round. The rounds of all epochs of a step are worked off together, and a round in which nothing
+is due is not visited (paper: "Shared Arrangements", section 5.4). The body reads arrangements from outside as they are; to the
+graph around it a loop is one node, which plans that recurse use. A loop that does not come to rest fails by name, unless it is
+closed with doors for what is left over, through which that leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.arrangement import Registry
-from engine.batch.batch import DiffOverflow
-from engine.batch.consolidation import consolidate
-from engine.batch.updates import Updates
-from engine.dataflow.collection import Collection
-from engine.dataflow.enter import EnteredNode, EnterNode
-from engine.dataflow.graph import Graph, reachable
-from engine.dataflow.grouped import StandingNode
-from engine.dataflow.nodes import Endless, Memo, Node, fingerprint_of, merged
-from engine.dataflow.reduce import ReduceNode
-from engine.dataflow.scope import Scope
-from engine.dataflow.stateful import ArrangeNode
-from engine.dataflow.trace import Trace
-from engine.dataflow.variable import VariableNode
-from engine.errors import InvariantBroken
-from engine.operators.delta import ERRORS, QUIET, Delta, concat
-from engine.schema import Schema
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.enter import EnteredArrangementNode, EnterNode
+from headrace.engine.dataflow.graph import Graph, reachable
+from headrace.engine.dataflow.loop_exit import LoopExit
+from headrace.engine.dataflow.node import Endless, Memo, Node, fingerprint_of
+from headrace.engine.dataflow.owned_trace import Trace
+from headrace.engine.dataflow.row_limit import MostRows, RowLimit
+from headrace.engine.dataflow.variable import VariableNode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.iteration.scope import Scope
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.schema import Schema
 
 MOST = 1 << 20
 """Rounds after which a loop is taken not to end, unless its maker says otherwise."""
@@ -38,15 +36,23 @@ MOST_EVER = 1 << 40
 
 
 class IterateNode(Node):
-    """A loop as one node of the graph around it; what leaves it are the `LeaveNode`s behind it."""
+    """A loop as one node of the graph around it; what leaves it are the `LoopOutputNode`s behind it."""
 
     label = "loop"
+    waits_for_input = False
 
     def __init__(
-        self, fingerprint: str, label: str, most: int, body: Sequence[Node], leaving: Sequence[tuple[Node, Leaving]]
+        self,
+        fingerprint: str,
+        label: str,
+        most: int,
+        body: Sequence[Node],
+        exits: Sequence[tuple[Node, LoopExit]],
+        left_over: Sequence[tuple[VariableNode, LoopExit]] = (),
+        row_limit: RowLimit | None = None,
     ) -> None:
         self.body = tuple(body)
-        outside = [node.outside for node in body if isinstance(node, EnterNode | EnteredNode)]
+        outside = [node.outside for node in body if isinstance(node, EnterNode | EnteredArrangementNode)]
         super().__init__(fingerprint, Schema(()), list(dict.fromkeys(outside)))
         scope = self.body[0].scope
         assert scope is not None
@@ -55,18 +61,25 @@ class IterateNode(Node):
         self._most = min(most, scope.most)
         self._variables = [node for node in body if isinstance(node, VariableNode)]
         self._entered = [node for node in body if isinstance(node, EnterNode)]
-        self.leaving = tuple(leaving)
+        self._through = tuple(exits)
+        self._left_over = tuple(left_over)
+        self.exits: tuple[tuple[Node, LoopExit], ...] = (*exits, *left_over)
         self._traces = [trace for node in body for trace in node.traces()]
-        self._traces += [trace for _, door in leaving for trace in door.traces]
+        self._traces += [trace for _, loop_exit in self.exits for trace in loop_exit.traces]
+        self._row_limit = row_limit
+        if row_limit is not None:
+            self._traces += row_limit.traces
         self._began = False
-        self._ends = list(dict.fromkeys([*(v.rule for v in self._variables if v.rule), *(node for node, _ in leaving)]))
+        self._ends = list(
+            dict.fromkeys([*(v.rule for v in self._variables if v.rule), *(node for node, _ in self.exits)])
+        )
         for node in self._ends:
             node.readers += 1
 
     def step(self, lower: int, upper: int) -> None:
         """All rounds of the step, if anything entered in any shard."""
-        for _, door in self.leaving:
-            door.delta = QUIET
+        for _, loop_exit in self.exits:
+            loop_exit.delta = QUIET
         for node in self.inputs:
             node.made(lower)
         lost = self.failed is not None or any(node.failed for node in self.inputs)
@@ -109,8 +122,10 @@ class IterateNode(Node):
         scope = self._body_scope
         scope.lower, scope.floor = lower, floor
         scope.first_step = not self._began if self.scope is None else self.scope.first_step
-        for _, door in self.leaving:
-            door.open()
+        for _, loop_exit in self.exits:
+            loop_exit.open()
+        if self._row_limit is not None:
+            self._row_limit.begin(lower, upper, self._said)
         own: int | None = 0
         while own is not None:
             if own > self._most:
@@ -124,23 +139,41 @@ class IterateNode(Node):
             if self.shard.agree(int(lost is not None)):
                 raise lost or DiffOverflow
             rules = [v.rule.delta.errors for v in self._variables if v.rule is not None]
-            for node, door in self.leaving:
-                door.pass_through(node.delta, rules)
+            for node, loop_exit in self._through:
+                loop_exit.pass_through(node.delta, rules)
             # No variable is asked but all: each takes its own.
             turned = [variable.turn() for variable in self._variables]
+            if own == self._most and self._left_over:
+                for variable, loop_exit in self._left_over:
+                    loop_exit.pass_through(Delta(variable.next, None), ())
+                for variable in self._variables:
+                    variable.next = None
+                turned = []
+            elif self._row_limit is not None:
+                turned = self._row_limit.turn(own)
             own = own + 1 if self.shard.agree(int(any(turned))) else self._next_due(own)
         self._began = True
-        for _, door in self.leaving:
-            door.close(upper, self.scope.now if self.scope else 0)
+        if self._row_limit is not None:
+            errors = self._row_limit.end(upper)
+            for _, loop_exit in self._through:
+                loop_exit.pass_through(Delta(None, errors), ())
+        for _, loop_exit in self.exits:
+            loop_exit.close(upper, self.scope.now if self.scope else 0)
         for node in self.body:
             # Nobody reads it after the last round, which may be as large as all the others together.
             node.delta = QUIET
 
     def _next_due(self, own: int) -> int | None:
         owns = [self._body_scope.own_of(now) for now in self._due()]
+        if self._row_limit is not None and own < self._most:
+            owns.append(self._row_limit.due(own))
         never = MOST_EVER
         found = self.shard.agree(min((at for at in owns if at is not None and at > own), default=never), min)
         return None if found == never else found
+
+    def _said(self, as_of: int) -> list[str]:
+        """The errors that left as of an epoch."""
+        return [str(text) for text in self._through[0][1].errors(as_of).rows.column(0).to_pylist()]
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
         """Run all rounds upon the content of the collections that enter."""
@@ -167,90 +200,39 @@ class IterateNode(Node):
         """Let all of the body go, readers first."""
         for node in reversed(self.body):
             node.release()
-        for _, door in self.leaving:
-            for trace in door.traces:
+        for _, loop_exit in self.exits:
+            for trace in loop_exit.traces:
                 trace.release()
 
 
-class Leaving:
-    """One collection as it leaves: the changes of all rounds added up. What the body does not keep is kept here."""
-
-    def __init__(self, registry: Registry, node: Node, k: int) -> None:
-        schema = Schema(node.schema.columns)
-        self.delta: Delta = QUIET
-        self._errors = Trace(registry, "leave-errors", f"leave-errors-{k}", ERRORS, ())
-        self._made_by = node if isinstance(node, (ReduceNode, StandingNode)) else None
-        self._rows = None if self._made_by else Trace(registry, "leave", f"leave-{k}", schema, ())
-        self._parts: list[Delta] = []
-
-    @property
-    def traces(self) -> list[Trace]:
-        """The errors; and the rows, unless a reduce has them."""
-        return [self._errors] if self._rows is None else [self._rows, self._errors]
-
-    def open(self) -> None:
-        """A step begins."""
-        self._parts = []
-
-    def pass_through(self, delta: Delta, errors: Sequence[Updates | None]) -> None:
-        """The changes of one round, and all errors of the body's rules."""
-        self._parts.append(delta)
-        self._parts += [Delta(None, some) for some in errors if some is not None and some is not delta.errors]
-
-    def close(self, upper: int, now: int) -> None:
-        """The step ends, at the round `now` of the loop around."""
-        parts, self._parts = self._parts, []
-        rows, errors = concat([d.rows for d in parts]), concat([d.errors for d in parts])
-        parts.clear()
-        if rows is not None and bool((rows.diffs < 0).any()):
-            # What only comes cancels nothing.
-            rows = consolidate(rows)
-        self.delta = merged(Delta(rows if rows is not None and len(rows) else None, errors))
-        if self._rows is not None and self.delta.rows is not None:
-            self._rows.insert(self.delta.rows, upper, now)
-        if errors is not None:
-            self._errors.insert(errors, upper, now)
-
-    def content(self, as_of: int) -> Delta:
-        """Rows and errors at `as_of`."""
-        errors = self._errors.snapshot(as_of)
-        if self._made_by is not None:
-            return merged(self._made_by.kept_content(as_of), Delta(None, errors))
-        assert self._rows is not None
-        return Delta(self._rows.snapshot(as_of), errors)
-
-    def errors(self, as_of: int) -> Updates:
-        """The errors at `as_of`."""
-        return self._errors.snapshot(as_of)
-
-
-class LeaveNode(Node):
+class LoopOutputNode(Node):
     """One of the collections that leave a loop."""
 
     label = "leave"
+    waits_for_input = False
 
     def __init__(self, fingerprint: str, loop: IterateNode, k: int) -> None:
-        node, self._door = loop.leaving[k]
+        node, self._exit = loop.exits[k]
         super().__init__(fingerprint, Schema(node.schema.columns), [loop])
         self._loop = loop
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """What leaves stands at the door."""
-        return self._door.delta is not QUIET
+        return self._exit.delta is not QUIET
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """What leaves."""
-        return self._door.delta
+        return self._exit.delta
 
     def compute(self, as_of: int, memo: Memo) -> Delta:  # noqa: ARG002
         """What left so far. Raises DiffOverflow once the loop has failed: what is kept at the door is not all."""
         self._check_loop()
-        return self._door.content(as_of)
+        return self._exit.content(as_of)
 
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:  # noqa: ARG002
         """The errors that left so far."""
         self._check_loop()
-        return self._door.errors(as_of)
+        return self._exit.errors(as_of)
 
     def _check_loop(self) -> None:
         if self._loop.failed:
@@ -299,10 +281,19 @@ class Iteration(Graph):
         """A loop in this loop."""
         return Iteration(self, name, most)
 
-    def close(self, rules: Mapping[Collection, Collection], leave: Sequence[Collection]) -> list[Collection]:
+    def close(
+        self,
+        rules: Mapping[Collection, Collection],
+        leave: Sequence[Collection],
+        left_over: Sequence[Collection] = (),
+        most_rows: MostRows | None = None,
+    ) -> list[Collection]:
         """Let each variable be in the next round what its rule is in this one; the collections that `leave`, outside.
 
-        Raises InvariantBroken unless every variable has one rule of the same lanes.
+        `left_over`: variables of which leaves, behind these, what would be new in them after the last round: nothing, where the
+        loop comes to rest within its rounds. Without any a loop that does not fails. `most_rows`: how many rows each variable
+        may have before the loop is in error; of a loop in a loop it is not asked. Raises InvariantBroken unless every
+        variable has one rule of the same lanes.
         """
         for variable, rule in rules.items():
             assert isinstance(variable.node, VariableNode)
@@ -316,15 +307,25 @@ class Iteration(Graph):
             raise InvariantBroken("a variable has no rule", loop=self.name)
         spelled = [(v.fingerprint, v.rule.fingerprint) for v in self._variables if v.rule is not None]
         left = [c.fingerprint for c in leave]
-        fingerprint = fingerprint_of("loop", self.name, self.most, spelled, left)
+        over = [c.fingerprint for c in left_over]
+        limited = most_rows if self.outer.scope is None else None
+        limits = [] if limited is None else [["rows", limited.most]]
+        fingerprint = fingerprint_of("loop", self.name, self.most, spelled, left, *over, *limits)
         made: list[IterateNode] = []
 
         def make() -> IterateNode:
             roots = [*(c.node for c in rules.values()), *rules_of(self._variables), *(c.node for c in leave)]
             wanted = reachable(roots)
             body = [node for node in self._known.values() if node in wanted]
-            doors = [(c.node, Leaving(self.registry, c.node, k)) for k, c in enumerate(leave)]
-            made.append(IterateNode(fingerprint, self.name, self.most, body, doors))
+            loop_exits = [(c.node, LoopExit(self.registry, c.node, k)) for k, c in enumerate(leave)]
+            ends = [
+                (c.node, LoopExit(self.registry, c.node, len(leave) + k))
+                for k, c in enumerate(left_over)
+                if isinstance(c.node, VariableNode)
+            ]
+            variables = [node for node in body if isinstance(node, VariableNode)]
+            limit = None if limited is None else RowLimit(self.registry, self.shard, limited, variables)
+            made.append(IterateNode(fingerprint, self.name, self.most, body, loop_exits, ends, limit))
             for k, trace in enumerate(made[0].traces()):
                 trace.adopt(self.outer.registry, f"loop-{fingerprint[:20]}-{k}")
             return made[0]
@@ -333,7 +334,7 @@ class Iteration(Graph):
         kept = set(made[0].body) if made else set()
         for other in reversed([n for n in self._known.values() if n not in kept]):
             other.release()
-        return [self._left(node, k, c) for k, c in enumerate(leave)]
+        return [self._left(node, k, c) for k, c in enumerate((*leave, *left_over))]
 
     def from_outside(self, make: Callable[[Graph], Node]) -> Node:
         """As `Graph.from_outside`; it enters."""
@@ -362,7 +363,7 @@ class Iteration(Graph):
 
     def _as_it_lies(self, entered: EnterNode, outside: ArrangeNode) -> ArrangeNode:
         fingerprint = fingerprint_of("entered", outside.fingerprint)
-        return self.intern(fingerprint, lambda: EnteredNode(fingerprint, entered, outside))
+        return self.intern(fingerprint, lambda: EnteredArrangementNode(fingerprint, entered, outside))
 
     def by_key(self, source: Node, key: tuple[int, ...], *, exactly: bool = False) -> Node:
         """As `Graph.by_key`; what entered is exchanged outside."""
@@ -376,7 +377,7 @@ class Iteration(Graph):
 
     def _left(self, loop: IterateNode, k: int, collection: Collection) -> Collection:
         fingerprint = fingerprint_of("leave", loop.fingerprint, k)
-        node = self.outer.intern(fingerprint, lambda: LeaveNode(fingerprint, loop, k))
+        node = self.outer.intern(fingerprint, lambda: LoopOutputNode(fingerprint, loop, k))
         return Collection(self.outer, node, Schema(collection.schema.columns))
 
 

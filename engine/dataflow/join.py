@@ -10,17 +10,19 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from engine.batch.consolidation import netted
-from engine.batch.keys import columns_plan
-from engine.batch.updates import Updates
-from engine.dataflow.nodes import Memo, Node, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.kernels.times import EPOCHS
-from engine.operators.delta import QUIET, Delta
-from engine.operators.expressions.ir import Expr
-from engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
-from engine.operators.pieces import Total, each, joined
-from engine.schema import Schema
+from headrace.engine.batch.consolidation import netted
+from headrace.engine.batch.keys import columns_plan
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import Memo, Node, merged
+from headrace.engine.kernels.times import EPOCHS
+from headrace.engine.operators.chunked_delta import Total, each, joined
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.operators.expressions.core.ir import Expr
+from headrace.engine.operators.join import Joined, Probes, Span, join_round, join_trace, without_nulls
+from headrace.engine.operators.linear import filter_rows
+from headrace.engine.operators.small_join import Side, join_few
+from headrace.engine.schema import Schema
 
 _MANY = 256
 """Sorting fewer probes costs less than finding the lanes of a batch."""
@@ -38,17 +40,21 @@ class _Side:
         self.held = held
         kept = tuple(sorted({*held, *arranged.key}))
         whole = len(kept) == len(arranged.schema.columns)
-        self._slim = None if whole else columns_plan(arranged.schema.arrow, kept)
+        self.slim = None if whole else columns_plan(arranged.schema.arrow, kept)
 
     @property
     def size(self) -> int:
         """How many updates its trace holds, those of all shards together."""
         return self.arranged.shard.agree(len(self.arranged.index), sum)
 
+    def changed(self, updates: Updates | None) -> Side:
+        """A delta of this side for the join of few."""
+        return Side(updates, self.arranged.layout, self.slim, self.arranged.index)
+
     def probes(self, updates: Updates) -> Probes:
         """A delta of this side as the join looks it up; changes of other columns alone cancel and cost nothing."""
         sealed = self.arranged.sealed
-        is_whole = self._slim is None and updates is self.arranged.delta.rows
+        is_whole = self.slim is None and updates is self.arranged.delta.rows
         if (
             is_whole
             and sealed is not None
@@ -56,18 +62,18 @@ class _Side:
             and without_nulls(sealed.struct, self.arranged.key) is None
         ):
             # In the order of their keys they need not be sorted again.
-            return Probes(sealed.struct, sealed.positions, sealed.keys, sealed.times & EPOCHS, sealed.diffs)
+            return Probes(sealed.struct, sealed.positions, sealed.keys, sealed.times & EPOCHS, sealed.diffs, self.slim)
         keys, valid = self.arranged.keys(updates)
-        if self._slim is None:
+        if self.slim is None:
             times, diffs, positions = updates.times, updates.diffs, np.arange(len(updates))
         else:
-            times, diffs, positions = netted(updates, self._slim)
+            times, diffs, positions = netted(updates, self.slim)
         if valid is not None:
             kept = np.isin(positions, valid)
             times, diffs, positions = times[kept], diffs[kept], positions[kept]
-        elif self._slim is None:
-            return Probes(updates.struct, positions, keys, times, diffs)
-        return Probes(updates.struct, positions, keys.take(positions), times, diffs)
+        elif self.slim is None:
+            return Probes(updates.struct, positions, keys, times, diffs, self.slim)
+        return Probes(updates.struct, positions, keys.take(positions), times, diffs, self.slim)
 
 
 class JoinNode(Node):
@@ -100,9 +106,17 @@ class JoinNode(Node):
         return self._left.held, self._right.held
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
-        """New left with all of the right, old left with new right: each pair once."""
+        """Each change of the left with the right as it is at its time, of the right with the left just before."""
         left, right = self._left.arranged.delta, self._right.arranged.delta
         return merged(self._pairs(left.rows, right.rows, lower, None), left, right)
+
+    def _few(self, left: Updates | None, right: Updates | None, since: int) -> Delta | None:
+        """The pairs of a few changes, in one call of a kernel; None where that takes more."""
+        found = join_few(self._left.changed(left), self._right.changed(right), since, self._from_left.assembly)
+        residual = self._from_left.residual
+        if found is None or found.rows is None or residual is None:
+            return found
+        return filter_rows(found.rows, residual)
 
     def is_eager(self, lower: int) -> bool:  # noqa: ARG002
         """In a loop, pairs of this round may have been found in an earlier one."""
@@ -117,21 +131,28 @@ class JoinNode(Node):
 
         In a loop: what those of the round make, and what waited for it.
         """
-        one = self._half(left, self._left, self._right, Span(lower - 1, upper))
-        two = self._half(right, self._right, self._left, Span(lower - 1, lower))
+        few = self._few(left, right, lower - 1) if self.scope is None and upper is None else None
+        if few is not None:
+            return few
+        span = Span(lower - 1, upper)
+        one = self._half(left, self._left, self._right, span)
+        two = self._half(right, self._right, self._left, span, strictly=True)
         waited = None if self.scope is None else self._later.pop(self.scope.now, None)
         return joined([one, two] if waited is None else [waited.all(), one, two])
 
-    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span) -> Delta:
-        """Changes of one side with the part `span` of the other; in a loop that is what its moment says."""
+    def _half(self, updates: Updates | None, mine: _Side, other: _Side, span: Span, *, strictly: bool = False) -> Delta:
+        """Changes of one side with the other as it is at their times, or (`strictly`) just before.
+
+        In a loop: with all of the other up to its moment, or (`strictly`) before it.
+        """
         if updates is None or not len(updates):
             return QUIET
         is_left = mine is self._left
         how = self._from_left if is_left else self._from_right
         probes, index = mine.probes(updates), other.arranged.index
         if self.scope is None:
-            return join_trace(probes, index, span, how)
-        return join_round(probes, index, self.scope.moment, how, self._wait, old=not is_left)
+            return join_trace(probes, index, span, how, strictly=strictly)
+        return join_round(probes, index, self.scope.moment, how, self._wait, old=strictly)
 
     def _wait(self, now: int, pairs: Delta) -> None:
         self._later.setdefault(now, Total()).add(pairs)

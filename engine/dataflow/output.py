@@ -6,21 +6,33 @@ dataflow and by those who take views out of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.consolidation import consolidate
-from engine.batch.layout import Layout, layout_of
-from engine.batch.payload import conformed
-from engine.batch.updates import Updates
-from engine.dataflow.nodes import overflowed
-from engine.operators.delta import ERRORS, Delta, concat
-from engine.schema import Schema
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.consolidation import consolidate
+from headrace.engine.batch.gather_rows import Loose, conformed
+from headrace.engine.batch.sort_layout import Layout, layout_of
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.node import Node, overflowed
+from headrace.engine.operators.delta import ERRORS, QUIET, Delta, concat
+from headrace.engine.schema import Schema
 
-if TYPE_CHECKING:
-    from engine.dataflow.collection import Collection
+
+class Readable(Protocol):
+    """What an output is of: a collection, as far as outputs know one."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of its rows."""
+
+    @property
+    def node(self) -> Node:
+        """Where its changes come from."""
+
+    def snapshot(self, as_of: int) -> tuple[Updates, Updates]:
+        """(rows, errors) at an epoch."""
 
 
 class Emitted:
@@ -32,6 +44,7 @@ class Emitted:
         self._layout = layout_of(schema, ())
         self._pending: list[Delta] = []
         self._failed = False
+        self._nothing = canonical(QUIET, self._layout)
 
     def receive(self, delta: Delta) -> None:
         """Called at the end of a step."""
@@ -42,6 +55,8 @@ class Emitted:
 
         After a multiplicity that does not fit, which is an error that stays, there are no rows any more.
         """
+        if not self._pending:
+            return self._nothing
         pending, self._pending = self._pending, []
         rows = None if self._failed else concat([d.rows for d in pending])
         errors = concat([d.errors for d in pending])
@@ -56,7 +71,7 @@ class Emitted:
 class Output(Emitted):
     """What a collection emitted. Single writer: the dataflow."""
 
-    def __init__(self, name: str, collection: Collection) -> None:
+    def __init__(self, name: str, collection: Readable) -> None:
         super().__init__(name, collection.schema)
         self.collection = collection
 
@@ -78,4 +93,6 @@ def _canonical(updates: Updates | None, layout: Layout) -> Updates:
         none = np.empty(0, np.int64)
         return Updates(layout.schema.empty(), none, none)
     found = consolidate(updates, layout.image_plan)
-    return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
+    struct = found.struct
+    rows = struct.under(layout.arrow) if isinstance(struct, Loose) else conformed(struct.rows, layout.arrow)
+    return Updates(rows, found.times, found.diffs)

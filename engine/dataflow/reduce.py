@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engine.arrangement import Registry
-from engine.batch.keys import Keys
-from engine.batch.layout import layout_of
-from engine.dataflow.nodes import Memo, Node, merged
-from engine.dataflow.scope import Scope
-from engine.dataflow.stateful import ArrangeNode
-from engine.dataflow.trace import Trace
-from engine.operators.delta import Delta
-from engine.operators.reduce import Reduced, State, reduce_changes, results_from
-from engine.operators.reduce_round import Round, reduce_round
-from engine.operators.shape import Shape
-from engine.trace.spine import Spine
+from headrace.engine.arrangement import Registry
+from headrace.engine.batch.keys import Keys
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import Memo, Node, merged
+from headrace.engine.dataflow.owned_trace import Trace
+from headrace.engine.iteration.reduce_round import Round, reduce_round
+from headrace.engine.iteration.scope import Scope
+from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.reduce import Reduced, State, reduce_changes, results_from
+from headrace.engine.operators.reduce_layout import Shape
+from headrace.engine.operators.small_reduce import Plan
+from headrace.engine.trace.spine import Spine
 
 
 class Lookups(NamedTuple):
@@ -55,6 +56,7 @@ class ReduceNode(Node):
             [node.trace.spine for node in lookups.extremes],
             [node.trace.spine for node in lookups.wholes],
             None if lookups.images is None else lookups.images.trace.spine,
+            Plan.of(shape, self.kept.layout),
         )
         reader = f"{self.label}-{fingerprint[:12]}"
         self._readers = [node.trace.read_by(reader) for node in lookups.arranged]

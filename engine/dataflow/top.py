@@ -6,10 +6,10 @@ goes on as if it had always run. Single writer: the dataflow that holds it.
 
 from __future__ import annotations
 
-from engine.dataflow.nodes import Memo, Node, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.delta import Delta
-from engine.operators.top import Top, top_content, top_updates
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import Memo, Node, merged
+from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.top import Top, top_content, top_updates
 
 
 class TopNode(Node):

@@ -5,13 +5,13 @@ Always: only changes go round, and what cancels does not. Single writer: the loo
 
 from __future__ import annotations
 
-from engine.batch.consolidation import consolidate
-from engine.batch.updates import Updates
-from engine.dataflow.grouped import StandingNode
-from engine.dataflow.nodes import Node
-from engine.dataflow.reduce import ReduceNode
-from engine.operators.delta import QUIET, Delta, concat, negated
-from engine.schema import Schema
+from headrace.engine.batch.consolidation import consolidate
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.grouped import LoopGroupsNode
+from headrace.engine.dataflow.node import Node
+from headrace.engine.dataflow.reduce import ReduceNode
+from headrace.engine.operators.delta import QUIET, Delta, concat, negated
+from headrace.engine.schema import Schema
 
 
 class VariableNode(Node):
@@ -23,12 +23,13 @@ class VariableNode(Node):
         super().__init__(fingerprint, schema, () if initial is None else [initial])
         self.initial = initial
         self.rule: Node | None = None
-        self._next: Updates | None = None
+        self.next: Updates | None = None
+        """What the rule made in this round, for the next one."""
 
     def step(self, lower: int, upper: int) -> None:  # noqa: ARG002
         """The changes of this round."""
         assert self.scope is not None
-        found, self._next = self._next, None
+        found, self.next = self.next, None
         if self.initial is not None and not self.scope.own:
             found = concat([found, self.initial.delta.rows])
         self.delta = QUIET if found is None else Delta(found, None)
@@ -40,12 +41,12 @@ class VariableNode(Node):
         """
         assert self.rule is not None
         assert self.scope is not None
-        made, settled = self.rule.delta.rows, isinstance(self.rule, (ReduceNode, StandingNode))
+        made, settled = self.rule.delta.rows, isinstance(self.rule, (ReduceNode, LoopGroupsNode))
         if self.initial is not None and not self.scope.own and self.initial.delta.rows is not None:
             # From now on it is what the rule makes, and no more what it began as.
             made, settled = concat([made, negated(self.initial.delta.rows)]), False
         if made is not None and not settled:
             # What cancels must not go round: each round would multiply it.
             made = consolidate(made)
-        self._next = made if made is not None and len(made) else None
-        return self._next is not None
+        self.next = made if made is not None and len(made) else None
+        return self.next is not None

@@ -1,21 +1,21 @@
 """The node of window functions: it keeps nothing but reads the arrangement of its input by group.
 
 Always: what a group shows before and in a step is worked out from that arrangement, so that a restored or hydrated node
-goes on as if it had always run. Single writer: the dataflow that holds it. Called by `views.render`.
+goes on as if it had always run. Single writer: the dataflow that holds it. Called by `headrace.views.render`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from engine.batch.keys import key_lanes
-from engine.batch.updates import Updates
-from engine.dataflow.collection import Collection
-from engine.dataflow.nodes import Memo, Node, fingerprint_of, merged
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.delta import QUIET, Delta
-from engine.operators.groups import group
-from engine.operators.window import Window, window_changes, window_content, window_of_groups
+from headrace.engine.batch.keys import key_lanes
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.collection import Collection
+from headrace.engine.dataflow.node import Memo, Node, fingerprint_of, merged
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.operators.group_versions import group
+from headrace.engine.operators.window import Window, window_changes, window_content, window_of_groups
 
 
 def windowed(collection: Collection, window: Window) -> Collection:

@@ -6,16 +6,17 @@ files, and only the program's own: the kernels' sources and their cache.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import pkgutil
-import re
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from headrace.engine.errors import InvariantBroken
+
 _FOLDER = Path(__file__).parent
-_IMPORTS = re.compile(r"^(?:from engine\.kernels\.(\w+) import|from engine\.kernels import (.+))", re.MULTILINE)
 
 
 def warm() -> tuple[str, ...]:
@@ -30,23 +31,42 @@ def warm() -> tuple[str, ...]:
     return tuple(names)
 
 
-@cache
-def digest(module: str, compiler: str) -> str:
-    """Names what the kernels of `module` (a file of this folder) are compiled from, as 16 hex digits.
+def imported(module: str, folder: Path = _FOLDER) -> frozenset[str]:
+    """The files of this folder that one of them imports, by its syntax tree: in whatever way the import is written.
 
-    `compiler`: with what they are compiled, versions and settings.
+    Raises InvariantBroken where that names a file that is not there.
     """
     found: set[str] = set()
-    todo = [module, "compiler"]
-    while todo:
-        name = todo.pop()
-        path = _FOLDER / f"{name}.py"
-        if name in found or not path.exists():
+    for node in ast.walk(ast.parse((folder / f"{module}.py").read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(filter(None, (__name__ if node.level else "", node.module)))
+            names = [f"{base}.{alias.name}" if base == __name__ else base for alias in node.names]
+        else:
             continue
-        found.add(name)
-        for one, many in _IMPORTS.findall(path.read_text()):
-            todo += [one] if one else re.findall(r"\w+", many)
-    text = b"".join((_FOLDER / f"{name}.py").read_bytes() for name in sorted(found))
+        found |= {n.removeprefix(f"{__name__}.").partition(".")[0] for n in names if n.startswith(f"{__name__}.")}
+    for name in found:
+        if not (folder / f"{name}.py").exists():
+            raise InvariantBroken("a kernel imports what is no file of its folder", module=module, imports=name)
+    return frozenset(found)
+
+
+@cache
+def digest(module: str, compiler: str, folder: Path = _FOLDER) -> str:
+    """Names what the kernels of `module` (a file of `folder`) are compiled from, as 16 hex digits.
+
+    `compiler`: with what they are compiled, versions and settings. Raises InvariantBroken for a module that does not import
+    the compiler: then its imports were not understood, and machine code would outlive its sources.
+    """
+    if "compiler" not in imported(module, folder):
+        raise InvariantBroken("a module of kernels does not import their compiler", module=module)
+    found: set[str] = set()
+    todo = {module}
+    while todo:
+        found |= todo
+        todo = {name for one in todo for name in imported(one, folder)} - found
+    text = b"".join((folder / f"{name}.py").read_bytes() for name in sorted(found))
     return hashlib.sha256(compiler.encode() + text).hexdigest()[:16]
 
 
@@ -66,3 +86,9 @@ def cache_folder(module: str, compiler: str, base: str) -> str:
     folder = bases[-1] / name
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder)
+
+
+def filled(folder: str) -> bool:
+    """Whether the folder is there and has anything in it."""
+    place = Path(folder)
+    return place.is_dir() and next(place.iterdir(), None) is not None

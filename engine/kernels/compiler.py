@@ -9,15 +9,17 @@ modules alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import numba
 import numpy as np
 from numba import types
+from numba.core.caching import UserProvidedCacheLocator
 
-from engine import kernels
+from headrace.engine import kernels
 
 # numba fills its settings in at import, which its stubs cannot show.
 config: Any = numba.config
@@ -52,8 +54,35 @@ _BASE = config.CACHE_DIR
 _COMPILER = f"{numba.__version__} {np.__version__} {sys.version_info[:2]}"
 
 _CHECKED = bool(config.BOUNDSCHECK)
-_RAW = frozenset({"entries", "hashing", "ordering", "seek"})
+_RAW = frozenset({"entries", "hashing", "lookup", "order_images"})
 """Modules that read at addresses, which bounds checks do not see: they are compiled as ever."""
+
+
+class FilledCacheLocator(UserProvidedCacheLocator):
+    """The folder of cached kernels, also where nobody may write to it: an image's read-only root.
+
+    numba's own locators pass over such a folder, and would compile every kernel at every start. Where a kernel is
+    missing from it, compiling ends with the OSError of the write: whoever builds an image calls `kernels.warm`.
+    """
+
+    def ensure_cache_path(self) -> None:
+        """Raise OSError where the folder is empty and cannot be written to."""
+        if not kernels.filled(self.get_cache_path()):  # type: ignore[no-untyped-call]
+            super().ensure_cache_path()  # type: ignore[no-untyped-call]
+
+
+_LOCATORS = f"{__name__}.{FilledCacheLocator.__name__},InTreeCacheLocator,UserWideCacheLocator"
+
+
+@contextmanager
+def _caching_in(folder: str) -> Iterator[None]:
+    """Have numba keep what is compiled meanwhile in `folder`."""
+    before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
+    config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = folder, _LOCATORS
+    try:
+        yield
+    finally:
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
 
 
 def kernel(signature: Any) -> Callable[[Function], Function]:
@@ -63,13 +92,12 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
         if JIT_OFF:
             return _wrapping(function)
         module = function.__module__.rpartition(".")[2]
-        config.CACHE_DIR = kernels.cache_folder(module, _compiler(module), _BASE)
         if module in _RAW:
             config.BOUNDSCHECK = None
         try:
-            compiled: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+            with _caching_in(kernels.cache_folder(module, _compiler(module), _BASE)):
+                compiled: Function = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(function)
         finally:
-            config.CACHE_DIR = _BASE
             config.BOUNDSCHECK = int(_CHECKED) or None
         return compiled
 
@@ -83,12 +111,9 @@ def routine(signature: Any) -> Callable[[Function], int]:
         if JIT_OFF:
             return 0
         module = function.__module__.rpartition(".")[2]
-        config.CACHE_DIR = kernels.cache_folder(module, _compiler(module), _BASE)
-        try:
+        with _caching_in(kernels.cache_folder(module, _compiler(module), _BASE)):
             compiled: Any = numba.cfunc(signature, cache=True, error_model="numpy")(function)
             return int(compiled.address)
-        finally:
-            config.CACHE_DIR = _BASE
 
     return decorate
 

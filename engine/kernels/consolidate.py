@@ -2,7 +2,7 @@
 """Loose entries made into sorted, consolidated lanes; and lanes looked through for what can be left out.
 
 Always: of the entries of equal (row, time) one stays, with the sum of their diffs, unless that is zero; a sum that does
-not fit 64 bits is told, never wrapped. Called by `engine.batch`.
+not fit 64 bits is told, never wrapped. Called by `headrace.engine.batch`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,21 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64, I64_NEW, I64_OUT, I64_TABLE, IDS, U64_NEW, helper, kernel, repeated
-from engine.kernels.entries import DIFFS, SIZE, TIMES, fact, fingerprint, position, word
-from engine.kernels.order import before, sort_index
-from engine.kernels.times import ROUNDS, advanced
+from headrace.engine.kernels.compiler import (
+    FACTS,
+    I64,
+    I64_NEW,
+    I64_OUT,
+    I64_TABLE,
+    IDS,
+    U64_NEW,
+    helper,
+    kernel,
+    repeated,
+)
+from headrace.engine.kernels.entries import DIFFS, SIZE, TIMES, fact, fingerprint, position, word
+from headrace.engine.kernels.sort import before, sort_index
+from headrace.engine.kernels.times import ROUNDS, advanced
 
 _PART = 4096
 """Entries that are sorted together within the cache."""
@@ -112,9 +123,9 @@ def _copy(scattered, lo, hi, part):
 
 @helper
 def _seal_parts(ids, facts, out_ids, out_facts):
-    """As `_seal_into`, by parts that fit the cache: entries are first dealt out by the top bits of their hash.
+    """As `_seal_into`, by parts that fit the cache: entries are first partitioned by the top bits of their hash.
 
-    They are dealt out into the output's own memory: a part is copied from there, sorted, and written back, never beyond
+    They are partitioned into the output's own memory: a part is copied from there, sorted, and written back, never beyond
     where it began. Fresh memory costs more than a copy within the cache.
     """
     hashes = ids[0]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from numba import types
 
-from engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, helper, kernel
-from engine.kernels.hashing import row_image
-from engine.kernels.memory import address, load_i64, load_u64
+from headrace.engine.kernels.compiler import FACTS, I64_NEW, I64_TABLE, IDS, helper, kernel
+from headrace.engine.kernels.hashing import row_image
+from headrace.engine.kernels.memory import address, load_i64, load_u64
 
 HASH, CHECK, ORDER, HIGH, LOW = 0, 2, 4, 6, 8
 """Where the addresses of the identity lanes stand, each before its stride. HIGH is 0 where fingerprints are not kept."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, helper, kernel, repeated
+from headrace.engine.kernels.compiler import I64, I64_NEW, helper, kernel, repeated
 
 U8_NEW = types.Array(types.uint8, 1, "C")
 

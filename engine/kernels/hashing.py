@@ -3,7 +3,7 @@
 
 Always: the identity of a single column of at most 64 bits is a bijection of its value (exact); everything else is a
 128-bit hash over length-framed words, so that no two different rows feed it the same words. NULL differs from every
-value. Called by `engine.batch.keys`, which owns the meaning of a plan.
+value. Called by `headrace.engine.batch.keys`, which owns the meaning of a plan.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.kernels.compiler import I64_TABLE, JIT_OFF, U64_NEW, helper, kernel, repeated, routine
-from engine.kernels.memory import (
+from headrace.engine.kernels.compiler import I64_TABLE, JIT_OFF, U64_NEW, helper, kernel, repeated, routine
+from headrace.engine.kernels.memory import (
     load_i8,
     load_i16,
     load_i32,

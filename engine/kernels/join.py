@@ -1,7 +1,8 @@
-"""The loops of a join: from matches of probes to pairs with their times and diffs.
+"""The loop of a join: updates that ask paired with the lifespans of rows that are live at their times.
 
-Always: a pair stands at the greater of its two times and its diff is the exact product of both; a product that does not
-fit int64 is marked, never wrapped. Called by the join operator alone.
+Invariant: a pair stands at the time of the update that asks, and its diff is the exact product of that update's diff and
+the copies live then; a product that does not fit int64 is marked, never wrapped. The work is linear in the updates, the
+lifespans and the pairs. Called by the join and the window operators.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_TABLE, helper, kernel, repeated
+from headrace.engine.kernels.compiler import I64, I64_NEW, helper, kernel, repeated
 
-_PAIRED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64))  # type: ignore[no-untyped-call]
+_PAIRED: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.int64))  # type: ignore[no-untyped-call]
+
+ASKER, SPAN, TIME, DIFF, LOST = range(5)
+"""Rows of the block of pairs: which update, which lifespan, the time, the product (1 where it is lost), 1 where it is."""
+
+CURSOR = 5
+"""Entries of the cursor: the next asker, the next lifespan, how many are live, how many of these the asker has met, and
+whether the live ones are those of its time."""
+
+_ROOM = 256
 
 _SMALL = 1 << 31
 _LEAST = -9223372036854775808
@@ -37,28 +47,68 @@ def fits(a, b):  # type: ignore[no-untyped-def]
     return a != _LEAST and b != _LEAST and -a <= _MOST // -b
 
 
-@kernel(_PAIRED(repeated(I64, 3), I64, I64_TABLE, I64, I64))
-def pair(probes, probe, places, times, diffs):  # type: ignore[no-untyped-def]
-    """Each match m paired with the probe `probe[m]` that it answers: (block, how many products of diffs do not fit).
+@helper
+def _advance(spans, group, now, cursor, live):  # type: ignore[no-untyped-def]
+    """Drop from `live` what has ended by the time `now`, and add what of `group` has begun."""
+    groups, begins, ends, _ = spans
+    kept = 0
+    for k in range(cursor[2]):
+        if ends[live[k]] > now:
+            live[kept] = live[k]
+            kept += 1
+    at = cursor[1]
+    while at < len(groups) and groups[at] == group and begins[at] <= now:
+        if ends[at] > now:
+            live[kept] = at
+            kept += 1
+        at += 1
+    cursor[1] = at
+    cursor[2] = kept
 
-    `probes`: of each its position in its payload, time and diff; `places`: int64[2, matches], payload and position of
-    each match, which has `times` and `diffs`. Rows of the block: payload of the probe (0) and of the match (1 + its own),
-    position of the probe and of the match, time, diff (1 where the product does not fit), and 1 where it does not.
+
+@kernel(_PAIRED(repeated(I64, 3), repeated(I64, 4), types.boolean, types.int64, I64_NEW, I64_NEW))
+def meet(askers, spans, strictly, room, cursor, live):  # type: ignore[no-untyped-def]
+    """Each asker paired with the lifespans of its group that are live at its time: (block, pairs, lost products).
+
+    `askers`: groups, times and diffs, by group and time; `spans`: groups, begins, ends and copies, by group and begin.
+    `strictly`: live just before the asker's time. Stops at `room` pairs: called again with the same `cursor` (zeros at
+    first) and `live` (room for all spans) it goes on, until cursor[0] is the number of askers.
     """
-    positions, probe_times, probe_diffs = probes
-    block = np.empty((7, len(probe)), np.int64)
-    found = 0
-    for m in range(len(probe)):
-        p = probe[m]
-        a = probe_diffs[p]
-        b = diffs[m]
-        lost = not fits(a, b)
-        block[0, m] = 0
-        block[1, m] = places[0, m] + 1
-        block[2, m] = positions[p]
-        block[3, m] = places[1, m]
-        block[4, m] = max(times[m], probe_times[p])
-        block[5, m] = 1 if lost else a * b
-        block[6, m] = 1 if lost else 0
-        found += 1 if lost else 0
-    return block, found
+    asking, times, diffs = askers
+    groups, _, _, copies = spans
+    block = np.empty((5, min(room, max(len(asking), len(groups)) + _ROOM)), np.int64)
+    size = 0
+    lost = 0
+    while cursor[0] < len(asking):
+        asker = cursor[0]
+        group = asking[asker]
+        if cursor[4] == 0:
+            if asker == 0 or asking[asker - 1] != group:
+                cursor[2] = 0
+                at = cursor[1]
+                while at < len(groups) and groups[at] < group:
+                    at += 1
+                cursor[1] = at
+            _advance(spans, group, times[asker] - 1 if strictly else times[asker], cursor, live)
+            cursor[4] = 1
+        while cursor[3] < cursor[2]:
+            if size == block.shape[1]:
+                if size == room:
+                    return block, size, lost
+                wider = np.empty((5, min(room, 2 * size)), np.int64)
+                wider[:, :size] = block
+                block = wider
+            span = live[cursor[3]]
+            fit = fits(diffs[asker], copies[span])
+            block[ASKER, size] = asker
+            block[SPAN, size] = span
+            block[TIME, size] = times[asker]
+            block[DIFF, size] = diffs[asker] * copies[span] if fit else 1
+            block[LOST, size] = 0 if fit else 1
+            lost += 0 if fit else 1
+            size += 1
+            cursor[3] += 1
+        cursor[3] = 0
+        cursor[4] = 0
+        cursor[0] = asker + 1
+    return block, size, lost

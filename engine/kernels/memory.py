@@ -1,8 +1,9 @@
 """Reads of fixed-width values at an address, writes and copies: how kernels see Arrow buffers and the lanes of many batches.
 
 Always: the caller owns what the address points into and keeps it alive during the call; only `copy` and the stores
-write, and only into arrays born in the calling kernel or handed to it to be filled. Addresses come from Arrow's C data
-interface or from numpy, never from data. Called by `hashing`, `entries`, `seek`, `assemble` and `append`.
+write, and only into arrays born in the calling kernel or handed to it to be filled or changed. Addresses come from Arrow's C data
+interface or from numpy, never from data. Called by `hashing`, `entries`, `lookup`, `gather`,
+`merge_output` and `sparse_rules`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from engine.kernels.compiler import JIT_OFF, helper
+from headrace.engine.kernels.compiler import JIT_OFF, helper
 
 
 def _loader(numba_type: Any, ctypes_type: Any, numpy_type: Any) -> Any:
@@ -68,6 +69,7 @@ def _storer(numba_type: Any, ctypes_type: Any) -> Any:
 
 
 store_u8 = _storer(types.uint8, ctypes.c_uint8)
+store_i32 = _storer(types.int32, ctypes.c_int32)
 store_i64 = _storer(types.int64, ctypes.c_int64)
 """store(address, value): writes that one value."""
 

@@ -2,8 +2,8 @@
 """The merge of two sorted batches, a piece at a time, as far as the fuel goes, to be called again from where it stopped.
 
 Always: what comes out is sorted and consolidated, with times advanced to `since`; the two inputs are only read. A piece
-is written to a scratch of fixed size, so that it stays in the processor's cache until `append` carries it away; its last
-entry may still change and stays behind. The merger in `engine.batch.merger` owns scratch and state between calls.
+is written to a scratch of fixed size, so that it stays in the processor's cache until `merge_output` carries it away; its last
+entry may still change and stays behind. The merger in `headrace.engine.batch.merger` owns scratch and state between calls.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64_NEW, I64_TABLE, helper, kernel
-from engine.kernels.consolidate import overflows
-from engine.kernels.entries import (
+from headrace.engine.kernels.compiler import I64_NEW, I64_TABLE, helper, kernel
+from headrace.engine.kernels.consolidate import overflows
+from headrace.engine.kernels.entries import (
     CHECK,
     DIFFS,
     HASH,
@@ -31,8 +31,8 @@ from engine.kernels.entries import (
     image,
     word,
 )
-from engine.kernels.memory import address, load_i64, load_u64, move
-from engine.kernels.times import EPOCHS, advanced
+from headrace.engine.kernels.memory import address, load_i64, load_u64, move
+from headrace.engine.kernels.times import EPOCHS, advanced
 
 LEFT, RIGHT, HELD, SINCE, UNTIL, KEPT, SHIFT, PRINTS, OVERFLOW, WRITTEN, ROWS, TIES, BEGUN = range(13)
 """Slots of the state. Of a merge: entries read of each side; places of the scratch in use; epochs advance to SINCE, those

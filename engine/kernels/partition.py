@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs
-"""Rows dealt out to shards by the hash of their key.
+"""Rows assigned to shards by the hash of their key.
 
 Always: equal hashes go to one shard, the same for any number of rows; a shard's rows stand in the order in which they
 came. The bits that choose are neither the highest, by which batches are sorted, nor the lowest. Called by
-`engine.batch.shards`, which owns the meaning.
+`headrace.engine.batch.partitioning`, which owns the meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64_NEW, U64, helper, kernel
+from headrace.engine.kernels.compiler import I64_NEW, U64, helper, kernel
 
 _SHIFT = np.uint64(16)
 _BITS = np.uint64(0xFFFFFFFF)

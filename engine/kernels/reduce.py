@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, helper, kernel, repeated
-from engine.kernels.memory import load_i64
-from engine.kernels.order import sort_index
+from headrace.engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, helper, kernel, repeated
+from headrace.engine.kernels.memory import load_i64
+from headrace.engine.kernels.sort import sort_index
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")

@@ -4,12 +4,12 @@
 Always: at depth 0 a time is its epoch, so that a trace from outside is read inside of a scope as it lies there; the
 order of the integers is a linear extension of the product order (paper: "Shared Arrangements", section 3.1). Of the
 rounds the outer one has the lower bits; a scope that holds another keeps to `OUTER` of them. Called by the kernels that
-advance times, and by the scopes of `engine.dataflow`.
+advance times, and by the scopes of `headrace.engine.dataflow`.
 """
 
 from __future__ import annotations
 
-from engine.kernels.compiler import helper
+from headrace.engine.kernels.compiler import helper
 
 EPOCH_BITS = 40
 """A thousand epochs a second fill them in 34 years."""

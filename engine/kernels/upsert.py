@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel, repeated
+from headrace.engine.kernels.compiler import I64, I64_NEW, I64_TABLE, U64, kernel, repeated
 
 U8 = types.Array(types.uint8, 1, "A", readonly=True)
 U8_NEW = types.Array(types.uint8, 1, "C")

@@ -16,17 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.exported import Exported
-from engine.batch.updates import Bools, Int64s, UInt8s
-from engine.kernels import lanes as kernels
-from engine.kernels.lanes import contributions
-from engine.kernels.quotients import ROOM, quotients
-from engine.kernels.reduce import narrow, widen
-from engine.operators.expressions import fallback, numerals
-from engine.operators.expressions.decimals import text_image
-from engine.operators.expressions.ir import Aggregate
-from engine.operators.extremes import Extreme
-from engine.schema import MAX_DIGITS, DataType, Kind
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.updates import Bools, Int64s, UInt8s
+from headrace.engine.kernels import sum_lanes as kernels
+from headrace.engine.kernels.numeric_average import ROOM, quotients
+from headrace.engine.kernels.reduce import narrow, widen
+from headrace.engine.kernels.sum_lanes import contributions
+from headrace.engine.operators.expressions.core import fallback
+from headrace.engine.operators.expressions.core.ir import Aggregate
+from headrace.engine.operators.expressions.numeric import decimal_math
+from headrace.engine.operators.expressions.numeric.decimals import text_image
+from headrace.engine.operators.min_max import Extreme
+from headrace.engine.schema import MAX_DIGITS, DataType, Kind
 
 MESSAGE = pa.large_string()
 SMALL_INTS = (Kind.SMALLINT, Kind.INTEGER)
@@ -71,7 +72,7 @@ class Slot:
 
     @cached_property
     def read(self) -> int:
-        """What of a value its lanes add up, as `engine.kernels.lanes` has it."""
+        """What of a value its lanes add up, as `headrace.engine.kernels.sum_lanes` has it."""
         if self.aggregate.function == "count" or self.arg is None:
             return kernels.PRESENT
         if self.aggregate.function in ("bool_and", "bool_or", "every"):
@@ -191,11 +192,13 @@ def quotient(total: pa.Array, kind: DataType, counts: Int64s) -> pa.Array:
     """avg: total / count as Postgres's numeric division rounds it, in the text lane; NULL where total is."""
     if len(counts) <= FEW:
         images = [
-            None if t is None else numerals.divide(t if isinstance(t, str) else format(t, "f"), str(c))
+            None if t is None else decimal_math.divide(t if isinstance(t, str) else format(t, "f"), str(c))
             for t, c in zip(total.to_pylist(), counts.tolist(), strict=True)
         ]
         return pa.array(images, MESSAGE)
-    return fallback.map_values(numerals.divide, MESSAGE, [text_image(total, kind), pa.array(counts).cast(MESSAGE)])[0]
+    return fallback.map_values(decimal_math.divide, MESSAGE, [text_image(total, kind), pa.array(counts).cast(MESSAGE)])[
+        0
+    ]
 
 
 def _decimals(words: Int64s, scale: int, empty: Bools | None) -> pa.Array:

@@ -11,21 +11,21 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.exported import Exported
-from engine.batch.keys import Keys, key_lanes
-from engine.batch.layout import Layout
-from engine.batch.payload import Assembly
-from engine.batch.updates import Int64s, Updates
-from engine.kernels import tally as kernels
-from engine.operators.delta import QUIET, Delta, rows_of
-from engine.operators.groups import Groups, corrections_of, group, versions_of
-from engine.operators.ranks import row_ranks
-from engine.operators.shape import Shape
-from engine.operators.streams import Clock, Stream, least
-from engine.schema import DataType
-from engine.trace.lookup import EARLIEST, LATEST, Matches
-from engine.trace.spine import Spine
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.gather_rows import Assembly
+from headrace.engine.batch.keys import Keys, key_lanes
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.kernels import multiplicities as kernels
+from headrace.engine.operators.delta import QUIET, Delta, rows_of
+from headrace.engine.operators.group_versions import Groups, corrections_of, group, versions_of
+from headrace.engine.operators.ranks import row_ranks
+from headrace.engine.operators.reduce_layout import Shape
+from headrace.engine.operators.value_history import Clock, Stream, least
+from headrace.engine.schema import DataType
+from headrace.engine.trace.lookup import EARLIEST, LATEST, Matches
+from headrace.engine.trace.spine import Spine
 
 Span = tuple[int | None, int | None]
 """Times after the first and before the second."""
@@ -152,7 +152,7 @@ def counted(shown: Shown, content: Updates) -> Delta:
     return Delta(Updates(rows, content.times[at], np.ones(len(at), np.int64)), None)
 
 
-class Present:
+class CountedIndex:
     """What a count shows, looked up in the arrangement of what it counts. `layout`: of its rows, by their key."""
 
     def __init__(self, spine: Spine, shown: Shown, layout: Layout) -> None:
@@ -174,7 +174,10 @@ class Present:
         view = self._spine.view
         found = _found(self._shown, self._spine, keys, (since, until), whole=True)
         probe, times, diffs = found[kernels.PROBE], found[kernels.TIME], found[kernels.DIFF]
+        # One row of a key is shown at a time: what goes is what came last.
+        row = np.cumsum(diffs > 0)
         if not self._shown.numbers:
             places = found[kernels.BATCH : kernels.POSITION + 1]
-            return Matches(probe, times, diffs, places, view.structs, view.batches, self._layout)
-        return Matches.of_rows(probe, times, diffs, _rows(self._shown, self._spine, found), self._layout)
+            return Matches(probe, times, diffs, row, places, view.structs, view.batches, self._layout)
+        rows = _rows(self._shown, self._spine, found)
+        return Matches.of_rows((probe, times, diffs, row), rows, self._layout)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.payload import concat_rows as joined_rows
-from engine.batch.payload import conformed, put_together, taken
-from engine.batch.updates import Bools, Int64s, Updates
-from engine.schema import TEXT, Column, Schema
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.gather_rows import concat_rows as joined_rows
+from headrace.engine.batch.gather_rows import conformed, put_together, taken
+from headrace.engine.batch.updates import Bools, Int64s, Updates
+from headrace.engine.schema import TEXT, Column, Schema
 
 ERRORS = Schema((Column("error", TEXT),))
 """The schema of every collection's error side: one message a row."""

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.exported import Exported
-from engine.batch.payload import Assembly, Chosen, Loose
-from engine.batch.updates import Bools, Int64s, Updates
-from engine.operators.delta import Delta, errors_at, keep, rows_of
-from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import ColumnRef, Expr
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.gather_rows import Assembly, Chosen, Loose
+from headrace.engine.batch.updates import Bools, Int64s, Updates
+from headrace.engine.operators.delta import Delta, errors_at, keep, rows_of
+from headrace.engine.operators.expressions.core.evaluate import evaluate, satisfied
+from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr
 
 
 def project(updates: Updates, exprs: Sequence[Expr], schema: pa.Schema) -> Delta:
@@ -66,8 +66,8 @@ def choose(updates: Updates, choice: Choice | None) -> Delta | None:
 
 
 def filter_rows(updates: Updates, predicate: Expr) -> Delta:
-    """The rows for which `predicate` is TRUE (neither FALSE nor NULL)."""
-    found = evaluate(predicate, updates.struct)
+    """The rows for which `predicate` is TRUE (neither FALSE nor NULL); an error where a part of it fails and none is either."""
+    found = satisfied(predicate, updates.struct)
     mask = as_mask(found.values)
     if found.errors is None or found.errors.null_count == len(found.errors):
         return Delta(keep(updates, mask), None)

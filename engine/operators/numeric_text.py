@@ -11,7 +11,7 @@ from decimal import Context, Decimal
 
 import pyarrow as pa
 
-from engine.batch.updates import Int64s
+from headrace.engine.batch.updates import Int64s
 
 _WIDE = Context(prec=600_000)
 _SPECIAL = ("NaN", "Infinity", "-Infinity")

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.updates import Int64s
-from engine.operators.fixed import decimal_words, float_bits, int_values
-from engine.schema import DataType, Kind
+from headrace.engine.batch.updates import Int64s
+from headrace.engine.operators.fixed_width import decimal_words, float_bits, int_values
+from headrace.engine.schema import DataType, Kind
 
 _INTS = {
     Kind.BOOLEAN, Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ,

@@ -2,7 +2,7 @@
 
 Always: a group's state is one row of the output arrangement; a group without aggregates changes only when it comes and
 goes; sums of lanes and extremes cost what changed, never the
-size of a group, and only what needs all values of a group (`whole`) reads them; each epoch at which a group changes
+size of a group, and only what needs all values of a group (`holistic_aggregates`) reads them; each epoch at which a group changes
 gets its own -old and +new; a result that cannot be (bigint out of range) is an error update, retracted when it comes
 right. Called by the dataflow's reduce nodes.
 """
@@ -15,25 +15,26 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.exported import Exported
-from engine.batch.keys import Keys, fingerprint
-from engine.batch.layout import Layout
-from engine.batch.payload import Assembly, concat_rows, conformed, take_rows
-from engine.batch.updates import Int64s, Updates
-from engine.kernels import regroup
-from engine.kernels.reduce import sum_packed
-from engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
-from engine.operators.delta import QUIET, Delta, concat, rows_of, take
-from engine.operators.extremes import Changes, extreme_at_versions, prior_values, taken
-from engine.operators.groups import Versions, corrections_of, group, versions_of
-from engine.operators.linear import present, split
-from engine.operators.ranks import row_ranks
-from engine.operators.shape import Shape
-from engine.operators.streams import Clock, Stream, least
-from engine.operators.whole import sum_at_versions
-from engine.schema import BYTEA, DataType
-from engine.trace.lookup import LATEST, Matches
-from engine.trace.spine import Spine
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.gather_rows import Assembly, concat_rows, conformed, take_rows
+from headrace.engine.batch.keys import Keys, fingerprint
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.kernels import small_reduce
+from headrace.engine.kernels.reduce import sum_packed
+from headrace.engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
+from headrace.engine.operators.delta import QUIET, Delta, concat, rows_of, take
+from headrace.engine.operators.group_versions import Versions, corrections_of, group, versions_of
+from headrace.engine.operators.holistic_aggregates import sum_at_versions
+from headrace.engine.operators.linear import present, split
+from headrace.engine.operators.min_max import Changes, extreme_at_versions, prior_values, taken
+from headrace.engine.operators.ranks import row_ranks
+from headrace.engine.operators.reduce_layout import Shape
+from headrace.engine.operators.small_reduce import Laid, Plan, regrouped
+from headrace.engine.operators.value_history import Clock, Stream, least
+from headrace.engine.schema import BYTEA, DataType
+from headrace.engine.trace.lookup import LATEST, Matches
+from headrace.engine.trace.spine import Spine
 
 FEW = 256
 """Below so many updates one call that does it all costs less than its steps one by one."""
@@ -52,6 +53,7 @@ class State(NamedTuple):
     extremes: Sequence[Spine] = ()
     wholes: Sequence[Spine] = ()
     images: Spine | None = None
+    plan: Plan | None = None
 
 
 class Input(NamedTuple):
@@ -102,7 +104,7 @@ def reduce_changes(
     lower: int,
     *,
     initial: bool,
-) -> tuple[Kept | None, Delta]:
+) -> tuple[Kept | Laid | None, Delta]:
     """(updates of the output arrangement, updates of the result) that `updates` make.
 
     `distinct`: for each of the shape's, what they make of (key columns …, value). `initial`: nothing was ever emitted,
@@ -112,7 +114,8 @@ def reduce_changes(
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
-    if shape.is_sums and state.kept is not None and not initial and len(updates) < FEW:
+    is_simple = shape.is_sums or state.plan is not None
+    if is_simple and state.kept is not None and not initial and len(updates) < FEW:
         made = _few_changes(shape, state, state.kept, updates, lower - 1)
         if made is not None:
             return made
@@ -174,14 +177,18 @@ def corrected(
 
 def _few_changes(
     shape: Shape, state: State, kept: Spine, updates: Updates, before: int
-) -> tuple[Kept | None, Delta] | None:
+) -> tuple[Kept | Laid | None, Delta] | None:
     """`reduce_changes` of a few updates, where it takes no more than sums, in one call of a kernel; None if it takes more."""
+    if state.plan is not None:
+        return regrouped(state.plan, shape, state.layout, (kept, state.extremes), updates, before)
     here = updates.struct.address
     is_shown = bool(shape.key) and not shape.slots
     numbers = (before, shape.key, shape.lanes, shape.least if is_shown else 0)
     table, plan = kept.view.table, state.layout.sealing
-    found, lanes, shown, how = regroup.regroup(here, plan, shape.reads, updates.times, updates.diffs, table, numbers)
-    if how == regroup.LONG:
+    found, lanes, shown, how = small_reduce.regroup(
+        here, plan, shape.reads, updates.times, updates.diffs, table, numbers
+    )
+    if how == small_reduce.LONG:
         return None
     if not len(lanes):
         return None, QUIET
@@ -359,7 +366,7 @@ class Reduced:
         lanes = unpacked(rows.column(shape.key), shape.lanes)
         columns, messages = _result_columns(shape, lanes, rows.columns[shape.key + 1 :])
         made = rows_of([*rows.columns[: shape.key], *columns], self._layout.arrow, len(found))
-        results = Matches.of_rows(found.probe, found.times, found.diffs, Exported(made), self._layout)
+        results = Matches.of_rows((found.probe, found.times, found.diffs, found.row), Exported(made), self._layout)
         shown = lanes[:, 0] >= shape.least if shape.key else np.ones(len(found), np.bool_)
         if messages is not None:
             shown &= ~present(messages)

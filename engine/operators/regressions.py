@@ -1,7 +1,7 @@
 """Aggregates of pairs of numbers: correlation, covariance and the line of least squares.
 
 Always: sums are exact and rounded once at the end, so that the answer is a function of the live pairs alone and equal
-values have no spread at all. A pair is (Y, X), in SQL's order. Called by `folded`.
+values have no spread at all. A pair is (Y, X), in SQL's order. Called by `python_aggregates`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from engine.operators.aggregates import FLOAT_RANGE
-from engine.operators.expressions.fallback import RowError
+from headrace.engine.operators.aggregates import FLOAT_RANGE
+from headrace.engine.operators.expressions.core.fallback import RowError
 
 
 class Sums(NamedTuple):

@@ -2,8 +2,8 @@
 
 Always: within a step rounds are worked off one after the other, each for all epochs of the step at once; an update met
 now counts in the least round that is ≥ both its own and the moment's (paper: "Shared Arrangements", section 5.3.2).
-A row on its way through a delta join has a
-**stamp** as its first column: the epoch at which it set out, and above it the round that is ≥ those of all that it met.
+A row on its way through a delta join has a **stamp** as its first column: the least round that is ≥ those of all updates
+that it met, in the bits of a time.
 Called by the joins and the reduces of scopes.
 """
 
@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.exported import Exported
-from engine.batch.keys import Keys
-from engine.batch.updates import Bools, Int64s, Updates
-from engine.kernels.times import EPOCHS, ROUNDS
-from engine.operators.fixed import int_values
-from engine.trace.lookup import Matches
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.keys import Keys
+from headrace.engine.batch.updates import Bools, Int64s, Updates
+from headrace.engine.kernels.times import EPOCHS, ROUNDS
+from headrace.engine.operators.fixed_width import int_values
+from headrace.engine.trace.lookup import Matches
 
 Later = list[tuple[int, Keys]]
 """Groups to look at again, by round."""
@@ -43,9 +43,9 @@ class Moment(NamedTuple):
         """To which epoch times are advanced: the last before the step, or the step's where all that there is is of it."""
         return self.lower - 1 if self.floor == self.lower else self.lower
 
-    def reached(self, times: Int64s, others: Int64s | None = None) -> Int64s:
-        """The round in which updates of these times meet those of the others, or (without) those of the moment."""
-        rounds, mine = times & ROUNDS, self.now if others is None else others & ROUNDS
+    def reached(self, times: Int64s) -> Int64s:
+        """The round in which updates of these times meet those of the moment."""
+        rounds, mine = times & ROUNDS, self.now
         found: Int64s
         if self.outer == ROUNDS:
             found = np.maximum(rounds, mine)
@@ -60,6 +60,13 @@ class Moment(NamedTuple):
         found: Bools = ((times & ROUNDS) == self.now) & ((times & EPOCHS) >= self.floor)
         return found
 
+    def by_round(self, matches: Matches) -> Iterator[tuple[int, Matches]]:
+        """The matches by the round in which they count, this one first; their times are epochs."""
+        here, later = self.parted(matches)
+        if len(here):
+            yield self.now, here
+        yield from later
+
     def parted(self, matches: Matches) -> tuple[Matches, list[tuple[int, Matches]]]:
         """What of `matches` counts now, and what in which later round; their times are epochs."""
         reached = self.reached(matches.times)
@@ -71,8 +78,9 @@ class Moment(NamedTuple):
 
 
 def stamped(updates: Updates, now: int, schema: pa.Schema) -> Updates:
-    """Updates of the round `now` as rows of `schema`, whose first column is the stamp: their epoch and, above it, the round."""
-    rows = pa.RecordBatch.from_arrays([pa.array(updates.times | now), *updates.rows.columns], schema=schema)
+    """Updates of the round `now` as rows of `schema`, whose first column is the stamp."""
+    stamps = pa.array(np.full(len(updates), now, np.int64))
+    rows = pa.RecordBatch.from_arrays([stamps, *updates.rows.columns], schema=schema)
     return Updates(rows, updates.times, updates.diffs)
 
 

@@ -15,18 +15,18 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.keys import Keys, fingerprint, key_lanes
-from engine.batch.layout import Layout
-from engine.batch.payload import take_rows
-from engine.batch.updates import Int64s, Updates
-from engine.kernels.top import top_changes
-from engine.operators.delta import Delta, concat_rows
-from engine.operators.groups import group
-from engine.operators.ranks import ranks_of
-from engine.schema import DataType, Kind, Schema
-from engine.trace.lookup import Ends
-from engine.trace.spine import Spine
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.gather_rows import take_rows
+from headrace.engine.batch.keys import Keys, fingerprint, key_lanes
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.kernels.top_k import top_changes
+from headrace.engine.operators.delta import Delta, concat_rows
+from headrace.engine.operators.group_versions import group
+from headrace.engine.operators.ranks import ranks_of
+from headrace.engine.schema import DataType, Kind, Schema
+from headrace.engine.trace.lookup import Ends
+from headrace.engine.trace.spine import Spine
 
 _EXACT_DIGITS = 18
 _EXACT = {

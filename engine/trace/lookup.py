@@ -12,20 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import Batch, DiffOverflow
-from engine.batch.consolidation import consolidate
-from engine.batch.description import Description
-from engine.batch.exported import Exported
-from engine.batch.keys import Keys, UInt64s
-from engine.batch.layout import Layout
-from engine.batch.merger import merged
-from engine.batch.payload import concat_rows, take_rows, taken
-from engine.batch.updates import Bools, Int64s, Updates
-from engine.kernels import entries, top
-from engine.kernels import live as ends
-from engine.kernels import seek as kernels
-from engine.kernels.sift import sift
-from engine.lattice import Frontier
+from headrace.engine.batch.batch import Batch, DiffOverflow
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.consolidation import consolidate
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.gather_rows import concat_rows, take_rows, taken
+from headrace.engine.batch.keys import Keys, UInt64s
+from headrace.engine.batch.merger import merged
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import Bools, Int64s, Updates
+from headrace.engine.kernels import entries, top_k
+from headrace.engine.kernels import first_live as ends
+from headrace.engine.kernels import lookup as kernels
+from headrace.engine.kernels.key_prefilter import sift
+from headrace.engine.lattice import Frontier
 
 EARLIEST = np.iinfo(np.int64).min
 LATEST = np.iinfo(np.int64).max
@@ -42,14 +42,16 @@ _FEWER = 8
 class Matches:
     """Updates found for some keys, ordered by (probe, order lane, row fingerprint, time), consolidated within a probe.
 
-    `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `places`: int64[2, updates], in
-    which batch its row lies (a place in `structs`, the addresses of their payloads) and where in it. `rows` fetches
-    payload, only when asked. `batches`: keeps the payloads alive.
+    `probe`: position in the keys that were asked for; `times`, `diffs`: of each update; `row`: its row's number, which
+    the updates of a row share, one after the other; `places`: int64[2, updates], in which batch its row lies (a place in
+    `structs`, the addresses of their payloads) and where in it. `rows` fetches payload, only when asked. `batches`: keeps
+    the payloads alive.
     """
 
     probe: Int64s
     times: Int64s
     diffs: Int64s
+    row: Int64s
     places: Int64s
     structs: Int64s
     batches: Sequence[Batch | Exported]
@@ -59,10 +61,11 @@ class Matches:
         return len(self.probe)
 
     @classmethod
-    def of_rows(cls, probe: Int64s, times: Int64s, diffs: Int64s, rows: Exported, layout: Layout) -> Matches:
-        """Updates whose rows were made for them, in their order."""
-        places = np.stack([np.zeros(len(probe), np.int64), np.arange(len(probe))])
-        return cls(probe, times, diffs, places, np.array([rows.address], np.int64), (rows,), layout)
+    def of_rows(cls, facts: tuple[Int64s, Int64s, Int64s, Int64s], rows: Exported, layout: Layout) -> Matches:
+        """Updates whose rows were made for them, in their order; `facts`: probe, time, diff and row number of each."""
+        size = len(facts[0])
+        places = np.stack([np.zeros(size, np.int64), np.arange(size)])
+        return cls(*facts, places, np.array([rows.address], np.int64), (rows,), layout)
 
     def rows(self, columns: Sequence[int] | None = None) -> pa.RecordBatch:
         """One row an update; `columns` (positions) leaves the others out."""
@@ -74,6 +77,7 @@ class Matches:
             self.probe[chosen],
             self.times[chosen],
             self.diffs[chosen],
+            self.row[chosen],
             self.places.take(chosen, axis=1),
             self.structs,
             self.batches,
@@ -133,9 +137,9 @@ def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST, m
         raise TooMany
     if overflow:
         raise DiffOverflow
-    lanes = np.ascontiguousarray(block[:5, :size])
+    lanes = np.ascontiguousarray(block[:6, :size])
     probe = lanes[0] if kept is None else kept[lanes[0]]
-    return Matches(probe, lanes[3], lanes[4], lanes[1:3], view.structs, view.batches, view.layout)
+    return Matches(probe, lanes[3], lanes[4], lanes[5], lanes[1:3], view.structs, view.batches, view.layout)
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,7 @@ def first_enough(
 ) -> tuple[Ends, Int64s]:
     """As `Spine.first_enough`. Raises DiffOverflow."""
     lacking = needs.copy()
-    block, size, visited, overflow = top.first_enough(
+    block, size, visited, overflow = top_k.first_enough(
         view.table, keys.hash, keys.check, lacking, backward, exact, since
     )
     if overflow:
@@ -246,7 +250,7 @@ class Part(NamedTuple):
         return Keys(self.hashes, self.batch.keys.check[self.begin : self.end])
 
     def alone(self, others: Sequence[UInt64s]) -> Bools:
-        """Of which nothing is known but the entry itself: no other one, nor any of `others`, has its hash."""
+        """The entries that share their hash with no other entry, nor with any of `others`."""
         mine = self.hashes
         new = np.ones(len(mine) + 1, np.bool_)
         new[1:-1] = mine[1:] != mine[:-1]
@@ -299,5 +303,5 @@ def window(layout: Layout, batches: Sequence[Batch], lower: int, upper: int) -> 
 
 
 def _met(earlier: Batch, later: Batch) -> Batch:
-    """`later`, said to begin where `earlier` ends: between them nothing happened."""
+    """`later`, described as beginning where `earlier` ends, since nothing happened between them."""
     return later.described(Description(earlier.description.upper, later.description.upper, later.description.since))

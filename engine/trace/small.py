@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.batch.batch import Batch, blocked
-from engine.batch.description import Description
-from engine.batch.exported import Exported
-from engine.batch.layout import Layout
-from engine.batch.payload import concat_rows
-from engine.kernels.consolidate import seal_batches
-from engine.kernels.entries import STRUCT
-from engine.lattice import CLOSED, Frontier
-from engine.trace.lookup import EARLIEST
+from headrace.engine.batch.batch import Batch, blocked
+from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.gather_rows import concat_rows
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.kernels.consolidate import seal_batches
+from headrace.engine.kernels.entries import STRUCT
+from headrace.engine.lattice import CLOSED, Frontier
+from headrace.engine.trace.lookup import EARLIEST
 
 _FEW = 4096
 """Fewer rows are cheaper put together as kernels see them than as Arrow does."""

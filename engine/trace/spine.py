@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from engine.batch.batch import Batch
-from engine.batch.keys import Keys, UInt64s
-from engine.batch.layout import Layout
-from engine.batch.merger import Merger
-from engine.batch.updates import Int64s, Updates
-from engine.errors import HeadraceError, InvariantBroken
-from engine.lattice import CLOSED, MINIMUM, Frontier
-from engine.trace.lookup import (
+from headrace.engine.batch.batch import Batch
+from headrace.engine.batch.keys import Keys, UInt64s
+from headrace.engine.batch.merger import Merger
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import Int64s, Updates
+from headrace.engine.errors import HeadraceError, InvariantBroken
+from headrace.engine.lattice import CLOSED, MINIMUM, Frontier
+from headrace.engine.trace.lookup import (
     EARLIEST,
     LATEST,
     Ends,
@@ -29,7 +29,7 @@ from engine.trace.lookup import (
     gather,
     window,
 )
-from engine.trace.small import merge_small
+from headrace.engine.trace.small import merge_small
 
 SMALL = 1024
 """Batches of fewer updates than this are merged at once, several together: two by two they cost more calls than work."""
@@ -200,7 +200,7 @@ class Spine:
         Times are advanced to `since`; rows that cancel by then are passed over. Raises DiffOverflow.
         """
         found = first_live(self.view, keys, bounds, since, backward=backward)
-        self._read_in_vain(found)
+        self.read_in_vain(found.visited - len(found))
         return found
 
     def first_enough(
@@ -212,13 +212,14 @@ class Spine:
         that rows of one order lane may stand by their fingerprints. The rest as for `first_live`.
         """
         found, lacking = first_enough(self.view, keys, needs, since, backward=backward, exact=exact)
-        self._read_in_vain(found)
+        self.read_in_vain(found.visited - len(found))
         return found, lacking
 
-    def _read_in_vain(self, found: Ends) -> None:
-        # Rows that cancelled are passed over again and again until a merge drops them: reading them in vain as often
-        # as a merge of everything would read them pays for that merge.
-        self._in_vain += found.visited - len(found)
+    def read_in_vain(self, count: int) -> None:
+        """So many updates were passed over that cancelled."""
+        # They are passed over again and again until a merge drops them: reading them without result as often as a merge of
+        # everything would read them pays for that merge.
+        self._in_vain += count
         if self._in_vain > max(len(self), _MUCH_IN_VAIN):
             self._in_vain = 0
             self._condense()

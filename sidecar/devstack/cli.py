@@ -1,7 +1,8 @@
 """What `headrace dev up|down|status` do, as plain functions without any printing; and the supervisor of `up --detach`.
 
 It always holds that one process owns a stack and its servers end with it: in the foreground that is the command itself,
-detached it is this module run as a program (`python -m sidecar.devstack.cli FOLDER`). Called by sidecar.cli.
+detached it is this module run as a program (`python -m headrace.sidecar.devstack.cli FOLDER`). Called by
+headrace.sidecar.cli.app.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 
 import psutil
 
-from sidecar.devstack import ports
-from sidecar.devstack.errors import DevstackError, log_tail
-from sidecar.devstack.leftovers import is_ours
-from sidecar.devstack.stack import Stack, owner_pid, read_state
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.errors import DevstackError, log_tail
+from headrace.sidecar.devstack.stack import Stack, owner_pid, read_state
+from headrace.sidecar.devstack.stale_processes import is_ours
 
 _WATCH_SECONDS = 0.5
 _POLL_SECONDS = 0.05
@@ -35,18 +36,22 @@ _DOWN_SECONDS = 30.0
 _supervisors: list[subprocess.Popen[bytes]] = []
 
 
-def up(folder: Path, *, detach: bool = False, ready: Callable[[dict[str, Any]], None] | None = None) -> None:
+def up(
+    folder: Path, *, detach: bool = False, spark: bool = False, ready: Callable[[dict[str, Any]], None] | None = None
+) -> None:
     """Run a stack in `folder` until SIGINT or SIGTERM; with `detach` return as soon as a supervisor has it running.
+
+    `spark`: with a standalone Spark.
 
     `ready` is called once, with `status(folder)`, when all parts are up. DevstackError when a part cannot be started,
     or ends by itself later, and when another process runs a stack in `folder` already.
     """
     if detach:
-        _detach(folder)
+        _detach(folder, spark=spark)
         if ready is not None:
             ready(status(folder))
         return
-    with _end_signal() as ended, Stack(folder) as stack:
+    with _end_signal() as ended, Stack(folder, spark=spark) as stack:
         ended.starting = False
         if ready is not None:
             ready(status(folder))
@@ -83,7 +88,8 @@ def status(folder: Path) -> dict[str, Any]:
     """What runs in `folder`, as JSON values.
 
     `running`, `ready`, `folder`; where something runs also `pid` (of the owner), `uptime_seconds`, the addresses
-    `postgres` (host, port, user, password_file), `kafka` (bootstrap.servers), `connect` (URL), `memory_mb` of all, and
+    `postgres` (host, port, user, password_file), `kafka` (bootstrap.servers), `connect` (URL), `spark` (master)
+    where it runs, `memory_mb` of all, and
     `parts`: name → pid, port, log, running, memory_mb (proportional set size: shared pages are counted once).
     """
     folder = folder.resolve()
@@ -95,6 +101,7 @@ def status(folder: Path) -> dict[str, Any]:
         running = _runs(part, folder)
         parts[name] = {**part, "running": running, "memory_mb": memory_mb(part["pid"]) if running else 0.0}
     numbers = {name: part["port"] for name, part in parts.items()}
+    spark = {"spark": f"spark://{ports.HOST}:{numbers['spark']}"} if "spark" in numbers else {}
     return {
         "running": True,
         "ready": state["ready"] and all(part["running"] for part in parts.values()),
@@ -109,6 +116,7 @@ def status(folder: Path) -> dict[str, Any]:
         },
         "kafka": f"{ports.HOST}:{numbers['kafka']}",
         "connect": f"http://{ports.HOST}:{numbers['connect']}",
+        **spark,
         "memory_mb": round(sum(part["memory_mb"] for part in parts.values()), 1),
         "parts": parts,
     }
@@ -155,13 +163,13 @@ def _end_signal() -> Iterator[_Ended]:
             signal.signal(number, handler)
 
 
-def _detach(folder: Path) -> None:
+def _detach(folder: Path, *, spark: bool) -> None:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "supervisor.log"
     with log.open("wb") as output:
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", "sidecar.devstack.cli", str(folder)],
+            [sys.executable, "-m", "headrace.sidecar.devstack.cli", str(folder), *(["--spark"] if spark else [])],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -182,9 +190,12 @@ def _detach(folder: Path) -> None:
 
 
 def main() -> None:
-    """The supervisor: run the stack in the folder named by the only argument; an error is the log's last line."""
+    """The supervisor: run the stack in the folder named by the first argument, with Spark where `--spark` follows.
+
+    An error is the log's last line.
+    """
     try:
-        up(Path(sys.argv[1]))
+        up(Path(sys.argv[1]), spark="--spark" in sys.argv[2:])
     except DevstackError as error:
         sys.exit(str(error))
 

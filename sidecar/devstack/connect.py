@@ -15,14 +15,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sidecar.devstack import jvm, ports
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.processes import Child
+from headrace.sidecar.devstack import jvm, ports
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.processes import Child
 
 _MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
 _HEAP_MB = 512
 _POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS = 60.0
+
+_PROVIDERS = ("directory", "env", "file")
 
 
 class ConnectApi:
@@ -190,6 +192,13 @@ class EmbeddedConnect(ConnectApi):
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 100,
         }
+        # a connector's password need not stand in its configuration, which REST shows: ${directory:/folder:file}
+        properties["config.providers"] = ",".join(_PROVIDERS)
+        for name in _PROVIDERS:
+            kind = "EnvVar" if name == "env" else name.capitalize()
+            properties[f"config.providers.{name}.class"] = (
+                f"org.apache.kafka.common.config.provider.{kind}ConfigProvider"
+            )
         for side in ("key", "value"):
             properties[f"{side}.converter"] = "org.apache.kafka.connect.json.JsonConverter"
             properties[f"{side}.converter.schemas.enable"] = "false"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError
 
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384

@@ -3,7 +3,7 @@
 `jars.lock` holds one `group:artifact:version sha256:…` a line, complete (nothing is resolved at fetch time) and without
 any address: Maven or Ivy, whichever the machine has, knows where its repositories are. It always holds that a folder
 `jars/<digest of the list>` in the cache is complete and every file in it has the hash the list states.
-Called by the stack (`jars_folder`), and as a program: `python -m sidecar.devstack.jars [--lock]`.
+Called by the stack (`jars_folder`), and as a program: `python -m headrace.sidecar.devstack.jars [--lock]`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.devstack import fetch
-from sidecar.devstack.cache import cache_folder
-from sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack import jar_fetch
+from headrace.sidecar.devstack.cache import cache_folder
+from headrace.sidecar.devstack.errors import DevstackError
 
 LOCK = Path(__file__).with_name("jars.lock")
 
@@ -107,7 +107,7 @@ def jars_folder(cache: Path | None = None) -> Path:
     arriving = Path(tempfile.mkdtemp(prefix="arriving-", dir=target.parent))
     try:
         print(f"headrace: fetching {len(jars)} jars into {target}", file=sys.stderr, flush=True)  # noqa: T201
-        fetch.fetch([jar.coordinates for jar in jars], arriving, cache)
+        jar_fetch.fetch([jar.coordinates for jar in jars], arriving, cache)
         verify(arriving, jars)
         arriving.chmod(0o755)
         _move_into_place(arriving, target)
@@ -120,7 +120,7 @@ def write_lock(lock: Path = LOCK) -> int:
     """Resolve ROOTS anew with Maven and write `lock`; returns the number of jars."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        resolved = fetch.resolve(ROOTS, folder)
+        resolved = jar_fetch.resolve(ROOTS, folder)
         lines = [
             f"{coordinates} sha256:{_hash(folder / _file_name(coordinates))}\n" for coordinates in sorted(resolved)
         ]
@@ -149,7 +149,9 @@ def _move_into_place(arriving: Path, target: Path) -> None:
 
 def main() -> None:
     """`--lock` writes the list anew; without it the jars are fetched if need be."""
-    parser = argparse.ArgumentParser(prog="python -m sidecar.devstack.jars", description="the embedded stack's jars")
+    parser = argparse.ArgumentParser(
+        prog="python -m headrace.sidecar.devstack.jars", description="the embedded stack's jars"
+    )
     parser.add_argument("--lock", action="store_true", help="resolve the roots anew and write jars.lock")
     if parser.parse_args().lock:
         print(f"{LOCK.name}: {write_lock()} jars")  # noqa: T201

@@ -14,7 +14,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.errors import DevstackError
 
 _OLDEST = 17
 _AOT_SINCE = 25

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sidecar.devstack.cache import cache_folder
-from sidecar.devstack.jars import jars_folder, lock_digest
-from sidecar.devstack.java import Java, find_java
-from sidecar.devstack.processes import Child, spawn
+from headrace.sidecar.devstack.cache import cache_folder
+from headrace.sidecar.devstack.jars import jars_folder, lock_digest
+from headrace.sidecar.devstack.java import Java, find_java
+from headrace.sidecar.devstack.processes import Child, spawn
 
 _LOGGING = """status = off
 appender.console.type = Console

@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sidecar.devstack import jvm, ports
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.processes import Child, run
+from headrace.sidecar.devstack import jvm, ports
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.processes import Child, run
 
 _MAIN = "kafka.Kafka"
 _HEAP_MB = 384

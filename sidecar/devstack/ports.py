@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.errors import DevstackError
 
 _LOWEST = 10_240
 _HIGHEST = 32_768
@@ -32,9 +32,9 @@ def is_free(port: int) -> bool:
         return True
 
 
-def is_open(port: int) -> bool:
-    """Whether a server answers on this loopback port."""
-    with contextlib.suppress(OSError), socket.create_connection((HOST, port), 0.5):
+def is_open(port: int, host: str = HOST) -> bool:
+    """Whether a server answers on this port, of loopback unless another host is given."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 0.5):
         return True
     return False
 

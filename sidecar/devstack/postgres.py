@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
 
-from sidecar.devstack import ports
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.processes import Child, Identity, run, spawn, unprivileged
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.processes import Child, Identity, run, spawn, unprivileged
 
 SUPERUSER = "postgres"
 

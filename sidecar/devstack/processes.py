@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import InvariantBroken
-from sidecar.devstack.errors import DevstackError, log_tail
+from headrace.engine.errors import InvariantBroken
+from headrace.sidecar.devstack.errors import DevstackError, log_tail
 
-_SHIM = Path(__file__).with_name("launch.py")
+_SHIM = Path(__file__).with_name("exec_shim.py")
 _POLL_SECONDS = 0.01
 _CAP_DAC_OVERRIDE = 1
 _CAP_DAC_READ_SEARCH = 2
@@ -72,7 +72,7 @@ def _passage_capability() -> int:
 def shim(
     command: Sequence[str | Path], *, death: signal.Signals, parent: int, identity: Identity | None = None
 ) -> list[str]:
-    """The command line that runs `command` (its first word an absolute path) through the shim `launch.py`."""
+    """The command line that runs `command` (its first word an absolute path) through the shim `exec_shim.py`."""
     line = [sys.executable, "-I", "-S", str(_SHIM), "--parent", str(parent), "--death", str(int(death))]
     if identity is not None:
         line += ["--uid", str(identity.uid), "--gid", str(identity.gid), "--capability", str(identity.capability)]

@@ -1,4 +1,5 @@
-"""The whole embedded stack in one folder: Postgres, Kafka, and Connect with Debezium, on loopback ports that stay.
+"""The whole embedded stack in one folder: Postgres, Kafka, Connect with Debezium, and Spark where it is wanted, on loopback
+ports that stay.
 
 It always holds that one process at a time owns a folder, that nothing outlives that process however it ends, and that
 `stack.json` beside the logs says what runs while it runs. Called by the demo, the benchmarks, the tests' fixtures and
@@ -18,12 +19,13 @@ from typing import Any, TextIO
 
 import psycopg
 
-from sidecar.devstack import leftovers, ports
-from sidecar.devstack.connect import EmbeddedConnect
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.jvm import Toolbox
-from sidecar.devstack.kafka import EmbeddedKafka
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.devstack import ports, stale_processes
+from headrace.sidecar.devstack.connect import EmbeddedConnect
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.jvm import Toolbox
+from headrace.sidecar.devstack.kafka import EmbeddedKafka
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.devstack.spark import EmbeddedSpark
 
 STATE_FILE = "stack.json"
 LOCK_FILE = "lock"
@@ -55,7 +57,7 @@ def owner_pid(folder: Path) -> int | None:
 
 
 class Stack:
-    """Three servers with one life: `start` (or `with`) from the main thread, `stop` by the same owner.
+    """Servers with one life: `start` (or `with`) from the main thread, `stop` by the same owner.
 
     `postgres`, `kafka` and `connect` can also be stopped, killed and started one by one, for tests of crashes.
     """
@@ -68,8 +70,12 @@ class Stack:
         postgres: Mapping[str, str] | None = None,
         kafka: Mapping[str, str] | None = None,
         connect: Mapping[str, str] | None = None,
+        spark: bool = False,
     ) -> None:
-        """Settings given for a part go over its own; `toolbox` None: the machine's, with jars fetched if need be."""
+        """Settings given for a part go over its own; `toolbox` None: the machine's, with jars fetched if need be.
+
+        `spark`: a standalone master with two workers too.
+        """
         self.folder = Path(folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.timings: dict[str, float] = {}
@@ -79,7 +85,7 @@ class Stack:
         self._lock: TextIO | None = None
         self._take()
         try:
-            numbers = ports.kept(self.folder / "ports.json", _PORTS)
+            numbers = ports.kept(self.folder / "ports.json", (*_PORTS, *(("spark",) if spark else ())))
         except DevstackError:
             self._release()
             raise
@@ -99,13 +105,22 @@ class Stack:
             launched=self._write_state,
         )
 
+        self.spark = EmbeddedSpark(self.folder, numbers["spark"], launched=self._write_state) if spark else None
+
+    @property
+    def _parts(self) -> dict[str, EmbeddedPostgres | EmbeddedKafka | EmbeddedConnect | EmbeddedSpark]:
+        """By their names, in the order in which they are waited for."""
+        found: dict[str, EmbeddedPostgres | EmbeddedKafka | EmbeddedConnect | EmbeddedSpark]
+        found = {"postgres": self.postgres, "kafka": self.kafka, "connect": self.connect}
+        return found if self.spark is None else {**found, "spark": self.spark}
+
     @property
     def postgres_address(self) -> tuple[str, int]:
         """Host and port under which Connect reaches Postgres: what a connector's configuration must say."""
         return ports.HOST, self.postgres.port
 
     def start(self) -> Stack:
-        """Start what does not run yet; all three at once, as each waits for the machine more than for the others.
+        """Start what does not run yet; all at once, as each waits for the machine more than for the others.
 
         `timings` then holds the seconds from the call after which each part was ready. On an error everything is
         stopped again.
@@ -117,7 +132,9 @@ class Stack:
             self.kafka.launch()
             self.connect.launch()
             self.postgres.launch()
-            for name, part in (("postgres", self.postgres), ("kafka", self.kafka), ("connect", self.connect)):
+            if self.spark is not None:
+                self.spark.launch()
+            for name, part in self._parts.items():
                 part.wait()
                 self.timings[name] = round(time.monotonic() - begin, 3)
         except BaseException:
@@ -128,10 +145,12 @@ class Stack:
         return self
 
     def stop(self) -> None:
-        """End all three, each by its own clean way: Connect while the broker is still there. Idempotent."""
+        """End all, each by its own clean way: Connect while the broker is still there. Idempotent."""
         begin = time.monotonic()
         self._ready = False
         patience = _ARCHIVE_SECONDS if self._toolbox.training else _STOP_SECONDS
+        if self.spark is not None:
+            self.spark.stop(patience)
         broker_ready = self.kafka.child is not None and ports.is_open(self.kafka.port)
         if self.connect.child is not None and not broker_ready:
             self.connect.child.kill()  # it would wait for the broker that is not there
@@ -148,9 +167,11 @@ class Stack:
 
     def check_alive(self) -> None:
         """Raise DevstackError, with its log's tail, for the first part that has ended by itself."""
-        for part in (self.postgres, self.kafka, self.connect):
+        for part in self._parts.values():
             if part.child is not None:
                 part.child.check_alive()
+        for worker in self.spark.workers if self.spark is not None else ():
+            worker.check_alive()
 
     def slot_active(self, slot: str) -> bool:
         """Whether a client streams from replication slot `slot` of this Postgres."""
@@ -187,7 +208,7 @@ class Stack:
         file.write(str(os.getpid()))
         file.flush()
         self._lock = file
-        leftovers.wait_for_end(self.folder, read_state(self.folder))
+        stale_processes.wait_for_end(self.folder, read_state(self.folder))
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -198,12 +219,10 @@ class Stack:
     def _write_state(self) -> None:
         """What `headrace dev status` reads, and the next owner after a kill: no password is in it."""
         parts: dict[str, dict[str, object]] = {}
-        for name, part, port in (
-            ("postgres", self.postgres, self.postgres.port),
-            ("kafka", self.kafka, self.kafka.port),
-            ("connect", self.connect, self.connect.port),
-        ):
-            parts[name] = {"pid": part.child.pid if part.child else None, "port": port, "log": str(part.log)}
+        for name, part in self._parts.items():
+            parts[name] = {"pid": part.child.pid if part.child else None, "port": part.port, "log": str(part.log)}
+        for k, worker in enumerate(self.spark.workers if self.spark is not None else ()):
+            parts[f"spark worker {k}"] = {"pid": worker.pid, "port": None, "log": str(worker.log)}
         state: dict[str, object] = {"pid": os.getpid(), "ready": self._ready, "started": self._started}
         state |= {"timings": self.timings, "parts": parts}
         arriving = self.folder / f"{STATE_FILE}.arriving"

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Upserts
-from engine.dataflow import Dataflow, Output
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, Column, DataType, Kind, Schema
+from headrace.engine.batch.updates import Upserts
+from headrace.engine.dataflow import Dataflow, Output
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, NUMERIC, TEXT, TIMESTAMP, Column, DataType, Kind, Schema
 from tests.bench.report import publish, row
 
 MONEY = DataType.parse("numeric(12,2)")
@@ -166,7 +166,7 @@ def measure(orders: int, steps: int, profile: Callable[[Callable[[], None]], Non
 def warm_start() -> float:
     """Seconds until a new process has every kernel, from the cache, numba's and numpy's own import included."""
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "from engine.kernels import warm; warm()"], check=True)
+    subprocess.run([sys.executable, "-c", "from headrace.engine.kernels import warm; warm()"], check=True)
     return time.perf_counter() - begin
 
 

@@ -14,12 +14,12 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import DELETE, UPSERT, Upserts
-from engine.dataflow import Dataflow
-from engine.kernels import warm
-from engine.operators.expressions.ir import Aggregate, ColumnRef
-from engine.schema import BIGINT, INTEGER, Column, DataType, Kind, Schema
-from engine.trace import Spine
+from headrace.engine.batch.updates import DELETE, UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow
+from headrace.engine.kernels import warm
+from headrace.engine.operators.expressions.core.ir import Aggregate, ColumnRef
+from headrace.engine.schema import BIGINT, INTEGER, Column, DataType, Kind, Schema
+from headrace.engine.trace import Spine
 from tests.bench.report import publish, row
 
 ITEMS = Schema.of([Column("id", BIGINT), Column("group", INTEGER), Column("value", BIGINT)], ["id"])

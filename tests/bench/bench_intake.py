@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from connectors.changes import Messages
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.tables import TableSpec
-from engine.schema import Column, DataType, Schema
-from sidecar.reclock import Reclock, ReclockLog
-from sidecar.upserts import upserts
+from headrace.connectors.changes import MessageBatch
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.connectors.formats.table_specs import TableSpec
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
+from headrace.sidecar.intake.table_upserts import upserts
 from tests.bench import turns
 from tests.bench.report import publish, row
+from tests.sidecar.support.batches import source_batch
 
 EVENTS = 20_000
 ROUNDS = 9
@@ -96,7 +97,7 @@ def connect_schema() -> dict[str, Any]:
     return {"type": "struct", "fields": fields, "optional": False, "name": "shop.public.orders.Envelope"}
 
 
-def messages(count: int, with_schema: bool) -> Messages:
+def messages(count: int, with_schema: bool) -> MessageBatch:
     """`count` inserts as one run of one partition."""
     schema = connect_schema()
     key_schema = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}]}
@@ -105,7 +106,7 @@ def messages(count: int, with_schema: bool) -> Messages:
         key, value = {"id": i}, event(i)
         values.append(orjson.dumps({"schema": schema, "payload": value} if with_schema else value))
         keys.append(orjson.dumps({"schema": key_schema, "payload": key} if with_schema else key))
-    return Messages(TOPIC, 0, np.arange(count, dtype=np.int64), keys, values, np.zeros(count, np.int64))
+    return MessageBatch(TOPIC, 0, np.arange(count, dtype=np.int64), keys, values, np.zeros(count, np.int64))
 
 
 def alternate(ours: Callable[[], object], peer: Callable[[], object], rounds: int) -> tuple[float, float]:
@@ -120,7 +121,7 @@ def alternate(ours: Callable[[], object], peer: Callable[[], object], rounds: in
     return statistics.median(taken[0]), statistics.median(taken[1])
 
 
-def rate(name: str, batch: Messages, form: DebeziumFormat, goal: float | None) -> dict[str, Any]:
+def rate(name: str, batch: MessageBatch, form: DebeziumFormat, goal: float | None) -> dict[str, Any]:
     """Events a second of one run of messages."""
 
     def ours() -> None:
@@ -136,7 +137,7 @@ def rate(name: str, batch: Messages, form: DebeziumFormat, goal: float | None) -
     return row(name, "events/s", len(batch) / mine, goal, peer="orjson.loads", peer_value=len(batch) / theirs)
 
 
-def latency(batch: Messages, form: DebeziumFormat, goal: float) -> dict[str, Any]:
+def latency(batch: MessageBatch, form: DebeziumFormat, goal: float) -> dict[str, Any]:
     """Microseconds for a run of a few messages."""
     repeats = 400
 
@@ -168,7 +169,7 @@ def turn(transactions: int, count: int = 300) -> dict[str, Any]:
         for messages_ in waiting:
             start = time.thread_time()
             door.poll(0.0)
-            bound = reclock.bind(door.name, door.assembler.complete(), door.positions())
+            bound = reclock.bind(source_batch(door.name, door.assembler.complete(), door.positions()))
             made = upserts([(b.first + i, t) for b, ts in bound for i, t in enumerate(ts)], tables)
             ours.append(time.thread_time() - start)
             assert sum(map(len, made.values())) == events

@@ -25,10 +25,10 @@ import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import sidecar.environment  # noqa: F401 (first: numba reads it)
-from sidecar.devstack import ports
-from sidecar.devstack.processes import Child, spawn
-from sidecar.devstack.stack import Stack
+import headrace.sidecar.process.bootstrap  # noqa: F401 (first: numba reads it)
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.processes import Child, spawn
+from headrace.sidecar.devstack.stack import Stack
 from tests.bench.report import FOLDER, publish, row
 from tests.crash.soak import sample
 
@@ -157,7 +157,7 @@ class Bench:
             "sinks": [{"name": "warehouse", "type": "postgres", "url": self.sink_url, "schema": "headrace"}],
             "checkpoint": {"interval_seconds": 5.0}, "memory": {"budget_mib": BUDGET_MIB},
         }))  # fmt: skip
-        command = [sys.executable, "-m", "sidecar.cli", "run", "--config", str(config)]
+        command = [sys.executable, "-m", "headrace.sidecar.cli.app", "run", "--config", str(config)]
         self.child = spawn("sidecar", command, self.folder / "sidecar.log", environment=dict(os.environ))
 
     def watch(self, lsn: int, patience: float) -> None:

@@ -25,17 +25,19 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-import sidecar.environment  # noqa: F401 (first: numba reads it)
-from connectors.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
-from connectors.sink import Frontier, SourceFrontier
-from engine.batch.updates import UPSERT, Upserts
-from engine.kernels import warm
-from sidecar import wiring
-from sidecar.checkpoint import Capture, ViewRecord
-from sidecar.config import load
-from sidecar.metrics import memory
-from sidecar.wiring import Running, build, sink_view, understand
+import headrace.sidecar.process.bootstrap  # noqa: F401 (first: numba reads it)
+from headrace.connectors.commands import MemoryCommands
+from headrace.connectors.sink import Frontier, SourceFrontier
+from headrace.engine.batch.updates import UPSERT, Upserts
+from headrace.engine.kernels import warm
+from headrace.sidecar.config.config import load
+from headrace.sidecar.state.checkpoint import Capture, ViewRecord
+from headrace.sidecar.telemetry.metrics import memory
+from headrace.sidecar.wiring import build as wiring
+from headrace.sidecar.wiring.build import Running, build
+from headrace.sidecar.wiring.project import read_project, sink_view
 from tests.bench.report import FOLDER, Row, publish, row
+from tests.doubles.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
 
 ROWS, CHANGES, GOAL = (1_000_000, 2_000_000, 5_000_000, 10_000_000), (10_000, 50_000, 100_000, 200_000), 2.0
 CHUNK = 1_000_000
@@ -65,7 +67,8 @@ def opened(folder: Path, log: MemoryLog, store: MemoryStore) -> Running:
     """A sidecar over what lies in memory and the state in `folder`, recovered."""
     wiring.make_source = lambda _s, _c, f: MemorySource(log, wants=f.wants, name="shop")  # type: ignore[assignment,return-value]
     wiring.make_sink = lambda _s, c, *_: MemorySink(c.name, store)  # type: ignore[assignment,misc]
-    return build(understand(load(folder / "headrace.yaml", {})))
+    wiring.make_commands = lambda _: MemoryCommands()  # type: ignore[assignment,return-value]
+    return build(read_project(load(folder / "headrace.yaml", {})))
 
 
 def chunk(first: int, size: int, epoch: int) -> Upserts:
@@ -97,7 +100,11 @@ def make(folder: Path, rows: int) -> None:
     parts.flow.exert(1 << 40)
     views = {v.name: ViewRecord(v.fingerprint, {}) for v in running.views}
     at = {"shop": SourceFrontier({TOPIC: {0: 0}, "shop.transaction": {0: 0}}, 1000, 1)}
-    parts.store.write(Capture(epoch, at, parts.flow.hold(), views, parts.table_facts, sinks={SINK: epoch}))
+    parts.store.write(
+        Capture(
+            epoch=epoch, sources=at, write=parts.flow.hold(), views=views, tables=parts.table_facts, sinks={SINK: epoch}
+        )
+    )
     running.close()
 
 
@@ -128,7 +135,7 @@ def recover(folder: Path, rows: int, changes: int) -> dict[str, float]:
         log.create(topic)
     replayed(log, rows, changes)
     epoch = (rows + CHUNK - 1) // CHUNK
-    [view] = understand(load(folder / "headrace.yaml", {})).compile()
+    [view] = read_project(load(folder / "headrace.yaml", {})).compile()
     store.frontier, store.views, store.filled = Frontier(epoch), {"v": sink_view(view)}, {"v"}
     store.rows = {"v": Counter()}  # as if the rows were there: what the sink holds is not looked at
     begun, worked = time.perf_counter(), time.process_time()

@@ -1,157 +1,199 @@
-"""Recursion: distances in a large graph, closures of a tree, a random graph and a chain, and same generation in a tree.
+"""Recursive views beside their peers: closures of a tree, a random graph and a chain, same generation, and single subjects.
 
-First all edges at one epoch, then epochs of 1, 10, 100 and 1,000 changed edges, one a physical batch: in the large graph
-edges are replaced by others, elsewhere some are taken out at one epoch and put back at the next. Both sides read the same
-columns, take turns, and every round's output has one checksum. Figures are processor seconds, and bytes resident after
-the first computation and after all changes. Writes build/bench/recursion.json. Run it as `make bench-recursion`.
+First all edges at one epoch, then epochs of 1, 10, 100 and 1,000 changed edges. Incremental peers follow each epoch, batch
+libraries and Postgres begin anew. All sides read the same columns, take turns epoch by epoch, and what they hold after each has
+one checksum. Figures are processor seconds unless the line says otherwise. Writes build/bench/recursion.json. Run it as
+`make bench-recursion`; `--scale 1` has the full sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from tests.bench.peers.columns import Lane, write
-from tests.bench.peers.contest import OURS, Contest, Round, contest, lap, times
-from tests.bench.peers.crate import NAME
-from tests.bench.peers.options import Options, options
+from headrace.views.limits import Limits
+from tests.bench import live_recursions, postgres_anew
+from tests.bench.peers.contest import OURS, Round, Unequal, contest_of, lap
+from tests.bench.peers.program_data import Changes, Data, Relation, chain, random_graph, reach, tree, unique
+from tests.bench.peers.programs import PROGRAMS
 from tests.bench.report import Row, publish, row
+from tests.bench.sides import DIFFERENTIAL, Chosen, beside, chosen_of, commands, held, seconds
 
-Edges = Lane
-"""int64[2, edges]: from, to."""
-
-
-def random_edges(nodes: int, edges: int) -> Edges:
-    """Edges between any two nodes."""
-    return np.random.default_rng(17).integers(0, nodes, (2, edges))
-
-
-def tree(nodes: int) -> Edges:
-    """A binary tree, from parents to children."""
-    children = np.arange(1, nodes)
-    return np.stack([(children - 1) // 2, children])
-
-
-def chain(nodes: int) -> Edges:
-    """Each node before the next."""
-    return np.stack([np.arange(nodes - 1), np.arange(1, nodes)])
-
-
-class Case(NamedTuple):
-    """`edges` of a number of nodes; `epochs`: of each size of change, so that a round is over in time.
-
-    `first_factor`: the goal of the first computation as a multiple of the peer's time.
-    """
-
-    name: str
-    session: str
-    nodes: int
-    edges: Callable[[int], Edges]
-    epochs: tuple[int, int, int, int]
-    first_factor: float = 1.5
-    replaces: bool = False
-
-
+SCALE = 0.25
 SIZES = (1, 10, 100, 1000)
 
+
+@dataclass(frozen=True)
+class Case:
+    """`size` of its relations at full size; derived rows grow with its power `grows`. `epochs`: of each size of change."""
+
+    title: str
+    session: str
+    size: int
+    make: Callable[[int], Data]
+    grows: int = 2
+    epochs: tuple[int, int, int, int] = (5, 3, 3, 3)
+
+
 CASES = (
-    Case("BFS", "distances", 1_000_000, lambda nodes: random_edges(nodes, 4 * nodes), (60, 60, 40, 20), replaces=True),
-    Case("closure of a tree", "closure", 2**18 - 1, tree, (60, 60, 40, 10)),
-    Case("closure of a random graph", "closure", 2_000, lambda nodes: random_edges(nodes, 2 * nodes), (4, 4, 2, 2)),
-    Case("closure of a chain", "closure", 2_000, chain, (4, 4, 2, 2), 3.0),
-    Case("same generation", "generation", 2**12 - 1, tree, (40, 20, 10, 4)),
+    Case("closure of a tree", "closure", 2**18 - 1, tree, grows=1, epochs=(9, 5, 3, 3)),
+    Case("closure of a random graph", "closure", 2_000, random_graph),
+    Case("closure of a chain", "closure", 2_000, chain),
+    Case("same generation", "generation", 2**12 - 1, tree),
 )
 
 
-class Changes:
-    """A graph's edges as they change; writes them."""
-
-    def __init__(self, path: Path, edges: Edges, nodes: int, *, replaces: bool) -> None:
-        self._path = path
-        self._edges = edges
-        self._nodes = nodes
-        self._replaces = replaces
-        self._random = np.random.default_rng(31)
-        self._epoch = 1
-
-    def first(self) -> Path:
-        """All of them."""
-        return write(self._path, key=self._edges[0], value=self._edges[1])
-
-    def next(self, size: int, epochs: int) -> Path:
-        """`epochs` epochs of `size` changes."""
-        chosen = [self._random.choice(self._edges.shape[1], size, replace=False) for _ in range(epochs)]
-        parts: list[Edges] = []
-        diffs: list[int] = []
-        counts: list[int] = []
-        for k in range(epochs):
-            if self._replaces:
-                old = self._edges[:, chosen[k]]
-                new = self._random.integers(0, self._nodes, old.shape)
-                self._edges[:, chosen[k]] = new
-                parts += [old, new]
-                diffs += [-1] * size + [1] * size
-            else:
-                parts.append(self._edges[:, chosen[k // 2 * 2]])
-                diffs += [1 if k % 2 else -1] * size
-            counts.append(len(diffs) - sum(counts))
-        when = np.repeat(np.arange(self._epoch, self._epoch + epochs), counts)
-        self._epoch += epochs
-        keys, values = np.concatenate(parts, 1)
-        return write(self._path, key=keys, value=values, epoch=when, diff=np.array(diffs))
+def case(chosen: Chosen, of: Case, postgres: postgres_anew.Server) -> list[Row]:
+    """First all edges, then changes of each size."""
+    data = of.make(max(int(of.size * chosen.scale ** (1 / of.grows)), 64))
+    changes = Changes(chosen.data / of.title.replace(" ", "-"), data)
+    title = f"{of.title}, {changes.size:,} edges"
+    with contest_of(commands(chosen, of.session)) as sides:
+        told = sides.ask("run", changes.first())
+        at_first = held(sides, told)
+        first: dict[str, float | None] = {side: seconds(told, side) for side in told}
+        postgres.load({"edge": data["edge"].facts[changes.there["edge"]]})
+        anew = postgres.run(PROGRAMS[of.session].text)
+        if postgres.checksum() != told[OURS].checksum:
+            raise Unequal(f"{title}: Postgres answers differently")
+        rounds: dict[int, list[Round]] = {}
+        for size, epochs in zip(SIZES, of.epochs, strict=True):
+            if size * 2 <= changes.size:
+                rounds[size] = [sides.ask("run", changes.next(size)) for _ in range(epochs)]
+        after = held(sides, rounds[max(rounds)][-1])
+    rows = beside(f"{title}, first", "s", first, {"batch": 2.0, DIFFERENTIAL: 0.5})
+    own = first[OURS]
+    assert own is not None
+    rows.append(row(f"{title}, first: Postgres", "s", own, 0.5 * anew, peer=postgres_anew.NAME, peer_value=anew))
+    for size, some in rounds.items():
+        share, word, limit = (0.5, "p50", None) if size < 100 else (1.0, "the worst", 1.25e6 * own)
+        values = {side: lap(some, side, share) for side in some[0]}
+        goals = {DIFFERENTIAL: 2.0 if size == 1 else 1.0}
+        rows += beside(f"{title}, {size:,} changed, {word}", "µs", values, goals, limit=limit)
+    for when, of_side in {"at first": at_first, "after changes": after}.items():
+        rows += beside(f"{title}, resident {when}", "MB", {side: v / 1e6 for side, v in of_side.items()}, {})
+    return rows
 
 
-def measured(chosen: Options, case: Case) -> list[Row]:
-    """First all edges, each round in new processes; then, in the last, changes of each size."""
-    nodes = max(int(case.nodes * chosen.scale), 60)
-    edges = case.edges(nodes)
-    firsts = []
-    rows: list[Row] = []
-    for turn in range(chosen.rounds):
-        changes = Changes(chosen.data / case.session, edges.copy(), nodes, replaces=case.replaces)
-        with contest(case.session, {"peer": case.session}, chosen.binary) as sides:
-            firsts.append(sides.ask("run", changes.first(), 1))
-            held = {"after the first": _held(sides, firsts[-1])}
-            if turn + 1 < chosen.rounds:
-                continue
-            for size, epochs in zip(SIZES, case.epochs, strict=True):
-                if size * 2 > edges.shape[1]:
-                    continue
-                found = [sides.ask("run", changes.next(size, epochs), 1)]
-                ours, peer = lap(found, OURS), lap(found, "peer")
-                assert ours is not None
-                goal = times(peer, 3.0) if size >= 100 else None
-                title = f"{_title(case, edges)}, {size:,} changed edge{'s' if size > 1 else ''}, p50"
-                rows.append(row(title, "µs", ours, goal, peer=NAME, peer_value=peer))
-                held["after all changes"] = _held(sides, found[-1])
-            for when, of in held.items():
-                title = f"{_title(case, edges)}, resident {when}"
-                rows.append(row(title, "MB", of[OURS], peer=NAME, peer_value=of.get("peer")))
-    ours, peer = lap(firsts, OURS), lap(firsts, "peer")
-    assert ours is not None
-    seconds = times(peer, 1e-6)
-    title = f"{_title(case, edges)}, first"
-    goal = times(seconds, case.first_factor)
-    return [row(title, "s", ours * 1e-6, goal, peer=NAME, peer_value=seconds), *rows]
+def distances(chosen: Chosen) -> list[Row]:
+    """Distances in a large graph, in which edges are replaced."""
+    nodes = chosen.size(1_000_000)
+    edges = unique(*np.random.default_rng(17).integers(0, nodes, (2, 4 * nodes)))
+    changes = Changes(chosen.data / "distances", {"edge": Relation(edges)})
+    with contest_of(commands(chosen, "distances", (DIFFERENTIAL,))) as sides:
+        first = sides.ask("run", changes.first())
+        rounds = {
+            s: [sides.ask("run", changes.next(s)) for _ in range(n)]
+            for s, n in zip(SIZES, (20, 20, 10, 5), strict=True)
+        }
+    title = f"BFS, {changes.size:,} edges"
+    rows = beside(f"{title}, first", "s", {side: seconds(first, side) for side in first}, {DIFFERENTIAL: 1.5})
+    for size, some in rounds.items():
+        values = {side: lap(some, side) for side in some[0]}
+        rows += beside(f"{title}, {size:,} changed, p50", "µs", values, {DIFFERENTIAL: 3.0} if size >= 100 else {})
+    return rows
 
 
-def _held(sides: Contest, told: Round) -> dict[str, float]:
-    """Megabytes that each side holds beyond what its process began with."""
-    return {side: (answer.bytes - sides.sides[side].base) / 1e6 for side, answer in told.items()}
+def along(chosen: Chosen) -> list[Row]:
+    """Reachability along nodes in a row: first, and when the row is cut near the root."""
+    nodes = chosen.size(100_000)
+    changes = Changes(chosen.data / "along", reach(nodes), whole=True)
+    with contest_of(commands(chosen, "reach")) as sides:
+        first = sides.ask("run", changes.first())
+        cut = sides.ask("run", changes.take_out("edge", [10]))
+        back = sides.ask("run", changes.put_back("edge", [10]))
+    rows = []
+    for name, told, limit in (("first", first, 6.0), ("cut near the root", cut, 3.0), ("whole again", back, None)):
+        title = f"reachability along {nodes:,} nodes, {name}"
+        values = {side: seconds(told, side) for side in told}
+        rows += beside(title, "s", values, {}, limit=None if limit is None else limit * chosen.scale)
+    return rows
 
 
-def _title(case: Case, edges: Edges) -> str:
-    return f"{case.name}, {edges.shape[1]:,} edges"
+def components(chosen: Chosen) -> list[Row]:
+    """Strongly connected components, a loop in a loop: first, and 100 changes."""
+    nodes = chosen.size(100_000)
+    edges = unique(*np.random.default_rng(61).integers(0, nodes, (2, 2 * nodes)))
+    changes = Changes(chosen.data / "components", {"edge": Relation(edges)})
+    with contest_of(commands(chosen, "components", (DIFFERENTIAL,))) as sides:
+        first = sides.ask("run", changes.first())
+        rounds = [sides.ask("run", changes.next(100)) for _ in range(3)]
+    title = f"strongly connected components, {changes.size:,} edges"
+    goals = {DIFFERENTIAL: 1.5}
+    rows = beside(f"{title}, first", "s", {side: seconds(first, side) for side in first}, goals)
+    return rows + beside(f"{title}, 100 changed, p50", "µs", {side: lap(rounds, side) for side in first}, goals)
+
+
+def tree_of_rows(chosen: Chosen, postgres: postgres_anew.Server) -> list[Row]:
+    """WITH RECURSIVE over a tree, of which one row moves: the end of the step by the clock, and Postgres anew."""
+    nodes = chosen.size(2**18 - 1)
+    found = live_recursions.moved(nodes, 50)
+    postgres.load({"nodes": found.nodes}, ("id", "parent"))
+    anew = min(postgres.run(live_recursions.TREE) for _ in range(2))
+    if postgres.checksum() != found.checksum:
+        raise Unequal("a tree of which rows moved: Postgres answers differently")
+    title = f"WITH RECURSIVE over a tree of {nodes - 1:,} rows, one row moved"
+    cpu = float(np.median(found.cpu))
+    return [
+        row(f"{title}, end of step by the clock, p50", "ms", float(np.median(found.wall)) * 1e3, 5.0),
+        row(
+            f"{title}, p50: Postgres", "ms", cpu * 1e3, anew * 1e3 / 30, peer=postgres_anew.NAME, peer_value=anew * 1e3
+        ),
+    ]
+
+
+def runaway(chosen: Chosen) -> list[Row]:
+    """A recursion that does not end beside nine views: their steps by the clock, with it and without."""
+    nodes, steps = chosen.size(100_000), 400
+    alone = live_recursions.steps_beside(nodes, steps, None)
+    rows = []
+    for name, limits in {"within the default limits": Limits(), "within 1,000 rounds": Limits(rounds=1000)}.items():
+        beside_it = live_recursions.steps_beside(nodes, steps, limits)
+        for word, share in (("p99", 0.99), ("max", 1.0)):
+            ours, peer = (sorted(laps)[min(int(len(laps) * share), len(laps) - 1)] * 1e3 for laps in (beside_it, alone))
+            goal = 1.5 * peer if word == "p99" else None
+            title = f"nine views beside a runaway recursion {name}, a step by the clock, {word}"
+            rows.append(row(title, "ms", ours, goal, peer="without it", peer_value=peer))
+    return rows
+
+
+def install(chosen: Chosen) -> list[Row]:
+    """A recursive view, and a question, on live tables: plan to first row."""
+    nodes = chosen.size(2**18 - 1)
+    found = {name: float(np.median(v)) * 1e3 for name, v in live_recursions.installs(nodes, 9).items()}
+    rows = []
+    for kind, title in {"view": "a recursive view", "question": "a question in Datalog"}.items():
+        about = f"install of {title} over {nodes:,} rows"
+        plan = found[f"{kind}, plan and build"]
+        rows.append(row(f"{about}, plan and build", "ms", plan, 10.0))
+        rows.append(row(f"{about}, deriving its rows", "ms", found[f"{kind}, its rows"]))
+        rows.append(row(f"{about}, first answer", "ms", found[f"{kind}, first answer"]))
+    return rows
 
 
 def main() -> None:
     """Run all of it."""
-    chosen = options("recursion", __doc__, rounds=1)
-    rows = [one for case in CASES for one in measured(chosen, case)]
-    publish("recursion", rows, folder=chosen.folder, arguments=chosen.arguments)
+    chosen = chosen_of("recursion", __doc__, SCALE)
+    rows: list[Row] = []
+    with postgres_anew.server() as postgres:
+        parts: dict[str, Callable[[], list[Row]]] = {
+            **{of.title: lambda of=of: case(chosen, of, postgres) for of in CASES},  # type: ignore[misc]
+            "along": lambda: along(chosen),
+            "components": lambda: components(chosen),
+            "tree of rows": lambda: tree_of_rows(chosen, postgres),
+            "install": lambda: install(chosen),
+            "runaway": lambda: runaway(chosen),
+            "BFS": lambda: distances(chosen),
+        }
+        try:
+            for name, part in parts.items():
+                if chosen.wants(name):
+                    rows += part()
+        finally:
+            # What was measured before an interrupt, or before sides that are unequal, is not lost.
+            publish("recursion", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,14 @@ import psutil
 import psycopg
 import pyarrow as pa
 
-from engine.batch.updates import UPSERT, Upserts
-from engine.dataflow import Dataflow, Output
-from engine.schema import BIGINT, Column, DataType, Schema
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.batch.updates import UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow, Output
+from headrace.engine.schema import BIGINT, Column, DataType, Schema
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.catalog import Catalog
+from headrace.views.compile import CompiledView, compile_views
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.bench.peers import pathway
 from tests.bench.peers.contest import Side, Unequal
 from tests.bench.peers.crate import NAME
@@ -39,10 +43,6 @@ from tests.oracle.tpch.__main__ import SETTINGS
 from tests.oracle.tpch.rows import Tables, tables
 from tests.oracle.tpch.trial import INDEXES, compiled, write
 from tests.views.tpch import QUERIES, TABLES
-from views.catalog import Catalog
-from views.compile import CompiledView, compile_views
-from views.render import render
-from views.spec import ViewSpec
 
 SCALE = 0.1
 LOADED = 10_000

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-import sidecar.environment  # noqa: F401 (first: numba reads it)
-from engine.kernels import warm
-from sidecar.devstack.stack import Stack
+import headrace.sidecar.process.bootstrap  # noqa: F401 (first: numba reads it)
+from headrace.engine.kernels import warm
+from headrace.sidecar.devstack.stack import Stack
 from tests.bench.bench_freshness import Bench
 from tests.bench.report import Row, publish, row
 

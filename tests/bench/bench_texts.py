@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.batch.batch import Batch
-from engine.batch.description import Description
-from engine.batch.layout import layout_of
-from engine.batch.merger import merged
-from engine.batch.updates import Updates
-from engine.kernels import warm
-from engine.lattice import Frontier
-from engine.schema import BIGINT, INTEGER, TEXT, Column, DataType, Kind, Schema
-from engine.trace import Spine
+from headrace.engine.batch.batch import Batch
+from headrace.engine.batch.description import Description
+from headrace.engine.batch.merger import merged
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.batch.updates import Updates
+from headrace.engine.kernels import warm
+from headrace.engine.lattice import Frontier
+from headrace.engine.schema import BIGINT, INTEGER, TEXT, Column, DataType, Kind, Schema
+from headrace.engine.trace import Spine
 from tests.bench.report import Row, publish, row
 
 KINDS = ("fresh", "merged before", "replaced")

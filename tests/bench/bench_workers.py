@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine.kernels import warm
-from sidecar.workers.channel import moved
-from sidecar.workers.crew import Crew, Work
-from sidecar.workers.messages import message, opened
+from headrace.engine.kernels import warm
+from headrace.sidecar.execution.workers.channel import moved
+from headrace.sidecar.execution.workers.local_pool import LocalPool
+from headrace.sidecar.execution.workers.pool import Work
+from headrace.sidecar.execution.workers.protocol import message, opened
 from tests.bench.report import FOLDER, Row, publish, row
 from tests.bench.workers import work
 
@@ -37,7 +38,7 @@ SESSIONS = (
 class Side:
     """So many workers, asked together."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: LocalPool) -> None:
         self._crew = crew
 
     def ask(self, **head: Any) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ class Side:
 
 
 def contest(
-    session: str, size: int, whole: int, rounds: int, crew: Callable[[int, str, Work], Crew] = Crew
+    session: str, size: int, whole: int, rounds: int, crew: Callable[[int, str, Work], LocalPool] = LocalPool
 ) -> dict[str, dict[int, list[float]]]:
     """Seconds of each round, by clock and count of workers. Raises AssertionError for different outputs."""
     found: dict[str, dict[int, list[float]]] = {"cpu": {1: [], 2: []}, "wall": {1: [], 2: []}}

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from sidecar.demo.shop import URL
+from examples.demo.shop import URL
 
 QUERY = """
 select (select epoch from headrace.frontier where sink = 'warehouse') as epoch,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.bench_workers import SESSIONS, contest
 from tests.bench.workers import Work
-from tests.sidecar.workers.threads import Threads
+from tests.sidecar.execution.workers.threads import Threads
 
 
 @pytest.mark.parametrize("session", sorted({session for session, *_ in SESSIONS}))

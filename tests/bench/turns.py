@@ -15,13 +15,13 @@ from typing import Any
 import orjson
 from confluent_kafka import Message, TopicPartition
 
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.tables import TableSpec
-from connectors.kafka.source import KafkaSource
-from engine.schema import Column, DataType, Schema
-from sidecar.assembler import TransactionAssembler
-from sidecar.demo import __file__ as demo
-from sidecar.ingest import Intake
+from examples.demo import __file__ as demo
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.connectors.formats.table_specs import TableSpec
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.intake.source_intake import Intake
+from headrace.sidecar.transactions.debezium import TransactionAssembler
 
 PREFIX = "shop"
 MARKS = f"{PREFIX}.transaction"

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Updates
-from engine.dataflow import Collection, Dataflow
-from engine.dataflow.exchange import Shard
-from engine.operators.delta import Delta
-from engine.schema import Schema
-from sidecar.workers.channel import ChannelClosed, moved
-from sidecar.workers.messages import message, opened
-from sidecar.workers.port import SocketPort
-from sidecar.workers.serving import Ends
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow import Collection, Dataflow
+from headrace.engine.dataflow.shard import Shard
+from headrace.engine.operators.delta import Delta
+from headrace.engine.schema import Schema
+from headrace.sidecar.execution.workers.channel import ChannelClosed, moved
+from headrace.sidecar.execution.workers.protocol import message, opened
+from headrace.sidecar.execution.workers.shard_port import SocketPort
+from headrace.sidecar.execution.workers.worker import Ends
 from tests.bench.peers.columns import checksum, mixed
 from tests.bench.peers.feeding import Given
 from tests.bench.peers.sessions import COUNT_ROWS, COUNTS, KEYS, PAIRS, words_of
@@ -95,7 +95,7 @@ class Work:
 
 
 def work(ends: Ends, index: int, session: str) -> None:
-    """A worker's loop: as `sidecar.workers.serving.serve`, with commands of the bench."""
+    """A worker's loop: as `headrace.sidecar.execution.workers.worker.serve`, with commands of the bench."""
     driver, others = ends.driver, ends.others
     port = SocketPort(len(others) + 1, others, lambda _: None) if others else None
     shard = Shard(index, len(others) + 1, port)

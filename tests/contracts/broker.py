@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from connectors.kafka.readback import is_fenced
+from headrace.connectors.kafka.readback import is_fenced
 
 
 @dataclass(frozen=True)

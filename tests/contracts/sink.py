@@ -1,4 +1,4 @@
-"""The contract of `connectors.sink.Sink`, run by every implementation through a `SinkHarness`.
+"""The contract of `headrace.connectors.sink.Sink`, run by every implementation through a `SinkHarness`.
 
 A harness stands for what outlives a sink: the database or broker. It makes instances on it, reads what a reader would
 see there as Postgres's text, and loses answers on demand.
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors import image
-from connectors.sink import (
+from headrace.connectors import copy_text
+from headrace.connectors.sink import (
     EpochStamp,
     Fenced,
     Frontier,
@@ -27,7 +27,7 @@ from connectors.sink import (
     SourceFrontier,
     ViewChanges,
 )
-from engine.schema import Column, DataType, Schema
+from headrace.engine.schema import Column, DataType, Schema
 
 Texts = tuple[str | None, ...]
 
@@ -90,7 +90,7 @@ def stamps(*epochs: int) -> dict[int, EpochStamp]:
 def texts(view: SinkView, *rows: tuple[object, ...]) -> Counter[Texts]:
     """Rows of Python values as a reader must see them."""
     made = changes(view, *[(row, 0, 1) for row in rows]).rows
-    listed = [column.to_pylist() for column in image.text_columns(view.schema, made)]
+    listed = [column.to_pylist() for column in copy_text.text_columns(view.schema, made)]
     return Counter(zip(*listed, strict=True))
 
 

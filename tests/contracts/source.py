@@ -1,4 +1,4 @@
-"""The contract of `connectors.source.Source`, run by every implementation through a `SourceHarness`.
+"""The contract of `headrace.connectors.source.Source`, run by every implementation through a `SourceHarness`.
 
 A harness stands for the broker: it makes topics and appends to them, leaves gaps, forgets, and is switched off.
 """
@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import pytest
 
-from connectors.changes import Messages
-from connectors.source import Positions, Source, SourceError
+from headrace.connectors.changes import MessageBatch
+from headrace.connectors.source import Positions, Source, SourceError
 
 Place = tuple[str, int]
 
@@ -60,7 +60,7 @@ def gather(source: Source, count: int, timeout: float = 15.0) -> dict[Place, lis
     return found
 
 
-def check_messages(messages: Messages, last: dict[Place, int]) -> None:
+def check_messages(messages: MessageBatch, last: dict[Place, int]) -> None:
     assert len(messages) == len(messages.keys) == len(messages.values) == len(messages.timestamps) > 0
     assert messages.offsets.dtype == messages.timestamps.dtype == np.int64
     assert (np.diff(messages.offsets) > 0).all()

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.checkpoint import Capture, CheckpointStore, read_manifest
-from sidecar.generation import carry_over, open_generation, take_generation
+from headrace.sidecar.state.checkpoint import Capture, CheckpointStore, read_manifest
+from headrace.sidecar.state.generation import carry_over, open_generation, take_generation
 from tests.contracts.sink import ORDERS, SinkHarness, changes, frontier, texts, whole
 from tests.contracts.test_kafka_sink import KafkaHarness
 from tests.contracts.test_postgres_sink import PostgresHarness
@@ -54,7 +54,7 @@ def test_a_stopped_writer_that_wakes_up_writes_nothing(
         assert state.frontier is not None
         at = state.frontier.epoch + 1
         heir.write({ORDERS.name: whole(ORDERS, at, (1, None, "heir"))}, frontier(at))
-        CheckpointStore(generation, "heir").write(Capture(at, {}, dict, {}))
+        CheckpointStore(generation, "heir").write(Capture(epoch=at, write=dict))
         time.sleep(PAUSE)
         zombie.send_signal(signal.SIGCONT)
         told = zombie.communicate(timeout=60)[0].splitlines()

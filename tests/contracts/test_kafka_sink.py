@@ -12,9 +12,9 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.transaction import Transactions
-from connectors.sink import Sink, SinkView
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.transactional_producer import Transactions
+from headrace.connectors.sink import Sink, SinkView
 from tests.contracts.sink import SinkContract, SinkHarness, Texts
 
 
@@ -59,9 +59,11 @@ class KafkaHarness:
         self.bootstrap, self.prefix = bootstrap, prefix
         self.made: list[KafkaSink] = []
 
-    def make(self) -> KafkaSink:
+    def make(self, *, each: bool = False) -> KafkaSink:
         config = {"bootstrap.servers": self.bootstrap}
-        self.made.append(KafkaSink("group", config, self.prefix, sidecar=self.prefix, replication=1, patience=15.0))
+        self.made.append(
+            KafkaSink("group", config, self.prefix, sidecar=self.prefix, replication=1, patience=15.0, each=each)
+        )
         return self.made[-1]
 
     def close(self) -> None:

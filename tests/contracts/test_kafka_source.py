@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from connectors.kafka.source import KafkaSource
+from headrace.connectors.kafka.source import KafkaSource
 from tests.contracts.source import SourceContract, SourceHarness
 
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from connectors.memory import MemorySink, MemoryStore
-from connectors.sink import Sink, SinkError, SinkView
+from headrace.connectors.sink import Sink, SinkError, SinkView
 from tests.contracts.sink import LINES, SinkContract, SinkHarness, Texts, changes, frontier, texts, whole
+from tests.doubles.memory import MemorySink, MemoryStore
 
 
 class MemoryHarness:

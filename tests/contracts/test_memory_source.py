@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.memory import MemoryLog, MemorySource
 from tests.contracts.source import SourceContract, SourceHarness
+from tests.doubles.memory import MemoryLog, MemorySource
 
 
 class MemoryHarness:

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import Sink, SinkView
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import Sink, SinkView
 from tests.contracts.sink import SinkContract, SinkHarness, Texts
 
 

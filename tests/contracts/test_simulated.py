@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.source import KafkaSource
-from connectors.sink import Fenced, SinkError
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.connectors.sink import Fenced, SinkError
 from tests.contracts.broker import BrokerContract, Held
 from tests.contracts.sink import ORDERS, SinkContract, SinkHarness, changes, frontier, stamps, texts, whole
 from tests.contracts.source import SourceContract, SourceHarness, gather

@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from connectors.kafka.sink import KafkaSink
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkError
-from sidecar.checkpoint import Capture, CheckpointStore
-from sidecar.generation import carry_over, take_generation
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import SinkError
+from headrace.sidecar.state.checkpoint import Capture, CheckpointStore
+from headrace.sidecar.state.generation import carry_over, take_generation
 from tests.contracts.sink import ORDERS, changes, frontier, whole
 
 
@@ -43,7 +43,7 @@ def main(kind: str, address: str, name: str, state: Path) -> None:
             time.sleep(0.02)
     except SinkError as error:
         # what a step that was under way would still do to the state folder
-        store.write(Capture(epoch, {}, dict, {}))
+        store.write(Capture(epoch=epoch, write=dict))
         print(json.dumps({"ended": error.code, "epoch": epoch}), flush=True)
     finally:
         sink.close()

@@ -1,5 +1,5 @@
 """Counts of proofs: each run writes its own to build/proof/NAME.json; `python -m tests.crash.counts` takes them over into
-docs/figures/proof and writes the block of last counts in docs/guarantees.md.
+docs/figures/proof and writes the block of last counts in docs/proofs.md.
 
 Always: the page's figures come from these files alone; a proof that was not run here keeps its line. Called by `make proofs`.
 """
@@ -13,15 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sidecar.docs.chart import Panel, chart
+from tests.docs_build.chart import Panel, chart
 
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "build" / "proof"
 KEPT = ROOT / "docs" / "figures" / "proof"
 PICTURE = ROOT / "docs" / "soak.svg"
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "proofs.md"
 BEGIN, END = "<!-- counts: written by `make proofs` -->", "<!-- end of counts -->"
-NAMES = ("sim", "sim-guards", "crash", "fence", "soak", "mutate", "fuzz", "oracle")
+NAMES = ("sim", "sim-guards", "crash", "crash_spark", "fence", "soak", "mutate", "fuzz", "oracle", "oracle_recursive", "datalog",
+         "datalog_postgres")  # fmt: skip
+COMMANDS = {
+    "crash_spark": "make crash HOST=spark",
+    "oracle_recursive": "make oracle GRAMMAR=recursive",
+    "datalog_postgres": "make datalog",
+    "datalog": "python -m tests.oracle.datalog",
+}
+"""The commands that are not called like their proof."""
 
 
 def write(name: str, facts: Mapping[str, Any]) -> None:
@@ -46,13 +54,14 @@ def block() -> str:
     """A line a proof, of the last run that was taken over."""
     lines = ["| command | when | counts |", "| --- | --- | --- |"]
     for name in NAMES:
+        command = COMMANDS.get(name, f"make {name}")
         path = KEPT / f"{name}.json"
         if not path.exists():
-            lines.append(f"| `make {name}` | not run yet | |")
+            lines.append(f"| `{command}` | not run yet | |")
             continue
         facts = json.loads(path.read_text())
         told = ", ".join(f"{k.replace('_', ' ')} {v:,}" for k, v in facts.items() if isinstance(v, int))
-        lines.append(f"| `make {name}` | {facts['at'][:10]} | {told} |")
+        lines.append(f"| `{command}` | {facts['at'][:10]} | {told} |")
     return "\n".join(lines)
 
 

@@ -25,8 +25,8 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from psycopg import sql
 
-from sidecar.console.errors import EXIT_CODES
-from sidecar.failpoints import VARIABLE
+from headrace.sidecar.cli.errors import EXIT_CODES
+from headrace.sidecar.wiring.failpoints import VARIABLE
 from tests.crash.bank import VIEWS, Writer
 from tests.crash.counts import write
 from tests.crash.scene import PATIENCE, Scene, tell

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 import orjson
 
-from connectors.changes import Decoded, Messages
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.recording import Record, read_records
-from connectors.formats.tables import Encodings, TableSpec
-from connectors.formats.topics import table_topic
-from engine.errors import HeadraceError
-from engine.schema import Column, DataType, Schema
-from sidecar.assembler import TransactionAssembler
-from sidecar.ingest import UndecodableError
-from sidecar.upserts import upserts
+from headrace.connectors.changes import Decoded, MessageBatch
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.connectors.formats.recording import Record, read_records
+from headrace.connectors.formats.table_specs import Encodings, TableSpec
+from headrace.connectors.formats.topic_names import table_topic
+from headrace.engine.errors import HeadraceError
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.intake.source_intake import UndecodableError
+from headrace.sidecar.intake.table_upserts import upserts
+from headrace.sidecar.transactions.debezium import TransactionAssembler
 from tests.crash.counts import write
 from tests.crash.record import COLUMNS, FILE, KEYS
 
@@ -204,7 +204,7 @@ class Fuzz:
             values.append(value)
             keys.append(key)
         offsets = np.arange(1000, 1000 + len(chosen), dtype=np.int64)
-        messages = Messages(topic, 3, offsets, keys, values, np.zeros(len(chosen), np.int64))
+        messages = MessageBatch(topic, 3, offsets, keys, values, np.zeros(len(chosen), np.int64))
         began = time.thread_time()
         try:
             format_ = self.format_of(topic, declared)
@@ -223,7 +223,7 @@ class Fuzz:
         if time.thread_time() - began > SLOW_SECONDS:
             self.tally.tell(f"seed {seed}, {topic}: took {time.thread_time() - began:.1f} s")
 
-    def _judge(self, seed: str, messages: Messages, decoded: Decoded, touched: set[int], declared: bool) -> None:
+    def _judge(self, seed: str, messages: MessageBatch, decoded: Decoded, touched: set[int], declared: bool) -> None:
         rows = {o for c in decoded.changes for o in c.offsets.tolist()}
         marks = {m.offset for m in decoded.marks}
         bad = {u.offset: u for u in decoded.undecodable}
@@ -238,7 +238,7 @@ class Fuzz:
             else:
                 self.tally.became["nothing"] += at in touched
 
-    def _judge_refusal(self, seed: str, messages: Messages, bad: Any, touched: bool, declared: bool) -> None:
+    def _judge_refusal(self, seed: str, messages: MessageBatch, bad: Any, touched: bool, declared: bool) -> None:
         text = str(UndecodableError(bad.reason, table=bad.table, topic=bad.topic, partition=bad.partition,
                                     offset=bad.offset, hint=bad.hint))  # fmt: skip
         if not bad.reason or (bad.topic, bad.partition) != (messages.topic, messages.partition):
@@ -249,7 +249,7 @@ class Fuzz:
             self.tally.tell(f"seed {seed}, {messages.topic}: a whole record beside mutated ones is refused: {text}")
         self.tally.became["undecodable"] += touched
 
-    def _assemble(self, seed: str, messages: Messages, decoded: Decoded, declared: bool) -> None:
+    def _assemble(self, seed: str, messages: MessageBatch, decoded: Decoded, declared: bool) -> None:
         """What is decoded goes through an intake's assembler and becomes upserts, or is refused by name."""
         assembler = TransactionAssembler({t: t for t in COLUMNS}, in_order=True)
         try:

@@ -23,16 +23,16 @@ from typing import Any
 
 import pytest
 
-from connectors.memory import MemorySink, MemoryStore
-from engine.batch import Layout
-from engine.errors import HeadraceError
-from sidecar import wiring
-from sidecar.batches import load_batches
-from sidecar.checkpoint import Manifest, read_manifest
-from sidecar.generation import Generation, carry_over, numbers, open_generation, take_generation
-from sidecar.reclock import ReclockLog
+from headrace.engine.batch import Layout
+from headrace.engine.errors import HeadraceError
+from headrace.sidecar.epochs.reclock import ReclockLog
+from headrace.sidecar.state.batch_store import load_batches
+from headrace.sidecar.state.checkpoint import Manifest, read_manifest
+from headrace.sidecar.state.generation import Generation, carry_over, numbers, open_generation, take_generation
+from headrace.sidecar.wiring import build
 from tests.crash.counts import write
-from tests.sidecar.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, answers
+from tests.doubles.memory import MemorySink, MemoryStore
+from tests.sidecar.support.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, answers
 
 NAMED = {"state", "checkpoint", "reclock", "batch"}
 """Codes of errors that are about the state folder."""
@@ -45,7 +45,7 @@ class Two(Little):
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, patch)
         self.stores = {name: MemoryStore(keep_history=True) for name in SINKS}
-        patch.setattr(wiring, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.stores[c.name]))
+        patch.setattr(build, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.stores[c.name]))
         (folder / "views" / "v.yaml").write_text(VIEWS.replace("sinks: [s]", "sinks: [s, t]"))
 
     def configure(self) -> dict[str, Any]:

@@ -21,12 +21,12 @@ START_SECONDS = 180.0
 
 def main() -> None:
     """A line {config, log, environment} in, a line {pid} out; a line {wait: pid} in, its exit code out; {ask}: None."""
-    import sidecar.environment
+    import headrace.sidecar.process.bootstrap
 
-    sidecar.environment.forgo("pandas")
-    import sidecar.cli
-    import sidecar.hosts.local
-    from engine.kernels import warm
+    headrace.sidecar.process.bootstrap.forgo("pandas")
+    import headrace.sidecar.cli.app
+    import headrace.sidecar.process.serve
+    from headrace.engine.kernels import warm
 
     warm()
     codes: dict[int, int] = {}
@@ -63,9 +63,9 @@ def _run(asked: Mapping[str, Any]) -> None:
     sys.argv = ["headrace", "run", "--config", asked["config"]]
     code = 70
     try:
-        from sidecar import cli
+        from headrace.sidecar.cli import app
 
-        cli.main()
+        app.main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sidecar.devstack.ports import HOST
+from headrace.sidecar.devstack.ports import HOST
 
 PIECE = 1 << 16
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.debezium.connect import register
-from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
-from sidecar.devstack.stack import Stack
+from headrace.connectors.debezium.connect import register
+from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
+from headrace.sidecar.devstack.stack import Stack
 
 FILE = Path(__file__).with_name("recording.jsonl.gz")
 TABLES = ("public.types", "public.plain", "public.crowd", 'public.odd "name;--')

@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from sidecar.failpoints import STEPS, VARIABLE
+from headrace.sidecar.wiring.failpoints import STEPS, VARIABLE
 from tests.crash.bank import Faults, Writer
 from tests.crash.counts import write
 from tests.crash.proxy import Fault, commits, kafka_request
@@ -112,20 +113,21 @@ class Play:
         """From now on, for a while, a sidecar may end because it reaches nobody."""
         self._excused = time.monotonic() + 60
 
-    def _start(self, failpoint: str = "") -> int:
+    def start(self, failpoint: str = "") -> int:
+        """A sidecar's process id."""
         environment = {VARIABLE: failpoint}
         self.scene.mark_log()
         return self.scene.nursery.start(self.scene.config, self.scene.log, environment)
 
     def _random(self, act: Act) -> None:
-        pid = self._start()
+        pid = self.start()
         self._live(pid, act.seconds, act)
         if act.server:
             self._excuse()
             self.scene.kill_server(act.server, 0.3)
             self.tally.kills[act.server] += 1
             self._live(pid, act.seconds)
-        self._kill(pid, "sidecar")
+        self.kill(pid, "sidecar")
 
     def _live(self, pid: int, seconds: float, act: Act = NOTHING) -> None:
         begin, armed = time.monotonic(), False
@@ -138,7 +140,8 @@ class Play:
                 self._arm(act)
             time.sleep(0.01)
 
-    def _kill(self, pid: int, what: str) -> None:
+    def kill(self, pid: int, what: str) -> None:
+        """End it, unless it has ended by itself, and count it."""
         code = self.scene.nursery.ended(pid)
         if code is None:
             self.scene.nursery.kill(pid)
@@ -146,59 +149,60 @@ class Play:
         elif code == SIGKILL:
             self.tally.kills[what] += 1
         else:
-            self._ended(code)
+            self.ended(code)
 
-    def _ended(self, code: int) -> None:
+    def ended(self, code: int) -> None:
+        """It ended by itself: a problem, unless it could reach nobody."""
         excused = time.monotonic() < self._excused and code == 5
         self.tally.exits[f"{code}{'' if excused else ' by itself'}"] += 1
         if not excused:
             self.tally.problems.append(f"a sidecar ended with {code}: {self.scene.tail(1500)}")
 
     def _until(self, step: str, act: Act) -> None:
-        pid = self._start(step)
+        pid = self.start(step)
         self._live(pid, REACH_SECONDS, act)
         code = self.scene.nursery.ended(pid)
         if code == SIGKILL:
             self.tally.kills[f"at {step.partition(':')[0]}"] += 1
         else:
-            self._kill(pid, "sidecar, not at its step")
+            self.kill(pid, "sidecar, not at its step")
             self.tally.exits[f"did not come to {step}"] += 1
 
     def calm(self, moved: Callable[[], bool]) -> None:
         """A life without faults until `moved`."""
-        pid, end = self._start(), time.monotonic() + PATIENCE
+        pid, end = self.start(), time.monotonic() + PATIENCE
         while not moved():
             self.scene.mend_connector()
             code = self.scene.nursery.ended(pid)
             if code is not None:
-                self._ended(code)
-                pid = self._start()
+                self.ended(code)
+                pid = self.start()
             assert time.monotonic() < end, f"nothing is published any more: {self.scene.tail()}"
             time.sleep(0.05)
-        self._kill(pid, "sidecar")
+        self.kill(pid, "sidecar")
 
     def last(self) -> int:
         """A sidecar without faults, caught up: its process id."""
         end = time.monotonic() + PATIENCE
         while True:
-            pid = self._start()
+            pid = self.start()
             while self.scene.nursery.ended(pid) is None:
                 self.scene.mend_connector()
                 if self.scene.ready():
                     return pid
                 assert time.monotonic() < end, f"the last sidecar does not become ready: {self.scene.tail()}"
                 time.sleep(0.1)
-            self._ended(self.scene.nursery.ended(pid) or 0)
+            self.ended(self.scene.nursery.ended(pid) or 0)
             assert time.monotonic() < end, f"no sidecar stays: {self.scene.tail()}"
 
 
 def run(
     kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf"),
-    sources: int = 1,
+    sources: int = 1, host: str = "local",
 ) -> tuple[str, list[str]]:  # fmt: skip
     """The whole of it, or as much as `seconds` allow: (the last line, what was wrong)."""
     began = time.monotonic()
-    scene = Scene(folder, sources)
+    scene = Scene(folder, sources, host=host)
     try:
         scene.start(seed)
         play_ = Play(scene)
@@ -211,16 +215,16 @@ def run(
         first = play_.last()
         bus = BusWatch(scene.stack.kafka.bootstrap, "views.", scene.halves)
         bus.start()
-        play_._kill(first, "sidecar")
-        names = SERVERS if sources == 1 else (*SERVERS, "second")
-        for number, act in enumerate(play(random.Random(seed + 2), servers=servers, names=names), 1):
+        play_.kill(first, "sidecar")
+        draw = random.Random(seed + 2)
+        for number, live in enumerate(_lives(play_, draw, servers=servers, sources=sources), 1):
             if tally.kills.total() >= kills or time.monotonic() - began > seconds:
                 break
             if sys.stderr.isatty() or number % 10 == 0:
                 done = sum(w.done for w in writers)
                 seen = f"{warehouse.frontiers + bus.frontiers} frontiers, {done} transactions"
                 print(f"{time.monotonic() - began:6.0f} s  {tally.kills.total()} kills, {seen}", file=sys.stderr)
-            play_.life(act)
+            live()
             if warehouse.still_for > STILL_SECONDS:
                 before = warehouse.frontiers
                 play_.calm(lambda before=before: warehouse.frontiers > before)  # type: ignore[misc]
@@ -242,6 +246,18 @@ def run(
         scene.close()
 
 
+def _lives(play_: Play, draw: random.Random, *, servers: bool, sources: int) -> Iterator[Callable[[], None]]:
+    """What to do, without end."""
+    if play_.scene.spark is not None:
+        from tests.crash.spark_acts import SparkPlay, lives
+
+        with_spark = SparkPlay(play_, play_.scene.spark, draw)
+        yield from (partial(with_spark.live, life) for life in lives(draw))
+        return
+    names = SERVERS if sources == 1 else (*SERVERS, "second")
+    yield from (partial(play_.life, act) for act in play(draw, servers=servers, names=names))
+
+
 def _line(
     tally: Tally, seed: int, writers: Sequence[Writer], warehouse: WarehouseWatch, bus: BusWatch, faults: list[Faults],
     problems: list[str], scene: Scene, seconds: float,
@@ -259,8 +275,10 @@ def _line(
         "lost": sum(f.lost for f in faults), "doubled": sum(f.doubled for f in faults),
         "torn": sum(f.torn for f in faults), "problems": len(problems), "seconds": round(seconds),
     }  # fmt: skip
+    if scene.spark is not None:
+        facts["executors"] = tally.kills["executor"]
     write(
-        "crash" if len(writers) == 1 else "crash2",
+        "crash_spark" if scene.spark is not None else "crash" if len(writers) == 1 else "crash2",
         {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)},
     )
     state = "failed" if problems or facts["lost"] or facts["doubled"] or facts["torn"] else "ok"
@@ -277,13 +295,15 @@ def main() -> None:
     parser.add_argument(
         "--sources", type=int, choices=(1, 2), default=1, help="2: two banks, and a view that joins them"
     )
+    parser.add_argument("--host", choices=("local", "spark"), default="local", help="where the sidecars' workers run")
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:
         folder = asked.folder or Path(fresh)
         line, problems = run(
-            asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes, sources=asked.sources
-        )
+            asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes, sources=asked.sources,
+            host=asked.host,
+        )  # fmt: skip
     for problem in problems:
         print(problem, file=sys.stderr)
     print(line)

@@ -19,15 +19,16 @@ from typing import Any, NoReturn
 
 import psycopg
 
-from connectors.debezium.connect import register, registered
-from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
-from sidecar.config import load
-from sidecar.demo.compare import Verdict, json_row, read_sink, with_views
-from sidecar.demo.oracle import answers, snapshot
-from sidecar.devstack import ports
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.devstack.stack import Stack
-from sidecar.wiring import understand
+from examples.demo.compare import Verdict, json_row, read_sink, with_views
+from examples.demo.oracle import answers, snapshot
+from headrace.connectors.debezium.connect import register, registered
+from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
+from headrace.sidecar.config.config import load
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.devstack.spark import EmbeddedSpark
+from headrace.sidecar.devstack.stack import Stack
+from headrace.sidecar.wiring.project import read_project
 from tests.conftest import FAST
 from tests.crash.bank import ONE, OTHER, Half, create, tables, tables_yaml, views, views_yaml
 from tests.crash.nursery import Nursery
@@ -39,9 +40,9 @@ PATIENCE = 300.0
 
 class Scene:
     """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log. `sources` 2: a second bank, on a Postgres
-    of its own. `history_mib`: the changes that each view keeps for `tail`."""
+    of its own. `history_mib`: the changes that each view keeps for `tail`. `host` spark: two workers on a Spark of the scene."""
 
-    def __init__(self, folder: Path, sources: int = 1, history_mib: int = 4) -> None:
+    def __init__(self, folder: Path, sources: int = 1, history_mib: int = 4, host: str = "local") -> None:
         self.folder = folder
         self.history_mib = history_mib
         self.halves = (ONE, OTHER)[:sources]
@@ -59,12 +60,15 @@ class Scene:
         })  # fmt: skip
         self.warehouse = EmbeddedPostgres(folder / "warehouse", settings=FAST)
         self.second = EmbeddedPostgres(folder / "second", settings=FAST)
+        self.spark = EmbeddedSpark(folder, ports.pick(1)[0], cores=8, memory_mb=4096) if host == "spark" else None
         self.nursery = Nursery()
         self._logged = 0
         self.http = f"{ports.HOST}:{ports.pick(1)[0]}"
 
     def start(self, seed: int) -> None:
         """Servers, databases, connector, configuration."""
+        if self.spark is not None:
+            self.spark.start()
         self.stack.start()
         self.warehouse.start()
         self.to_source = Proxy(self.stack.postgres_address[1])
@@ -124,18 +128,30 @@ class Scene:
             "http": self.http, "checkpoint": {"interval_seconds": 0.25},
             "tail": {"history_mib": self.history_mib},
         }  # fmt: skip
+        if self.spark is not None:
+            conf = {"spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.driver.memory": "512m",
+                    "spark.cores.max": "4"}  # fmt: skip
+            body["engine"] = {"host": "spark", "workers": 2, "spark": {"master": self.spark.master, "conf": conf}}
         self.config.write_text(json.dumps(body))
-        self.views = understand(load(self.config, {})).compile()
+        self.views = read_project(load(self.config, {})).compile()
 
     def mark_log(self) -> None:
         """What the log says from now on is of the next sidecar."""
         self._logged = self.log.stat().st_size if self.log.exists() else 0
 
+    def unmark_log(self) -> None:
+        """All that the log says is of the sidecar that runs."""
+        self._logged = 0
+
     def says_it_runs(self) -> bool:
         """Whether the newest sidecar has said so in the log."""
+        return self.says("event=running")
+
+    def says(self, what: str) -> bool:
+        """Whether the log says this, since it was marked."""
         with self.log.open("rb") as log:
             log.seek(self._logged)
-            return b"event=running" in log.read()
+            return what.encode() in log.read()
 
     def ready(self) -> bool:
         """Whether the sidecar says that it has caught up."""
@@ -237,6 +253,8 @@ class Scene:
         self.warehouse.stop()
         self.second.stop()
         self.stack.stop()
+        if self.spark is not None:
+            self.spark.stop()
 
 
 def joined(accounts: Counter[Any], others: Counter[Any]) -> Counter[Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sidecar.devstack.processes import Child, spawn
+from headrace.sidecar.devstack.processes import Child, spawn
 from tests.crash.bank import Writer
 from tests.crash.counts import write
 from tests.crash.run import Play
@@ -91,7 +91,7 @@ class Soak:
 
     def audit(self) -> Child:
         """`headrace audit` in a process of its own, without end."""
-        command = [sys.executable, "-m", "sidecar.cli", "audit", "--config", str(self.scene.config), "--from",
+        command = [sys.executable, "-m", "headrace.sidecar.cli.app", "audit", "--config", str(self.scene.config), "--from",
                    self.scene.source_url, "--every", "2", "--json"]  # fmt: skip
         return spawn("audit", command, self.scene.folder / "audit.log", environment=dict(os.environ))
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.failpoints import STEPS
-from tests.crash import counts
+from headrace.sidecar.wiring.failpoints import STEPS
+from tests.crash import counts, spark_acts
 from tests.crash import run as crash_run
 from tests.crash.bank import ACCOUNTS, TOTAL, Faults, Sums
 from tests.crash.run import ONCE, UNREACHED, Act, play, run
+from tests.crash.spark_acts import Life
 
 
 @pytest.mark.servers
@@ -38,6 +39,29 @@ def test_two_sources_in_one_view_show_one_commit_of_each(tmp_path: Path, monkeyp
     assert problems == []
     assert line.startswith("crash: ok"), line
     assert "servers=3" in line
+
+
+@pytest.mark.servers
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_kills_of_all_that_spark_runs_lose_double_and_tear_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part once, two at a time, and the driver after each pair."""
+    monkeypatch.setattr(counts, "PROOFS", tmp_path / "proof")
+    pairs = [
+        ("executor", "worker"),
+        ("supervisor", "executor"),
+        ("machine", "executor"),
+        ("master", "frozen supervisor"),
+    ]
+    lives = [Life([(one, 0.5), (other, 1.0)], 0.5) for one, other in pairs]
+    monkeypatch.setattr(spark_acts, "lives", lambda _: iter(lives))
+    line, problems = run(100, 21, tmp_path / "scene", rate=12.0, host="spark")
+    assert problems == []
+    assert line.startswith("crash: ok"), line
+    assert "kills=12" in line
 
 
 def sums(**changes: object) -> Sums:

@@ -1,4 +1,4 @@
-"""The page of guarantees says what the proofs counted, and no figure in it was typed."""
+"""The page of proofs says what the proofs counted, and no figure in it was typed."""
 
 from __future__ import annotations
 

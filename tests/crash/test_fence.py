@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.failpoints import STEPS as ALL
+from headrace.sidecar.wiring.failpoints import STEPS as ALL
 from tests.crash import counts
 from tests.crash.fence import STEPS, run
 

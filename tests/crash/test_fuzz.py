@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from connectors.formats.images import interval_text, numeric_text, unscaled_text
-from connectors.formats.tables import CannotDecode
+from headrace.connectors.formats.table_specs import CannotDecode
+from headrace.connectors.formats.text_output import interval_text, numeric_text, unscaled_text
 from tests.connectors.formats.events import decode, envelope, table
 from tests.crash.fuzz import CANARY, Fuzz, fuzz, mutated
 from tests.crash.record import FILE
@@ -29,7 +29,7 @@ def test_a_mutation_that_names_another_table_of_the_same_topic_is_that_tables(se
 
 
 def test_a_silent_skip_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.formats.envelope._undecodable", lambda *_: None)
+    monkeypatch.setattr("headrace.connectors.formats.envelope._undecodable", lambda *_: None)
     tally = fuzz(200, seed=13)
     assert tally.wrong
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from connectors.kafka import topics
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkError
-from engine.errors import HeadraceError
-from sidecar.config import load_for_replay
-from sidecar.replay import Replay
-from sidecar.wiring import understand
+from headrace.connectors.kafka import topics
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import SinkError
+from headrace.engine.errors import HeadraceError
+from headrace.sidecar.config.config import load_for_replay
+from headrace.sidecar.offline.recording_replay import Replay
+from headrace.sidecar.wiring.project import read_project
+from headrace.views.yaml_reader import ConfigError
 from tests.contracts.sink import changes, frontier, view_of, whole
 from tests.contracts.test_postgres_sink import read_texts
 from tests.crash.record import COLUMNS, FILE, KEYS
-from views.document import ConfigError
 
 NAMES = (
     'x"; drop table precious; --', "o'clock", "%s", "%(name)s", "{frontier}", "back\\slash", "new\nline", "$(touch x)", "`id`",
@@ -126,7 +126,7 @@ def test_a_view_over_a_table_of_hostile_names_answers(tmp_path: Path) -> None:
 def test_the_name_of_a_view_that_could_mean_something_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     text = json.dumps({"version": 1, "views": [{"name": name, "sql": "select id from public.plain"}]})
     with pytest.raises(ConfigError) as caught:
-        understand(load_for_replay(configuration(tmp_path, text)))
+        read_project(load_for_replay(configuration(tmp_path, text)))
     assert caught.value.where["field"] == "views[0].name"
 
 

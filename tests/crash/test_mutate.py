@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.generation import numbers, open_generation
+from headrace.sidecar.state.generation import numbers, open_generation
 from tests.crash.mutate import NAMED, Case, every_byte, mutants, whole
 
 

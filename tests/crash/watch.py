@@ -17,7 +17,7 @@ import orjson
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.postgres.registry import lsn_number
+from headrace.connectors.lsn import lsn_number
 from tests.crash.bank import ONE, Faults, Half, Sums, views_of
 
 _SUMS = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 from hypothesis import settings
 
-from engine.kernels.compiler import JIT_OFF
+from headrace.engine.kernels.compiler import JIT_OFF
 
 settings.register_profile("engine", deadline=None)
 settings.register_profile("checked", deadline=None, max_examples=20)

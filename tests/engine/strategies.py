@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from engine.batch import Updates
-from engine.schema import Column, DataType, Schema
+from headrace.engine.batch import Updates
+from headrace.engine.schema import Column, DataType, Schema
 
 _DAYS = st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1))
 _SECONDS = st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2050, 1, 1))

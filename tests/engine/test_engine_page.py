@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.trace.spine import NotFaithful
+from headrace.engine.trace.spine import NotFaithful
 from tests.engine.page.tables import TABLES
 from tests.engine.page.walk import PAGE, ROOT, written
 
@@ -71,6 +71,6 @@ def test_what_the_page_says_of_the_past_is_so(monkeypatch: pytest.MonkeyPatch) -
     flow.drop(output)
     fewer = {name: len(a.readers) for name, a in flow.arrangements().items()}
     assert sum(readers.values()) - sum(fewer.values()) == 2
-    for name in ("output", "reached"):
+    for name in ("output", "reached", "closed"):
         flow.drop(seen[name])
-    assert all(name.startswith(("orders-", "customers-", "knows-")) for name in flow.arrangements())
+    assert all(name.startswith(("orders-", "customers-", "knows-", "meets-")) for name in flow.arrangements())

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import InvariantBroken
-from engine.lattice import CLOSED, MOST_ROUNDS, Frontier, Time, TooDeep, representative
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import CLOSED, MOST_ROUNDS, Frontier, Time, TooDeep, representative
 from tests.reference.frontiers import SIDE, alike, below, beyond, grid, minimal
 
 _depths = st.integers(0, 2)

@@ -7,8 +7,8 @@ import pickle
 import subprocess
 import sys
 
-from engine.operators.expressions.ir import Call, ColumnRef
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 VALUE = (
     Schema((Column("x", BIGINT),)),

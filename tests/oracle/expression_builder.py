@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.operators.expressions.coercion import common_type
-from engine.operators.expressions.images import parse_literal
-from engine.operators.expressions.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
-from engine.operators.expressions.resolve import resolve
-from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, DataType, Kind
+from headrace.engine.operators.expressions.core.coercion import common_type
+from headrace.engine.operators.expressions.core.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
+from headrace.engine.operators.expressions.core.resolve import resolve
+from headrace.engine.operators.expressions.core.text_io import parse_literal
+from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, DataType, Kind
 
 
 @dataclass(frozen=True)

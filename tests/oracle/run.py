@@ -3,7 +3,8 @@
 Always: a query that is answered differently is made smaller while it stays so, printed as SQL with its seed, and ends the
 run with exit code 1; what is refused is counted by its reason. `SEED=s` begins at that batch. Each batch that is done is
 a line of build/oracle/batches.jsonl, with the commit that it was run on; `--go-on` leaves out those that have one, and the
-sums that `make proofs` takes over are of the lines of this run's seeds alone.
+sums that `make proofs` takes over are of the lines of this run's seeds alone. `GRAMMAR=recursive`: queries
+with WITH RECURSIVE, whose batches have a file of their own.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.conftest import FAST
 from tests.crash import counts
+from tests.oracle import recursive_cases
 from tests.oracle.grammar import Drawn
 from tests.oracle.pipelined import Server
 from tests.oracle.trial import Verdict, tried
@@ -44,8 +46,10 @@ ROUNDS, AT_ONCE = 12, 120
 """So often a query that goes wrong is cut, and so many cuts are tried each time."""
 
 
-def queries_of(seed: int, count: int = BATCH) -> list[str]:
+def queries_of(seed: int, count: int = BATCH, grammar: str = "whole") -> list[str]:
     """The queries of a batch."""
+    if grammar == "recursive":
+        return recursive_cases.queries_of(seed, count)
     return [Drawn(random.Random(f"{seed}/{k}")).sql for k in range(count)]
 
 
@@ -117,11 +121,16 @@ _servers: list[Server] = []
 """The session of this process, where it is a worker."""
 
 
-def _serve(url: str) -> None:
+_grammars: list[str] = []
+"""What this process draws from, where it is a worker."""
+
+
+def _serve(url: str, grammar: str) -> None:
     # whoever ends the run ends it through the parent, which awaits the batches that are under way
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     _servers.append(Server(url))
+    _grammars.append(grammar)
 
 
 def _tidy() -> None:
@@ -135,7 +144,7 @@ def batch(seed: int) -> dict[str, Any]:
     """What became of a batch's queries, and those that are answered differently made small."""
     started = time.monotonic()
     [server] = _servers
-    found = verdicts_of(server, queries_of(seed), seed)
+    found = verdicts_of(server, queries_of(seed, grammar=_grammars[-1]), seed)
     _tidy()
     return {
         "seed": seed,
@@ -155,13 +164,13 @@ def _made_small(server: Server, found: Verdict, seed: int) -> dict[str, Any]:
     return {"kind": found.kind, "sql": least, "why": verdicts_of(server, [least], seed)[0].why, "drawn": found.sql}
 
 
-def batches(seeds: Sequence[int], processes: int) -> Iterator[dict[str, Any]]:
+def batches(seeds: Sequence[int], processes: int, grammar: str = "whole") -> Iterator[dict[str, Any]]:
     """The batches as they get done, on one Postgres of their own."""
     spawning = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         EmbeddedPostgres(Path(folder), settings=FAST) as postgres,
-        ProcessPoolExecutor(processes, spawning, _serve, (postgres.url(),)) as pool,
+        ProcessPoolExecutor(processes, spawning, _serve, (postgres.url(), grammar)) as pool,
     ):
         todo = [pool.submit(batch, seed) for seed in seeds]
         try:
@@ -183,10 +192,16 @@ def summed(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return sums
 
 
-def kept(seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
+def kept(seeds: Sequence[int], grammar: str = "whole") -> dict[int, dict[str, Any]]:
     """The last lines of these batches, by seed."""
-    lines = map(json.loads, BATCHES.read_text().splitlines()) if BATCHES.exists() else iter(())
+    file = file_of(grammar)
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else iter(())
     return {line["seed"]: line for line in lines if line["seed"] in seeds}
+
+
+def file_of(grammar: str) -> Path:
+    """Where the batches of a grammar are written down."""
+    return BATCHES if grammar == "whole" else BATCHES.with_stem(f"{grammar}-batches")
 
 
 def commit() -> str:
@@ -197,7 +212,7 @@ def commit() -> str:
     return said.stdout.strip() or "unknown"
 
 
-def report(seeds: Sequence[int], lines: Sequence[dict[str, Any]], seconds: float) -> int:
+def report(seeds: Sequence[int], lines: Sequence[dict[str, Any]], seconds: float, grammar: str = "whole") -> int:
     """Write the sums of a run, and what was refused; its exit code."""
     sums = summed(lines)
     for text, count in sums["refused"].most_common(40):
@@ -205,7 +220,10 @@ def report(seeds: Sequence[int], lines: Sequence[dict[str, Any]], seconds: float
     (BATCHES.parent / "counts.json").write_text(json.dumps({"seed": seeds[0], **sums}, indent=1) + "\n")
     facts = {kind: sums["counts"][kind] for kind in ("equal", "refused", "invalid", *WRONG)}
     told = {"seed": seeds[0], "batches": len(lines), "queries": sums["queries"], "transactions": TRANSACTIONS, **facts}
-    counts.write("oracle", {**told, "seconds": round(seconds), "commits": sums["commits"]})
+    counts.write(
+        "oracle" if grammar == "whole" else f"oracle_{grammar}",
+        {**told, "seconds": round(seconds), "commits": sums["commits"]},
+    )
     sys.stdout.write(f"{told}, commits {sums['commits']}\n")
     return 1 if sums["wrong"] else 0
 
@@ -217,16 +235,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--go-on", action="store_true", help="leave out the batches that are done")
+    parser.add_argument("--grammar", choices=("whole", "recursive"), default="whole")
     chosen = parser.parse_args()
     seeds = range(chosen.seed, chosen.seed + -(-chosen.queries // BATCH))
     BATCHES.parent.mkdir(parents=True, exist_ok=True)
-    done = kept(seeds) if chosen.go_on else {}
+    done = kept(seeds, chosen.grammar) if chosen.go_on else {}
     started, at = time.monotonic(), commit()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        with BATCHES.open("a") as file:
-            for line in batches([s for s in seeds if s not in done], chosen.processes):
+        with file_of(chosen.grammar).open("a") as file:
+            for line in batches([s for s in seeds if s not in done], chosen.processes, chosen.grammar):
                 line["commit"] = at
                 done[line["seed"]] = line
                 file.write(json.dumps(line) + "\n")
@@ -240,7 +259,9 @@ def main() -> int:
                     )
                 sys.stdout.flush()
     finally:
-        code = report(seeds, [done[s] for s in sorted(done)], sum(line["seconds"] for line in done.values()))
+        code = report(
+            seeds, [done[s] for s in sorted(done)], sum(line["seconds"] for line in done.values()), chosen.grammar
+        )
     return code
 
 

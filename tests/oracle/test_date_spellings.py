@@ -8,12 +8,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-import engine.operators.expressions.functions  # noqa: F401 (the families of types)
-from engine.operators.expressions.calendar_reading import UNSPELLED
-from engine.operators.expressions.casts import cast_kernel
-from engine.operators.expressions.images import to_text
-from engine.schema import TEXT, DataType
-from sidecar.devstack.postgres import EmbeddedPostgres
+import headrace.engine.operators.expressions.core.functions  # noqa: F401 (the families of types)
+from headrace.engine.operators.expressions.core.casts import cast_kernel
+from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.operators.expressions.datetime.input_parse import UNSPELLED
+from headrace.engine.schema import TEXT, DataType
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 
 TEXTS, SEED = 900, 5
 GIVEN = (

@@ -8,12 +8,13 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from engine.operators.expressions.coercion import NoSuchFunction, common_type
-from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.images import from_text, to_text
-from engine.operators.expressions.resolve import resolve
-from engine.schema import Kind
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.operators.expressions.core.coercion import NoSuchFunction, common_type
+from headrace.engine.operators.expressions.core.evaluate import evaluate
+from headrace.engine.operators.expressions.core.resolve import resolve
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.schema import Kind
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle import expression_cases as cases
 from tests.oracle.expression_builder import Built, text
 

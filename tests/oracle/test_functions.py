@@ -9,18 +9,19 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.images import from_text, to_text
-from engine.schema import Column, DataType, Schema
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.operators.expressions.core.evaluate import evaluate
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.catalog import Catalog
+from headrace.views.compile import compile_views
+from headrace.views.errors import ViewError
+from headrace.views.plan import Project, Scan
+from headrace.views.spec import ViewSpec
 from tests.oracle import function_cases as cases
 from tests.oracle.expression_builder import Built
 from tests.oracle.test_expressions import LIMITS, Answer
-from views.catalog import Catalog
-from views.compile import compile_views
-from views.errors import ViewError
-from views.plan import Project, Scan
-from views.spec import ViewSpec
 
 ROWS, SEED = 40, 11
 TYPES = {name: DataType.parse(sql) for name, (sql, _) in cases.COLUMNS.items()}

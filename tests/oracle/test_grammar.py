@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.dataflow.nodes import FilterNode
-from engine.errors import InvariantBroken
-from engine.schema import Kind
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.dataflow.node import FilterNode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.schema import Kind
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle import pipelined, run, trial
 from tests.oracle.grammar import Drawn
 from tests.oracle.pipelined import Answer, Server

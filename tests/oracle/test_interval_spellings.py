@@ -7,12 +7,12 @@ import random
 import psycopg
 import pytest
 
-from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.interval_reading import read
-from engine.operators.expressions.interval_text import image, restricted
-from sidecar.console.script import run_script
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script.asked import Answer
+from headrace.engine.operators.expressions.core.fallback import RowError
+from headrace.engine.operators.expressions.datetime.interval_input import read
+from headrace.engine.operators.expressions.datetime.interval_text import image, restricted
+from headrace.sidecar.cli.replay_sql import run_script
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.offline.sql_replay.select_checks import Answer
 
 TEXTS, SEED = 1200, 7
 GIVEN = (

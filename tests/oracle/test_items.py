@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from sidecar.console.script import run_script
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script.asked import Answer
+from headrace.sidecar.cli.replay_sql import run_script
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.offline.sql_replay.select_checks import Answer
 from tests.oracle.from_cases import script
 
 TABLES = """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sidecar.console.script import run_script
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script.asked import Answer
+from headrace.sidecar.cli.replay_sql import run_script
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.offline.sql_replay.select_checks import Answer
 
 SCRIPT = r"""
 create table doc (id int primary key, said text, short varchar(9), j json, b jsonb);

@@ -8,10 +8,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.ir import Call, ColumnRef
-from engine.schema import TEXT
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.operators.expressions.core.evaluate import evaluate
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef
+from headrace.engine.schema import TEXT
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 
 SURROGATES = range(0xD800, 0xE000)
 POINTS = [p for p in range(1, 0x110000) if p not in SURROGATES]

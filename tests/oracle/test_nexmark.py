@@ -15,17 +15,17 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from engine.batch.updates import DELETE, UPSERT, Upserts
-from engine.dataflow import Dataflow
-from engine.operators.expressions.images import from_text
-from engine.schema import Column, DataType, Schema
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.batch.updates import DELETE, UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.catalog import Catalog
+from headrace.views.compile import compile_views
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.oracle.test_tpch import answer
 from tests.oracle.test_views import Rows, add, connect
-from views.catalog import Catalog
-from views.compile import compile_views
-from views.render import render
-from views.spec import ViewSpec
 
 TABLES = {
     "person": {"id": "bigint", "name": "text", "email": "text", "city": "text", "state": "text", "at": "timestamp"},

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.console.script import run_script
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script.asked import Answer
+from headrace.sidecar.cli.replay_sql import run_script
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.offline.sql_replay.select_checks import Answer
 
 SEED = 3
 VALUES = {

@@ -14,17 +14,17 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from engine.batch.updates import DELETE, UPSERT, Upserts
-from engine.dataflow import Dataflow
-from engine.operators.expressions.images import from_text
-from engine.schema import Column, DataType, Schema
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.batch.updates import DELETE, UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.catalog import Catalog
+from headrace.views.compile import compile_views
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.oracle.test_views import Row, Rows, add, at, connect
 from tests.views.tpch import QUERIES, TABLES
-from views.catalog import Catalog
-from views.compile import compile_views
-from views.render import render
-from views.spec import ViewSpec
 
 EPOCHS = 10
 KEYS = {"part": 8, "supplier": 5, "customer": 8, "orders": 14, "nation": 6, "region": 3}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.batch.updates import DELETE, UPSERT
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.batch.updates import DELETE, UPSERT
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle.test_views import connect
 from tests.oracle.tpch.history import REFRESHES, history
 from tests.oracle.tpch.rows import tables

@@ -13,17 +13,18 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Updates, Upserts
-from engine.dataflow import Collection, Dataflow, Output
-from engine.operators.expressions.images import from_text, to_text
-from engine.schema import DataType, Kind, Schema
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Updates, Upserts
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.schema import DataType, Kind, Schema
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.compile import CompiledView, compile_views
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.views.corpus import SUPPORTED
 from tests.views.queries import query
 from tests.views.shop import TABLES, catalog, ddl, schema_of
-from views.compile import CompiledView, compile_views
-from views.render import render
-from views.spec import ViewSpec
 
 Row = tuple[str | None, ...]
 Rows = Counter[Row]

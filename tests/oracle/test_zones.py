@@ -7,14 +7,14 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from engine.operators.expressions.calendar_reading import read_timestamp
-from engine.operators.expressions.calendar_text import stamp_image
-from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.zone_names import CHANGING, NO_NAME, zone_of
-from engine.operators.expressions.zones import to_local, to_moment
-from sidecar.console.script import run_script
-from sidecar.devstack.postgres import EmbeddedPostgres
-from sidecar.script.asked import Answer
+from headrace.engine.operators.expressions.core.fallback import RowError
+from headrace.engine.operators.expressions.datetime.calendar_text import stamp_image
+from headrace.engine.operators.expressions.datetime.input_parse import read_timestamp
+from headrace.engine.operators.expressions.datetime.zone_names import CHANGING, NO_NAME, zone_of
+from headrace.engine.operators.expressions.datetime.zones import to_local, to_moment
+from headrace.sidecar.cli.replay_sql import run_script
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.sidecar.offline.sql_replay.select_checks import Answer
 
 RULES = (
     "PST8PDT,M3.2.0,M11.1.0", "FOO8BAR", "<+03>-3", "<>5", "<>5<a>", "-3", "+3:30", "5", "foo5bar6", "X166:59:60", "X5:60",

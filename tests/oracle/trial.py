@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TypeVar
 
-from engine.batch.updates import Updates
-from engine.dataflow import Dataflow, Output
-from engine.operators.expressions.images import to_text
-from engine.schema import Kind, Schema
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow import Dataflow, Output
+from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.schema import Kind, Schema
+from headrace.views.catalog import Catalog
+from headrace.views.compile import CompiledView, compile_query
+from headrace.views.errors import ViewError
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.oracle.pipelined import Answer, Columns, Server, Table
 from tests.oracle.test_views import Change, Row, Shop, bare, upserts
 from tests.views.shop import TABLES, catalog, schema_of
-from views.catalog import Catalog
-from views.compile import CompiledView, compile_query
-from views.errors import ViewError
-from views.render import render
-from views.spec import ViewSpec
 
 Rows = dict[Row, int]
 """Rows with their copies, none of them zero; equal numerics are spelled alike: of equals with several scales any may stand."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from typing import Any
 
-from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
-from engine.operators.expressions import numerals
-from engine.schema import DataType, Kind, Schema
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
+from headrace.engine.operators.expressions.numeric import decimal_math
+from headrace.engine.schema import DataType, Kind, Schema
 
 Row = tuple[Any, ...]
 Content = tuple[Counter[Row], Counter[str]]
@@ -332,7 +332,7 @@ def _avg(values: list[Any], kind: DataType) -> Any:
     total = _sum(values, kind)
     if kind.kind in (Kind.REAL, Kind.DOUBLE):
         return repr(float(total) / len(values))
-    return numerals.divide(
+    return decimal_math.divide(
         total if isinstance(total, str) else format(total, "f") if isinstance(total, Decimal) else str(total),
         str(len(values)),
     )

@@ -12,10 +12,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from connectors.changes import Messages, TableChanges
-from connectors.formats.tables import TableSpec
-from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
-from engine.schema import DataType, Kind
+from headrace.connectors.changes import MessageBatch, TableChanges
+from headrace.connectors.formats.table_specs import TableSpec
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
+from headrace.engine.schema import DataType, Kind
 
 PLACEHOLDER = "__debezium_unavailable_value"
 UNSENT = "<unsent>"
@@ -27,7 +27,7 @@ class Bad(Exception):
     """The message cannot become a change."""
 
 
-def decode(spec: TableSpec, messages: Messages) -> tuple[list[Event], list[int]]:
+def decode(spec: TableSpec, messages: MessageBatch) -> tuple[list[Event], list[int]]:
     """(events in offset order, offsets of the messages that are bad)."""
     events: list[Event] = []
     bad: list[int] = []

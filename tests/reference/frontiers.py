@@ -1,4 +1,4 @@
-"""Times and frontiers by brute force over a small grid: the twin of `engine.lattice`."""
+"""Times and frontiers by brute force over a small grid: the twin of `headrace.engine.lattice`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.schema import BIGINT, Column, Schema
+from headrace.engine.schema import BIGINT, Column, Schema
 from tests.reference.dataflow import Content, NaiveAggregate, Row, Twin, least_key, meets
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Any
 
-from engine.schema import Schema
+from headrace.engine.schema import Schema
 from tests.reference.dataflow import Content, Row, Twin, meets
 
 Sorting = tuple[int, bool, bool | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine.batch import Updates
+from headrace.engine.batch import Updates
 from tests.reference.values import row_image
 
 Counts = dict[tuple[Hashable, int], int]

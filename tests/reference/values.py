@@ -1,4 +1,4 @@
-"""When key values are equal and when rows are identical, value by value: the twin of `engine.batch.keys`."""
+"""When key values are equal and when rows are identical, value by value: the twin of `headrace.engine.batch.keys`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from engine.schema import DataType, Kind
+from headrace.engine.schema import DataType, Kind
 
 
 def key_value(value: Any, declared: DataType) -> Any:

@@ -10,10 +10,10 @@ from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
 
-from engine.operators.framed import WindowFunction
-from engine.operators.frames import Frame
-from engine.operators.window import Window
-from engine.schema import Schema
+from headrace.engine.operators.window import Window
+from headrace.engine.operators.window_frames import Frame
+from headrace.engine.operators.window_values import WindowFunction
+from headrace.engine.schema import Schema
 from tests.reference.dataflow import Content, Row, Twin, meets
 from tests.reference.top import compared
 

@@ -21,7 +21,7 @@ from tests.sim.oracle import NONE, Absent
 from tests.sim.shop import BROKEN, CUSTOMERS, GONE, ORDERS, TEXT, Row, Shop, _Step
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -94,9 +94,9 @@ class _Beside:
         self.untold |= {row: lsn for row in rows if self.untold.get(row) == -1}
 
     def _event(
-        self, real: Callable[..., None], step: _Step, table: str, op: str, before: Any, after: Any, order: Any
+        self, real: Callable[..., None], step: _Step, table: str, op: str, before: Any, after: Any, *of: Any
     ) -> None:
-        real(step, table, op, before, after, order)
+        real(step, table, op, before, after, *of)
         ids = [row[0] for row in (before, after) if row is not None and row[0] != BROKEN]
         if self.window is not None and table == self.window.table:
             self.window.changed |= set(ids)  # of a TRUNCATE, Debezium says nothing there
@@ -214,7 +214,7 @@ class Incremental:
     over: bool = False
 
     def begin(self, world: World) -> None:
-        """See `Fate`; a publisher is behind these shops, and has none."""
+        """See `ViewAction`; a publisher is behind these shops, and has none."""
         for shop in world.shops.values():
             # what a resync reads is told by none of this
             third = {ORDERS, *shop.weighed} if shop.graded else shop.weighed
@@ -228,10 +228,10 @@ class Incremental:
         return [NONE.union(*chosen) for chosen in product(*of_each)]
 
     def at_door(self, world: World, process: Process) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
 
     def befall(self, world: World) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
         for beside in self.of:
             beside.late = ""  # the connector captures it from here on
             self._lacks(world, beside)

@@ -1,8 +1,8 @@
 """Views that are changed while all goes on: the folder of views gets other definitions now and then, more views or fewer, and an
 operator says `apply`, with `--drop` or without (as SIGHUP does), or ends the sidecar, or ends the change.
 
-Always: what runs is the sidecar's own `Changing`, as a strand of the process, and what its host keeps of the views in force. All
-views of a state that a reader sees are of one set of definitions that was to be in force once; after an `apply` that
+Always: what runs is the sidecar's own `ViewChanger`, as a strand of the process, and what its host keeps of the views in
+force. All views of a state that a reader sees are of one set of definitions that was to be in force once; after an `apply` that
 came about and that nobody could interfere with, of that one or a later one; a start goes on with what was noted last, or
 takes the folder where the run before it ended in order.
 """
@@ -19,22 +19,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connectors.sink import Frontier
-from engine.errors import HeadraceError
-from sidecar import desk
-from sidecar.disk import Disk
-from sidecar.generation import StateError
-from sidecar.live import changing, force
-from sidecar.live.changing import Changing
-from sidecar.wiring import Understood
+from headrace.connectors.sink import Frontier
+from headrace.engine.errors import HeadraceError
+from headrace.sidecar.control import applied_views as force
+from headrace.sidecar.control import apply as changing
+from headrace.sidecar.control.apply import ViewChanger
+from headrace.sidecar.runtime import loop_tasks
+from headrace.sidecar.state.filesystem import Disk
+from headrace.sidecar.state.generation import StateError
+from headrace.sidecar.wiring.project import Project
+from headrace.views.spec import ViewSpec
 from tests.sim.database import filled
-from tests.sim.declared import understood
+from tests.sim.declared import project
 from tests.sim.oracle import Wrong
 from tests.sim.process import Process
 from tests.sim.shop import TABLES
 from tests.sim.strands import Alone, Asked, Strand
 from tests.sim.variants import DEFINITIONS, Choice, all_of, answers, called, view_of
-from views.spec import ViewSpec
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -65,7 +66,7 @@ class Changes:
     drop: dict[int, bool] = field(default_factory=dict)
     holds: Mapping[str, str] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
-    changing: dict[int, Changing] = field(default_factory=dict)
+    changing: dict[int, ViewChanger] = field(default_factory=dict)
     strands: list[Strand] = field(default_factory=list)
     ends_of: Counter[str] = field(default_factory=Counter)
     _known: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
@@ -83,8 +84,8 @@ class Changes:
 
     def in_place(self, patch: pytest.MonkeyPatch) -> None:
         """While the life is played: the desk's futures are strands', and the folder is what stands in it now."""
-        patch.setattr(desk, "Future", lambda: Asked(self._here(self.world.current[-1])))
-        patch.setattr(changing, "spec", SimpleNamespace(load=lambda _: self._load()))
+        patch.setattr(loop_tasks, "Future", lambda: Asked(self._here(self.world.current[-1])))
+        patch.setattr(changing, "view_files", SimpleNamespace(load=lambda _: self._load()))
 
     def close(self) -> None:
         """The life is over."""
@@ -104,7 +105,7 @@ class Changes:
             for number in range(max(map(len, DEFINITIONS.values()))):
                 choice = {v: number % len(ds) for v, ds in DEFINITIONS.items()}
                 told = self.world.told | {"chosen": tuple(choice.items())}
-                for made in understood(sum(n in TABLES for n in self.world.shops), **told).compile():
+                for made in project(sum(n in TABLES for n in self.world.shops), **told).compile():
                     name = called(made.name, choice[made.name]) if made.name in choice else made.name
                     self._known[made.name, made.fingerprint] = name, made.key is None
         return self._known[view, fingerprint]
@@ -129,7 +130,7 @@ class Changes:
     def settled(self) -> bool:
         """Whether the sinks hold what the folder says."""
         wanted: dict[str, dict[str, str]] = {"s": {}, "k": {}}
-        for one in self.world.understood.specs:
+        for one in self.world.project.specs:
             for sink in one.sinks if one.name in self.folder else ():
                 wanted[sink][one.name] = called(one.name, self.folder[one.name])
         store = self.world.database.store
@@ -137,15 +138,15 @@ class Changes:
         of = (("s", here, set(store.errors)), ("k", self.holds, self.marks))
         return all(_without(wanted[s], marks) == _without(holds, marks) for s, holds, marks in of)
 
-    # what a host does (see sidecar.hosts.local)
+    # what a host does (see headrace.sidecar.process.serve)
 
-    def resumed(self, disk: Disk) -> Understood:
+    def resumed(self, disk: Disk) -> Project:
         """With which views a run starts. Raises StateError."""
-        found = force.resumed(self.world.understood, disk)[0]
+        found = force.resumed(self.world.project, disk)[0]
         self.legal.append(_set(self._choice(found)))
         return found
 
-    def begun(self, process: Process, with_: Understood) -> None:
+    def begun(self, process: Process, with_: Project) -> None:
         """A run is there. Raises Wrong, and StateError."""
         assert process.running is not None, "it is there"
         choice = self._choice(with_)
@@ -155,10 +156,10 @@ class Changes:
         self.kept.add(_set(choice))  # a power cut may leave what was being noted
         force.note(process.running.generation, with_.specs)
         alone = Alone(lambda: self._here(process))
-        self.changing[process.number] = Changing(process.running, clock=lambda: self._clock(process), noting=alone)
+        self.changing[process.number] = ViewChanger(process.running, clock=lambda: self._clock(process), noting=alone)
         self._in_force(process, choice)
 
-    def _choice(self, of: Understood) -> Choice:
+    def _choice(self, of: Project) -> Choice:
         names = [self._of(v.name, v.fingerprint)[0] for v in of.compile() if v.name in DEFINITIONS]
         return {view_of(name): int(name.partition("#")[2]) for name in names}
 
@@ -195,7 +196,7 @@ class Changes:
         self.wanted[number] = _chained(choice)
         self.legal.append(_set(self.wanted[number]))
         self.kept.add(_set(self.wanted[number]))
-        return self.world.understood.specs
+        return self.world.project.specs
 
     def _apply(self, process: Process, *, drop: bool) -> None:
         if all(strand.done for strand in process.strands):

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from connectors.kafka import discovery
-from connectors.letters import Letter, LettersError, MemoryLetters
+from headrace.connectors.dead_letters import DeadLetter, DeadLetterError, MemoryDeadLetterQueue
+from headrace.connectors.kafka import topic_watcher
 from tests.sim.broker import Broker, FencedProducer, Headers, NoTransaction, Partition, Record
 
 LATEST = type(OffsetSpec.latest())
@@ -326,38 +326,38 @@ class Admin:
         return {r: _Answer({"cleanup.policy": SimpleNamespace(value=value)}) for r, value in policy.items()}
 
 
-class DeadLetters(MemoryLetters):
+class DeadLetters(MemoryDeadLetterQueue):
     """A process's way to the dead letters `kept`, which outlive it; the request to keep some, or its answer, may be lost."""
 
-    def __init__(self, line: Line, kept: MemoryLetters) -> None:
+    def __init__(self, line: Line, kept: MemoryDeadLetterQueue) -> None:
         super().__init__()
         self._line, self._outside = line, kept
 
-    def keep(self, letters: Sequence[Letter]) -> None:
-        """See `Letters.keep`."""
+    def keep(self, letters: Sequence[DeadLetter]) -> None:
+        """See `DeadLetterQueue.keep`."""
         self._line.door("letters keep")
         lost = self._line.lost("letters keep") if self._line.broker.up else "request"
         if lost in ("", "answer"):
             self._outside.keep(letters)
         if lost:
-            raise LettersError("the dead letters cannot be kept")
+            raise DeadLetterError("the dead letters cannot be kept")
 
 
-class Watcher(discovery.Watcher):
+class Watcher(topic_watcher.Watcher):
     """The product's own, but that it looks when it is asked, and not on a thread."""
 
     line: Line
     _next_look = 0.0
 
     def start(self) -> None:
-        self._next_look = discovery.time.monotonic() + self._every
+        self._next_look = topic_watcher.time.monotonic() + self._every
 
-    def take(self) -> discovery.Findings | None:
-        if discovery.time.monotonic() >= self._next_look:
-            self._next_look = discovery.time.monotonic() + self._every
+    def take(self) -> topic_watcher.Findings | None:
+        if topic_watcher.time.monotonic() >= self._next_look:
+            self._next_look = topic_watcher.time.monotonic() + self._every
             try:
                 self._look()
-                self._answered = discovery.time.monotonic()
+                self._answered = topic_watcher.time.monotonic()
             except KafkaException:
                 pass
         return super().take()

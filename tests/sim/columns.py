@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sidecar.resync import Resync, ResyncError, TableRead
+from headrace.sidecar.operations.resync import Resync, ResyncError, TableRead
 from tests.sim.shop import BROKEN, CUSTOMERS, Shop, _Step, weight
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -56,7 +56,7 @@ class Resyncs:
             runtime = process.running.runtime
             world.trace.append(f"{process.number} is to resync {self.table}")
             self.asked = (process, True)
-            runtime.errands.append(
+            runtime.jobs.append(
                 Resync(self.table, runtime.parts.intakes[0], process.running.schemas[self.table], read,
                        process._executor("resync"), partial(self._ended, process))
             )  # fmt: skip

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.durable import Reached, unwatched
-from connectors.kafka import client, discovery, features, readback, source, transaction
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.source import KafkaSource
-from connectors.sink import Sink, SinkView
+from headrace.connectors.kafka import client, features, readback, source, topic_watcher, transactional_producer
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.connectors.sink import Sink, SinkView
+from headrace.connectors.step_hooks import Reached, unwatched
 from tests.contracts.sink import Texts, texts
 from tests.sim import clients
 from tests.sim.broker import Broker
@@ -68,14 +68,14 @@ def put_in_place(
 ) -> None:
     """The doubles in the places of the library that the connectors use, and of their clock."""
     moment = SimpleNamespace(monotonic=now, time=now, sleep=sleep)
-    for module in (discovery, readback, transaction):
+    for module in (topic_watcher, readback, transactional_producer):
         patch.setattr(module, "time", moment)
     for module in (source, readback):
         patch.setattr(module, "Consumer", made.consumer)
-    patch.setattr(transaction, "Producer", made.producer)
+    patch.setattr(transactional_producer, "Producer", made.producer)
     patch.setattr(client, "AdminClient", made.admin)
     patch.setattr(source, "Message", clients.Message)
-    patch.setattr(discovery, "Watcher", clients.Watcher)
+    patch.setattr(topic_watcher, "Watcher", clients.Watcher)
     patch.setattr(features, "transaction_version", lambda _: 2)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-from connectors.memory import MemorySink, MemoryStore, Row
-from connectors.sink import EpochStamp, Fenced, Frontier, SinkAway, SinkError, SinkState, SinkView, ViewChanges
+from headrace.connectors.sink import EpochStamp, Fenced, Frontier, SinkAway, SinkError, SinkState, SinkView, ViewChanges
+from tests.doubles.memory import MemorySink, MemoryStore, Row
 
 PATIENCE = 30.0
 

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.schema import Schema
-from sidecar.config import Settings, load
-from sidecar.wiring import Understood, understand
+from headrace.engine.schema import Schema
+from headrace.sidecar.config.config import Settings, load
+from headrace.sidecar.wiring.project import Project, read_project
 from tests.sim.shop import CUSTOMERS, GRADES, LAKE, ORDERS, PRICED, TABLES, VIEWS, WEIGHTS
 from tests.sim.variants import text
 
@@ -34,7 +34,7 @@ class _Settled(Settings):
 _COMPILED: dict[Any, Any] = {}
 
 
-class _Compiled(Understood):
+class _Compiled(Project):
     """Compiles once: it is pure."""
 
     def compile(self, tables: Mapping[str, Schema] | None = None) -> Any:
@@ -54,7 +54,7 @@ def _place(text: str) -> dict[str, str | int]:
 
 
 @cache
-def understood(
+def project(
     sources: int,
     *,
     undecodable: str = "dead_letter",
@@ -64,15 +64,19 @@ def understood(
     grade: str = "",
     schema_changes: str = "pause",
     chosen: tuple[tuple[str, int], ...] = (),
-) -> Understood:
+    each: bool = False,
+    leaves: bool = False,
+) -> Project:
     """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
     customers have a third column, and a view names it; `lake`: a Spark publisher is there too; `grade`: how a view asks for the
     orders' third column, "" where they have none; `schema_changes`: what is done where that is not as declared; `chosen`: what
-    else there is, each view in one of its definitions (see variants)."""
+    else there is, each view in one of its definitions (see variants); `each`: the Kafka sink asks for each transaction;
+    `leaves`: the orders are partitioned."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
     more = {CUSTOMERS: [{"name": "w", "data_type": "bigint"}] if weighed else [],
             ORDERS: [{"name": "g", "data_type": "bigint"}] if grade else []}  # fmt: skip
-    policies = {ORDERS: {"schema_changes": schema_changes}}
+    parted = {"partitions": [f"{ORDERS}_low", f"{ORDERS}_high"]} if leaves else {}
+    policies = {ORDERS: {"schema_changes": schema_changes, **parted}}
     shops = list(TABLES.items())[:sources]
     body = {
         "version": 1, "name": "sim", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
@@ -88,7 +92,7 @@ def understood(
         ][: int(lake)],
         "sinks": [
             {"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x", "interval_ms": 0},
-            {"name": "k", "type": "kafka", "topic_prefix": "out."},
+            {"name": "k", "type": "kafka", "topic_prefix": "out.", "granularity": "transaction" if each else "step"},
         ],
         "checkpoint": {"interval_seconds": 3},
     }  # fmt: skip
@@ -101,5 +105,5 @@ def understood(
         (Path(folder) / "views" / "v.yaml").write_text(views)
         (Path(folder) / "headrace.yaml").write_text(json.dumps(body))
         settings = load(Path(folder) / "headrace.yaml", {})
-        found = understand(_Settled(settings.config, settings.path))
+        found = read_project(_Settled(settings.config, settings.path))
     return _Compiled(found.settings, found.specs, found.tables, found.unknown)

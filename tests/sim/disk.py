@@ -147,7 +147,7 @@ class _Appended:
 
 
 class View:
-    """The disk as one process has it (see sidecar.disk.Disk)."""
+    """The disk as one process has it (see headrace.sidecar.state.filesystem.Disk)."""
 
     def __init__(self, disk: Disk, door: Door, draw: random.Random) -> None:
         self.disk, self.door, self.draw = disk, door, draw

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.kafka.sink import KafkaSink
-from sidecar import runtime, wiring
-from sidecar.config import PostgresSinkConfig, Settings, SinkConfig
+from headrace.connectors.commands import MemoryCommands
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.sink import SinkState
+from headrace.sidecar.config.config import PostgresSinkConfig, Settings, SinkConfig
+from headrace.sidecar.runtime import loop
+from headrace.sidecar.wiring import build
 from tests.sim.clients import Clients, DeadLetters
 from tests.sim.contracts import put_in_place
 from tests.sim.database import DatabaseSink
@@ -28,10 +31,13 @@ def in_place(world: World) -> Iterator[None]:
     made = Clients(lambda: world.current[-1])
     with pytest.MonkeyPatch.context() as patch:
         put_in_place(patch, made, lambda: world.clock, lambda s: world.current[-1].sleep(s))
-        patch.setattr(wiring, "make_sink", lambda *of: _sink(world, *of))
-        patch.setattr(wiring, "make_letters", lambda _: DeadLetters(world.current[-1], world.letters))
-        patch.setattr(wiring, "failpoints", lambda _: world.current[-1].door)
-        patch.setattr(runtime.Runtime, "reconcile", _noting(runtime.Runtime.reconcile))
+        patch.setattr(build, "make_sink", lambda *of: _sink(world, *of))
+        patch.setattr(build, "make_dead_letters", lambda _: DeadLetters(world.current[-1], world.letters))
+        patch.setattr(
+            build, "make_commands", lambda _: MemoryCommands()
+        )  # lives with a log of commands are not drawn yet
+        patch.setattr(build, "failpoints", lambda _: world.current[-1].door)
+        patch.setattr(loop.Runtime, "reconcile", _noting(loop.Runtime.reconcile))
         for more in world.patches:
             more(patch)
         try:
@@ -45,9 +51,9 @@ def in_place(world: World) -> Iterator[None]:
 def _noting(real: Callable[..., None]) -> Callable[..., None]:
     """Notes which sinks a process gives everything, though they have something."""
 
-    def noted(run: Any, group: Any, state: Any, *, everything: bool) -> None:
-        group.process.doubts[group.name] = everything and state.frontier is not None
-        real(run, group, state, everything=everything)
+    def noted(run: Any, writer: Any, state: Any, *, everything: bool) -> None:
+        writer.process.doubts[writer.name] = everything and state.frontier is not None
+        real(run, writer, state, everything=everything)
 
     return noted
 
@@ -56,7 +62,17 @@ def _sink(world: World, settings: Settings, config: SinkConfig, reached: Any) ->
     process = world.current[-1]
     if isinstance(config, PostgresSinkConfig):
         return DatabaseSink(config.name, world.database, process)
-    return KafkaSink(
+    each = config.granularity == "transaction"
+    sink = KafkaSink(
         config.name, {"bootstrap.servers": "127.0.0.1:1"}, config.topic_prefix, sidecar="sim",
-        sleep=process.sleep, now=process.now, reached=reached,
+        each=each, sleep=process.sleep, now=process.now, reached=reached,
     )  # fmt: skip
+    opening = sink.open
+
+    def opened(views: Any, held: int | None = None) -> SinkState:
+        state = opening(views, held)
+        world.reader.each[state.generation] = each
+        return state
+
+    sink.open = opened  # type: ignore[method-assign]  # who is told which generation it has
+    return sink

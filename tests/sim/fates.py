@@ -17,7 +17,9 @@ from tests.sim.kept import drawn_kept
 from tests.sim.kinds import drawn_kinds
 from tests.sim.lake import drawn_publisher
 from tests.sim.late import drawn_late
+from tests.sim.leaves import drawn_leaves
 from tests.sim.odd import drawn_odd
+from tests.sim.ranges import drawn_ranges
 from tests.sim.remade import drawn_remade
 from tests.sim.signals import drawn_signals
 from tests.sim.slots import drawn_slots
@@ -25,7 +27,7 @@ from tests.sim.stands import drawn_stands
 from tests.sim.wider import drawn_wider
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -53,11 +55,14 @@ class Fate(Protocol):
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
     drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
-    drawn_odd, drawn_kept, drawn_remade, drawn_late, drawn_publisher,
+    drawn_odd, drawn_kept, drawn_remade, drawn_late, drawn_ranges, drawn_publisher,
 )  # fmt: skip
+BESIDE_LEAVES = (drawn_slots, drawn_changes, drawn_kept, drawn_late, drawn_ranges)
+"""The others name topics by their tables."""
 
 
 def drawn(seed: int) -> list[Fate]:
     """Those of one life."""
-    found = (make(random.Random(f"{make.__name__} of {seed}")) for make in DRAWN)
-    return [fate for fate in found if fate is not None]
+    leaves = drawn_leaves(random.Random(f"{drawn_leaves.__name__} of {seed}"))
+    found = (make(random.Random(f"{make.__name__} of {seed}")) for make in (BESIDE_LEAVES if leaves else DRAWN))
+    return [fate for fate in (leaves, *found) if fate is not None]

@@ -18,17 +18,22 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import source as kafka_source
-from connectors.kafka.readback import Readback
-from connectors.kafka.sink import KafkaSink
-from connectors.memory import MemorySink
-from sidecar import emit, generation, pending, reclock, recovery, wiring
-from sidecar.assembler import TransactionAssembler
-from sidecar.generation import Generation
-from sidecar.reclock import Reclock, ReclockLog
-from sidecar.runtime import Runtime
-from sidecar.snapshot import Snapshot
+from headrace.connectors.kafka import source as kafka_source
+from headrace.connectors.kafka.readback import Readback
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.sidecar.delivery import sink_writer
+from headrace.sidecar.epochs import reclock
+from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
+from headrace.sidecar.runtime import recovery
+from headrace.sidecar.runtime.loop import Runtime
+from headrace.sidecar.state import generation
+from headrace.sidecar.state.generation import Generation
+from headrace.sidecar.transactions import partial as pending
+from headrace.sidecar.transactions.debezium import TransactionAssembler
+from headrace.sidecar.transactions.initial_snapshot import Snapshot
+from headrace.sidecar.wiring import build
 from tests.crash import counts
+from tests.doubles.memory import MemorySink
 from tests.sim.broker import Broker
 from tests.sim.clients import DeadLetters
 from tests.sim.database import DatabaseSink
@@ -37,7 +42,7 @@ from tests.sim.rates import Rates
 from tests.sim.run import play_in
 from tests.sim.world import World
 
-SEEDS = 200
+SEEDS = 400
 Patch = pytest.MonkeyPatch
 Away = Callable[[Patch], None]
 GUARDS: dict[str, Away] = {}
@@ -155,15 +160,15 @@ def _(patch: Patch) -> None:
 
 @guard("a run has a generation of its own")
 def _(patch: Patch) -> None:
-    real = wiring.take_generation
+    real = build.take_generation
 
     def shared(state: Path, reached: Any, disk: Any) -> tuple[Generation, Generation | None]:
         known = [generation.open_generation(state, n, disk) for n in generation.numbers(state, disk)]
         ready = [g for g in known if disk.exists(g.ready)]
         return (ready[-1], None) if ready else real(state, reached, disk)
 
-    patch.setattr(wiring, "take_generation", shared)
-    patch.setattr(wiring, "predecessor", nothing)
+    patch.setattr(build, "take_generation", shared)
+    patch.setattr(generation, "predecessor", nothing)
 
 
 @guard("who was overtaken while it fenced its sinks gives way")
@@ -173,16 +178,16 @@ def _(patch: Patch) -> None:
 
 @guard("state is carried over after the sinks are fenced")
 def _(patch: Patch) -> None:
-    take, carry = wiring.take_generation, wiring.carry_over
+    take, carry = build.take_generation, generation.carry_over
 
     def early(state: Path, reached: Any, disk: Any) -> tuple[Generation, Generation | None]:
         fresh, previous = take(state, reached, disk)
         carry(fresh, previous, reached)
         return fresh, previous
 
-    patch.setattr(wiring, "take_generation", early)
-    patch.setattr(wiring, "predecessor", nothing)
-    patch.setattr(wiring, "carry_over", nothing)
+    patch.setattr(build, "take_generation", early)
+    patch.setattr(generation, "predecessor", nothing)
+    patch.setattr(generation, "carry_over", nothing)
 
 
 @guard("a generation that is not ready is passed over")
@@ -270,7 +275,7 @@ def _(patch: Patch) -> None:
 
 @guard("what a sink holds is left out")
 def _(patch: Patch) -> None:
-    patch.setattr(emit, "after", lambda changes, epoch: changes)
+    patch.setattr(sink_writer, "after", lambda changes, epoch: changes)
 
 
 @guard("a write whose end is not known is looked up")
@@ -331,8 +336,8 @@ def _(patch: Patch) -> None:
 
 @guard("a view is given whole to a sink that it was not given to")
 def _(patch: Patch) -> None:
-    def none(self: Runtime, group: Any, state: Any, *, everything: bool) -> None:
-        self.whole[group.name] = set()
+    def none(self: Runtime, writer: Any, state: Any, *, everything: bool) -> None:
+        self.whole[writer.name] = set()
 
     patch.setattr(Runtime, "reconcile", none)
 

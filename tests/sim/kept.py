@@ -18,7 +18,7 @@ from tests.sim.shop import Shop
 from tests.sim.slots import is_of_another
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import orjson
 import pyarrow as pa
 
-from sidecar.lost import EVOLVE, FAIL, PAUSE, SchemaChanged
-from sidecar.resync import ResyncError, TableRead
+from headrace.sidecar.intake.schema_drift import EVOLVE, FAIL, PAUSE, SchemaChanged
+from headrace.sidecar.operations.resync import ResyncError, TableRead
 from tests.sim.columns import Resyncs
 from tests.sim.declared import GRADE
 from tests.sim.shop import BROKEN, GONE, NUMBER, ORDERS, TEXT, Shop, _Step, weight
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 

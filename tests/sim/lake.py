@@ -21,7 +21,7 @@ from tests.sim.broker import Broker, Place
 from tests.sim.shop import LAKE, PARTITIONS, Row, State
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 

@@ -16,11 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import emit, lulls, runtime, wiring
-from sidecar.backlog import ENTRY_BYTES
-from sidecar.ingest import Intake
-from sidecar.portions import ROWS
-from sidecar.spill import DEFAULT_BYTES, Spill
+from headrace.sidecar.delivery import sink_writer
+from headrace.sidecar.delivery.write_backlog import ENTRY_BYTES
+from headrace.sidecar.intake.source_intake import Intake
+from headrace.sidecar.runtime import loop
+from headrace.sidecar.state.spill import DEFAULT_BYTES, Spill
+from headrace.sidecar.transactions import snapshot_barrier
+from headrace.sidecar.transactions.splitting import ROWS
+from headrace.sidecar.wiring import build
 
 LULL_MS = 10
 """A snapshot takes that long by a shop's clock."""
@@ -51,12 +54,12 @@ class Limits:
     @contextmanager
     def in_place(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         """While a life is played."""
-        patch.setattr(runtime, "LOG_BYTES", self.log_bytes)
-        patch.setattr(runtime, "LOG_EPOCHS", self.log_epochs)
-        patch.setattr(emit, "MAX_BACKLOG_BYTES", self.backlog_bytes)
-        patch.setattr(runtime, "ROWS", self.portion_rows)
-        patch.setattr(lulls, "LULL_MS", LULL_MS)
-        patch.setattr(wiring, "Intake", partial(Intake, portion_rows=self.portion_rows))
+        patch.setattr(loop, "LOG_BYTES", self.log_bytes)
+        patch.setattr(loop, "LOG_EPOCHS", self.log_epochs)
+        patch.setattr(sink_writer, "MAX_BACKLOG_BYTES", self.backlog_bytes)
+        patch.setattr(loop, "ROWS", self.portion_rows)
+        patch.setattr(snapshot_barrier, "LULL_MS", LULL_MS)
+        patch.setattr(build, "Intake", partial(Intake, portion_rows=self.portion_rows))
         with tempfile.TemporaryDirectory() as folder:
-            patch.setattr(wiring, "make_spill", lambda *_: Spill(Path(folder), self.spill_bytes))
+            patch.setattr(build, "make_spill", lambda *_: Spill(Path(folder), self.spill_bytes))
             yield

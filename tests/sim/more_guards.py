@@ -13,23 +13,26 @@ from typing import Any
 
 import pytest
 
-from connectors.formats import spark
-from connectors.kafka.readback import Readback
-from sidecar import again, resync
-from sidecar.assembler import TransactionAssembler
-from sidecar.chunks import Chunks
-from sidecar.ingest import Intake
-from sidecar.lost import EVOLVE, Lost
-from sidecar.lulls import Lulls
-from sidecar.overtaken import Overtaken
-from sidecar.reclock import Reclock
-from sidecar.runtime import Runtime
-from sidecar.snapshot import Snapshot
-from sidecar.stops import Stop
-from sidecar.transactions import Ahead, Transaction
+from headrace.connectors.formats import spark
+from headrace.connectors.kafka.readback import Readback
+from headrace.sidecar.epochs.each_transaction import EachTransaction
+from headrace.sidecar.epochs.epoch_ranges import EpochRanges
+from headrace.sidecar.epochs.reclock import Reclock
+from headrace.sidecar.intake.schema_drift import EVOLVE, SchemaDrift
+from headrace.sidecar.intake.source_intake import Intake
+from headrace.sidecar.operations import dead_letter_replay, resync
+from headrace.sidecar.runtime.loop import Runtime
+from headrace.sidecar.transactions.debezium import TransactionAssembler
+from headrace.sidecar.transactions.incremental_snapshot import IncrementalSnapshot
+from headrace.sidecar.transactions.initial_snapshot import Snapshot
+from headrace.sidecar.transactions.model import Ahead, Transaction
+from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
+from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
+from headrace.sidecar.transactions.suspended_tables import Stop
 from tests.sim import clients, world
 from tests.sim.beside import Incremental
 from tests.sim.late import Late
+from tests.sim.leaves import Leaves
 from tests.sim.odd import Odd, drawn_odd
 from tests.sim.rates import Rates
 from tests.sim.slots import Slots
@@ -54,15 +57,15 @@ def nothing_owed(patch: Patch) -> None:
 
 
 def not_held(patch: Patch) -> None:
-    patch.setattr(Intake, "held", lambda self, positions: positions)
+    patch.setattr(Intake, "resume_positions", lambda self, positions: positions)
 
 
 def columns_forgotten(patch: Patch) -> None:
-    patch.setattr(Lost, "json", lambda self: ())
+    patch.setattr(SchemaDrift, "json", lambda self: ())
 
 
 def kinds_null(patch: Patch) -> None:
-    patch.setattr(Lost, "_evolves", lambda self, lost: self.policies.get(lost.table) == EVOLVE)
+    patch.setattr(SchemaDrift, "_evolves", lambda self, lost: self.policies.get(lost.table) == EVOLVE)
 
 
 def later_undone(patch: Patch) -> None:
@@ -75,7 +78,7 @@ def later_undone(patch: Patch) -> None:
 
 
 def none_gone(patch: Patch) -> None:
-    patch.setattr(Chunks, "_is_gone", lambda self, s: False)
+    patch.setattr(IncrementalSnapshot, "_is_gone", lambda self, s: False)
 
 
 def none_overtaken(patch: Patch) -> None:
@@ -86,7 +89,7 @@ def none_overtaken(patch: Patch) -> None:
         return [Incremental(one, 0.7, late=False), Wider(other, 0.03)]
 
     patch.setattr(world, "drawn", drawn)
-    patch.setattr(Overtaken, "split", lambda self, rows, lsn: ((rows,), ()))
+    patch.setattr(RecentKeyChanges, "split", lambda self, rows, lsn: ((rows,), ()))
 
 
 def none_before(patch: Patch) -> None:
@@ -95,7 +98,7 @@ def none_before(patch: Patch) -> None:
 
     def give_whole(self: TransactionAssembler, out: list[Transaction]) -> None:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(Chunks, "ready", lambda *_: [])
+            meanwhile.setattr(IncrementalSnapshot, "ready", lambda *_: [])
             real(self, out)
         out += self._chunks.ready(self._bound_lsn, self._given_us)
 
@@ -111,7 +114,7 @@ def lulls_pass(patch: Patch) -> None:
     """In lives that lose slots all the time, and read a little at a time: what hides behind a lull is rare."""
     patch.setattr(clients, "FETCHED", (1, 2, 5))
     patch.setattr(world, "drawn", lambda seed: [Slots(random.Random(f"drawn_slots of {seed}"), 0.15)])
-    patch.setattr(Lulls, "holds", lambda self, end: False)
+    patch.setattr(SnapshotBarrier, "holds", lambda self, end: False)
 
 
 def only_odd(patch: Patch) -> None:
@@ -131,7 +134,7 @@ def nothing_passed(patch: Patch) -> None:
 
 def copies_are_later(patch: Patch) -> None:
     only_odd(patch)
-    patch.setattr(again, "_later", lambda changes, own: changes.offsets > own.offsets[-1])
+    patch.setattr(dead_letter_replay, "_later", lambda changes, own: changes.offsets > own.offsets[-1])
 
 
 def lacks_at_once(patch: Patch) -> None:
@@ -142,7 +145,7 @@ def lacks_at_once(patch: Patch) -> None:
         return [Slots(one, 0.15), Late(other, (3, 10), 0.0)]
 
     patch.setattr(world, "drawn", drawn)
-    patch.setattr(Lulls, "__bool__", lambda self: False)
+    patch.setattr(SnapshotBarrier, "__bool__", lambda self: False)
 
 
 def only_lost(patch: Patch) -> None:
@@ -168,6 +171,21 @@ def answered_at_once(patch: Patch) -> None:
     patch.setattr(Runtime, "published", lambda self, epoch: True)
 
 
+def nobody_registers(patch: Patch) -> None:
+    patch.setattr(EpochRanges, "register", lambda self, epoch: None)
+
+
+def nobody_asks(patch: Patch) -> None:
+    patch.setattr(EachTransaction, "names", lambda self: [])
+
+
+def last_leaf_counts(patch: Patch) -> None:
+    """In lives that have a partitioned table."""
+    patch.setattr(world, "drawn", lambda _: [Leaves()])
+    real = Snapshot.mark
+    patch.setattr(Snapshot, "mark", lambda self, mark: real(self, replace(mark, scanned="")))
+
+
 MORE: dict[str, Callable[[Patch], None]] = {
     "what the log has comes before a later snapshot": snapshot_at_once,
     "rows that a later snapshot does not see go": rows_stay,
@@ -187,4 +205,7 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "what stands open of a sink's transactions is aborted": left_alone,
     "a letter is applied once a sink has it": answered_at_once,
     "a version waits for those that its END names": versions_alone,
+    "a range ends where a sink stands": nobody_registers,
+    "each transaction is a range where a sink asks for it": nobody_asks,
+    "the rows of every leaf count in a snapshot": last_leaf_counts,
 }

@@ -21,12 +21,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connectors.changes import Decoded, Format, Messages, Undecodable
-from connectors.formats.rows import event_of
-from sidecar import wiring
-from sidecar.hosts.errands import Errands
-from sidecar.requests import Request
-from sidecar.resync import Report, Resync, TableRead
+from headrace.connectors.changes import Decoded, Format, MessageBatch, Undecodable
+from headrace.connectors.formats.row_path import event_of
+from headrace.sidecar.control.jobs import BackgroundJobs
+from headrace.sidecar.operations.resync import Report, Resync, TableRead
+from headrace.sidecar.wiring import build
 from tests.sim.beside import Incremental
 from tests.sim.columns import Columns
 from tests.sim.kinds import Kinds
@@ -35,7 +34,7 @@ from tests.sim.shop import CUSTOMERS, Shop, _Step
 from tests.sim.stands import Stands
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -51,7 +50,7 @@ class _Strict:
         self.inner = inner
         self.wants, self.topics, self.left_out = inner.wants, inner.topics, inner.left_out
 
-    def decode(self, messages: Messages) -> Decoded:
+    def decode(self, messages: MessageBatch) -> Decoded:
         """The others; of these, where they are."""
         odd = [MARK in (value or b"") for value in messages.values]
         if not any(odd):
@@ -98,14 +97,14 @@ class Odd:
         world.settled.append(lambda: self.over)
 
     def _in_place(self, patch: pytest.MonkeyPatch) -> None:
-        real = wiring.make_format
+        real = build.make_format
 
         def made(*of: Any) -> Format:
             inner, number = real(*of), self.world.current[-1].number
             knows = self.corrected is not None and number > self.corrected
             return inner if knows else _Strict(inner)
 
-        patch.setattr(wiring, "make_format", made)
+        patch.setattr(build, "make_format", made)
 
     def _snapshot(self, real: Callable[[], None]) -> None:
         real()
@@ -177,10 +176,9 @@ class Odd:
         if self.stale:
             self._resync(process)
             return
-        errands = Errands(process.running.runtime, process.running.settings, executor=process._executor("errands"))
+        jobs = BackgroundJobs(process.running.runtime, process.running.settings, executor=process._executor("errands"))
         self.world.trace.append(f"{process.number} is to replay {len(letters)}")
-        of = {"letters": [letter.json() for letter in letters]}
-        errands.begin(Request("1", "replay", of), self._told)
+        jobs.replay(letters, self._told)
 
     def _told(self, answer: Mapping[str, Any] | HeadraceError) -> None:
         """The command hears of it, or was ended before."""
@@ -204,7 +202,7 @@ class Odd:
 
         schema = process.running.schemas[CUSTOMERS]
         executor = process._executor("resync")
-        runtime.errands.append(Resync(CUSTOMERS, runtime.parts.intakes[0], schema, self._read, executor, told))
+        runtime.jobs.append(Resync(CUSTOMERS, runtime.parts.intakes[0], schema, self._read, executor, told))
 
     def _read(self) -> TableRead:
         """The table as the source has it now."""

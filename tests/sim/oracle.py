@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
 import orjson
 
-from connectors.kafka.standing import Standing, decode
-from connectors.sink import Frontier
+from headrace.connectors.kafka.frontier_record import FrontierRecord, decode
+from headrace.connectors.sink import Frontier
 from tests.sim.broker import Broker, Record
 from tests.sim.database import Written
 from tests.sim.shop import OVER, Shop, State, answers
@@ -21,6 +22,8 @@ from tests.sim.variants import view_of
 
 Absent = frozenset[tuple[str, int]]
 NONE: Absent = frozenset()
+Told = tuple[str, int]
+"""A source and the LSN of a commit."""
 
 
 class Wrong(Exception):
@@ -41,7 +44,7 @@ class Judge:
         self.stands: dict[str, set[tuple[int, ...]]] = {}
         self.meaning: dict[int, tuple[int, ...]] = {}
         self.forgiven: set[str] = set()
-        self.frontiers = 0
+        self.frontiers = self.within = 0
         self.unsure: Callable[[tuple[int, ...]], Iterable[Absent]] = lambda _: (NONE,)
         self.causes: list[Callable[[str, tuple[int, ...] | None], bool]] = []
         self.standing: dict[str, set[str]] = {}
@@ -86,6 +89,32 @@ class Judge:
         self.stands[sink] = {at for at, _ in fits}
         self.standing[sink] = next(standing for _, wrong, standing in tried if not wrong)
         self._comes(sink, frontier, {absent for _, absent in fits})
+
+    def transaction(
+        self, sink: str, view: str, fingerprint: str, told: Told, before: int | None, rows: Callable[[], Counter[Any]]
+    ) -> None:
+        """The records of a sink that tells each transaction, up to one of a source before the frontier's last, of a view that
+        reads that source alone: they are SQL's answer there, and where the records before are of `before`, no transaction
+        between changed anything, or SQL fails there. Raises Wrong."""
+        source, lsn = told
+        shop, name = self.shops.get(source), self.definition(view, fingerprint)
+        if shop is None or not OVER.get(view, {""}) <= shop.tables.keys() or shop.rowless or lsn not in shop.states:
+            return
+        found, wanted = rows(), self._answers(source, lsn, name)
+        self.within += 1
+        if found not in wanted:
+            raise Wrong(f"{sink}: {view} has {dict(found)} within a write, at {source}'s {lsn}, not {wanted}")
+        between = [other for other in shop.order if before is not None and before < other < lsn]
+        same = [*wanted, *(self._answers(source, before, name) if before in shop.states else ())]
+        # Where SQL fails the view is in error, and tells nothing.
+        hidden = [o for o in between if not any(a is None or a in same for a in self._answers(source, o, name))]
+        if hidden:
+            raise Wrong(f"{sink}: {view} does not tell of {hidden} by itself, between {before} and {lsn} of {source}")
+
+    def _answers(self, source: str, lsn: int, name: str) -> list[Counter[Any] | None]:
+        """What a view may be at a commit of the one source that it reads."""
+        at = tuple(lsn if n == source else -1 for n in self.shops)
+        return [self.expected(at, absent)[name] for absent in self.unsure(at)]
 
     def _comes(self, sink: str, frontier: Frontier, fits: set[Absent]) -> None:
         """What a sink has been told of stays, and an epoch shows the same rows in each sink."""
@@ -216,17 +245,18 @@ def unheld(kept: bytes | None, positions: Mapping[str, Mapping[int, int]]) -> st
 
 class KafkaReader:
     """A `read_committed` reader of a Kafka sink's topics that stops where each frontier record says. `keyless`: whether a view
-    is, with what fingerprint."""
+    is, with what fingerprint; `each`: by the sink's generation, whether it asks for each transaction."""
 
     def __init__(
         self, broker: Broker, judge: Judge, sink: str, prefix: str, keyless: Callable[[str, str], bool]
     ) -> None:
         self.broker, self.judge, self.sink, self.prefix, self.keyless = broker, judge, sink, prefix, keyless
+        self.each: dict[int, bool] = {}
         self._at = 0
         self._places: dict[str, int] = {}
         self._live: dict[str, dict[bytes, Any]] = {}
         self._writes = 0
-        self._waiting: deque[Standing] = deque()
+        self._waiting: deque[FrontierRecord] = deque()
 
     def look(self) -> None:
         """Judge every frontier record that came since. Raises Wrong."""
@@ -238,36 +268,50 @@ class KafkaReader:
         while self._waiting and self._is_stable(self._waiting[0]):
             self._judge(self._waiting.popleft())
 
-    def _is_stable(self, standing: Standing) -> bool:
+    def _is_stable(self, standing: FrontierRecord) -> bool:
         """Whether all markers stand: a commit is answered before."""
         return all(self.broker.partition((t, 0)).stable >= ends[0] for t, ends in standing.ends.items())
 
-    def _judge(self, standing: Standing) -> None:
+    def _judge(self, standing: FrontierRecord) -> None:
         if standing.writes != self._writes + 1:
             raise Wrong(f"{self.sink}: write {standing.writes} follows write {self._writes}")
         self._writes = standing.writes
         for topic, ends in standing.ends.items():
-            self._read(topic, ends[0])
+            self._read(topic, ends[0], standing)
         if standing.frontier is None:
             return
-        rows = {}
         filled = {t.removeprefix(self.prefix): f for t, f in standing.views.items() if f is not None}
-        for name, fingerprint in filled.items():
-            rows[name] = Counter[Any]()
-            for value in self._live.get(f"{self.prefix}{name}", {}).values():
-                row, count = (value["row"], value["count"]) if self.keyless(name, fingerprint) else (value, 1)
-                rows[name][tuple(row.values())] += count
+        rows = {name: self._rows(name, fingerprint) for name, fingerprint in filled.items()}
         marked = [t.removeprefix(self.prefix) for t in standing.errors]
         self.judge.state(self.sink, standing.frontier, rows, marked, filled)
 
-    def _read(self, topic: str, end: int) -> None:
+    def _rows(self, name: str, fingerprint: str) -> Counter[Any]:
+        """What a view's topic holds now."""
+        found = Counter[Any]()
+        for value in self._live.get(f"{self.prefix}{name}", {}).values():
+            row, count = (value["row"], value["count"]) if self.keyless(name, fingerprint) else (value, 1)
+            found[tuple(row.values())] += count
+        return found
+
+    def _read(self, topic: str, end: int, standing: FrontierRecord) -> None:
         live = self._live.setdefault(topic, {})
         partition = self.broker.partition((topic, 0))
         records, at = partition.read(self._places.get(topic, 0), 1 << 30, committed=True)
         taken = [r for r in records if r.offset < end]
         self._places[topic] = min(at, end)
-        for record in taken:
+        fingerprint, last = standing.views.get(topic), standing.frontier.epoch if standing.frontier else 0
+        before: Told | None = None
+        for i, record in enumerate(taken, 1):
             self._take(live, record)
+            told, later = dict(record.headers or ()), dict(taken[i].headers or ()) if i < len(taken) else {}
+            ends = int(told["epoch"]) < last and later.get("epoch") != told["epoch"]
+            if ends and "lsn" in told and fingerprint is not None and topic not in standing.errors:
+                name, here = topic.removeprefix(self.prefix), (told["source"].decode(), int(told["lsn"]))
+                each = self.each.get(standing.generation, False) and before is not None and before[0] == here[0]
+                rows = partial(self._rows, name, fingerprint)
+                since = before[1] if each and before is not None else None
+                self.judge.transaction(self.sink, name, fingerprint, here, since, rows)
+                before = here
 
     @staticmethod
     def _take(live: dict[bytes, Any], record: Record) -> None:

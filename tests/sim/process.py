@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
-from connectors.sink import Sink
-from sidecar.emit import Group
-from sidecar.wiring import Machine, Running, build
+from headrace.connectors.sink import Sink
+from headrace.sidecar.delivery.sink_writer import SinkWriter
+from headrace.sidecar.wiring.build import Machine, Running, build
 from tests.sim.disk import View
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class _Turnstile:
         return True
 
 
-class ScheduledGroup(Group):
+class ScheduledGroup(SinkWriter):
     """A sink's group whose thread is the scheduler: what it would do next is done by `work`."""
 
     def __init__(self, process: Process, sink: Sink, **more: Any) -> None:
@@ -118,7 +118,9 @@ class ScheduledGroup(Group):
 
     @property
     def idle(self) -> bool:
-        return self._writing or self.trouble is not None or self._backlog.frontier is None or self._failure is not None
+        return (
+            self._writing or self.detachment is not None or self._backlog.frontier is None or self._failure is not None
+        )
 
     def work(self) -> None:
         super()._write_once()
@@ -135,7 +137,7 @@ class Process:
         self.excuses: set[str] = set()
         self.running: Running | None = None
         self.executors: list[_Executor] = []
-        self.groups: list[ScheduledGroup] = []
+        self.writers: list[ScheduledGroup] = []
         self.strands: list[Strand] = []
         self.doubts: dict[str, bool] = {}
 
@@ -143,6 +145,8 @@ class Process:
 
     def door(self, name: str) -> None:
         """Something is about to happen to the outside. Raises Killed."""
+        if name == "range stepped":
+            return  # nothing of it is outside: who dies here dies at the next door
         if self.dead:
             raise Killed
         self.world.at_door(self, name)
@@ -177,10 +181,10 @@ class Process:
             View(self.world.disk, self.door, self.draw), self.now, self.now, self._executor, self._group
         )  # fmt: skip
         host = self.world.host
-        understood = self.world.understood if host is None else host.resumed(machine.disk)
-        self.running = build(understood, machine)
+        project = self.world.project if host is None else host.resumed(machine.disk)
+        self.running = build(project, machine)
         if host is not None:
-            host.begun(self, understood)
+            host.begun(self, project)
         self.building = False
         self.world.started(self)
 
@@ -188,9 +192,9 @@ class Process:
         self.executors.append(_Executor(self))
         return self.executors[-1]
 
-    def _group(self, sink: Sink, **more: Any) -> Group:
-        self.groups.append(ScheduledGroup(self, sink, **more))
-        return self.groups[-1]
+    def _group(self, sink: Sink, **more: Any) -> SinkWriter:
+        self.writers.append(ScheduledGroup(self, sink, **more))
+        return self.writers[-1]
 
     def turn(self) -> None:
         """One turn of the loop."""
@@ -205,7 +209,7 @@ class Process:
 
     def work(self) -> bool:
         """One thing that a thread would do now; whether there was one."""
-        due = [w for w in (*self.executors, *self.groups, *self.strands) if not w.idle]
+        due = [w for w in (*self.executors, *self.writers, *self.strands) if not w.idle]
         if not due:
             return False
         one = due[self.draw.randrange(len(due))]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from sidecar.failpoints import STEPS
+from headrace.sidecar.wiring.failpoints import STEPS
 
 POINTS = (
-    *(step for step in STEPS if not step.startswith("postgres")),
+    *(step for step in STEPS if not step.startswith("postgres") and step != "range stepped"),
     "sql connect", "sql write", "sql commit", "kafka init", "kafka send", "kafka end", "kafka fetch",
 )  # fmt: skip
 """The doors that a life may have it in for: the durable steps of the sidecar itself, and what it asks of servers."""

@@ -15,7 +15,7 @@ from tests.sim.odd import Odd
 from tests.sim.shop import Shop
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 

@@ -27,6 +27,7 @@ def play_in(world: World, totals: Counter[str]) -> BaseException | None:
     finally:
         totals.update(world.counts)
         totals["frontiers"] += world.judge.frontiers
+        totals["within"] += world.judge.within
     return None
 
 

@@ -67,6 +67,8 @@ NUMBER, TEXT, GONE = "number", "text", "gone"
 """What that column may be."""
 
 Row = tuple[int, int]
+MIDDLE = 5
+"""The first id of a partitioned table's second leaf."""
 BROKEN = 1 << 70
 """What a broken converter writes for a key: no bigint, so that the row is not known."""
 State = dict[str, Counter[Row]]
@@ -83,7 +85,8 @@ class _Step:
 class Shop:
     """One source, `name` its topics' prefix. `lsn`: of the last commit; `states`: by LSN; `base`: where in `stream` the last
     snapshot stands, and `read_after` the LSN before it; `rowless`: the LSNs of those that found no row; `broken_at`: of
-    the commits with a record that nobody can decode, by table; `partitions`: of each table's topic; `slow`: those of which little
+    the commits with a record that nobody can decode, by table; `partitions`: of each table's topic; `leaves`: the tables that are
+    partitioned, low ids in the first one; `slow`: those of which little
     gets to Kafka. `clumsy`: it writes what the view `shares` cannot divide by, and takes it back, all the time. `broken`: how
     often a converter of the connector makes a record of an update that nobody can decode (`BROKEN`): the twin keeps the row as
     it was, as a dead letter says. `graded`: what the orders' third column is, "" where there is none."""
@@ -92,6 +95,7 @@ class Shop:
         self.name, self.broker, self.draw = name, broker, draw
         self.tables = TABLES[name]
         self.partitions = {table: PARTITIONS.get(table, 1) for table in self.tables}
+        self.leaves: dict[str, tuple[str, ...]] = {}
         self.state: State = {t: Counter() for t in self.tables}
         self.states: dict[int, State] = {}
         self.order: list[int] = []
@@ -131,11 +135,13 @@ class Shop:
         step = _Step()
         self._notify(step, "STARTED")
         for table, rows in self.state.items():
-            for row in sorted((+rows).elements()):
-                self._event(step, table, "r", None, row, None)
-            self._notify(step, "TABLE_SCAN_COMPLETED", {
-                "scanned_collection": table, "total_rows_scanned": str((+rows).total()), "status": "SUCCEEDED",
-            })  # fmt: skip
+            for leaf in self.leaves.get(table, (table,)):
+                found = [row for row in sorted((+rows).elements()) if leaf in self._of("r", table, row)]
+                for row in found:
+                    self._event(step, table, "r", None, row, None, leaf)
+                self._notify(step, "TABLE_SCAN_COMPLETED", {
+                    "scanned_collection": leaf, "total_rows_scanned": str(len(found)), "status": "SUCCEEDED",
+                })  # fmt: skip
         self._notify(step, "COMPLETED")
         self._committed(step)
         if not any((+rows).total() for rows in self.state.values()):
@@ -197,11 +203,17 @@ class Shop:
         order: int,
     ) -> int:
         for op, before, after in events:
-            order += 1
-            counts[table] += 1
-            self.lsn += 1
-            self._event(step, table, op, before, after, order)
+            for leaf in self._of(op, table, before or after):
+                order += 1
+                counts[leaf] += 1
+                self.lsn += 1
+                self._event(step, table, op, before, after, order, leaf)
         return order
+
+    def _of(self, op: str, table: str, row: Row | None) -> Sequence[str]:
+        """Under which names an event of a table comes."""
+        leaves = self.leaves.get(table, (table,))
+        return leaves if op == "t" or row is None else (leaves[0] if row[0] < MIDDLE else leaves[-1],)
 
     def _committed(self, step: _Step) -> None:
         self.states[self.lsn] = {t: +c for t, c in self.state.items()}
@@ -222,8 +234,9 @@ class Shop:
         before: Row | None,
         after: Row | None,
         order: int | None,
+        leaf: str,
     ) -> None:
-        schema, name = table.split(".")
+        schema, name = leaf.split(".")
         id_ = (after or before or (0, 0))[0]
         block = None if order is None else {"id": f"{self.txid}:{self.lsn}", "total_order": order}
         value = {
@@ -232,7 +245,7 @@ class Shop:
             "source": {"schema": schema, "table": name, "txId": self.txid, "lsn": self.lsn,
                        "ts_us": self.lsn, "snapshot": "true" if order is None else "false"},
         }  # fmt: skip
-        place = (f"{self.name}.{table}", id_ % self.partitions[table])
+        place = (f"{self.name}.{leaf}", id_ % self.partitions[table])
         key = None if self.tables[table] is None or op == "t" else json.dumps({"id": id_}).encode()
         step.records.append((*place, key, json.dumps(value).encode()))
         if op == "d" and key is not None and self.tombstones:
@@ -313,17 +326,20 @@ class Shop:
     def is_there(self, lsn: int) -> bool:
         """Whether readers see all of the transaction that ended at `lsn`."""
         step = self.stream[self.order.index(lsn)]
-        rows = [r for r in step.records if r[0].removeprefix(f"{self.name}.") in self.tables and r[3] is not None]
+        rows = [r for r in step.records if r[0].removeprefix(f"{self.name}.") in self._names() and r[3] is not None]
         return all(
             any(r.value == value for r in self.broker.partition((topic, p)).read(0, 1 << 30, committed=True)[0])
             for topic, p, _, value in rows
         )
 
+    def _names(self) -> list[str]:
+        return [*self.tables, *(leaf for leaves in self.leaves.values() for leaf in leaves)]
+
     def undecodable(self) -> set[str]:
         """The places of the records that nobody can decode, among those that a reader sees."""
         return {
             f"{name}/{p}/{r.offset}"
-            for name in (f"{self.name}.{table}" for table in self.tables)
+            for name in (f"{self.name}.{table}" for table in self._names())
             for p, partition in enumerate(self.broker.topics[name].partitions)
             for r in partition.read(0, 1 << 30, committed=True)[0]
             if str(BROKEN).encode() in (r.value or b"")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -29,16 +29,16 @@ class Slots:
     lost: int = 0
 
     def at_door(self, world: World, process: Process) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
 
     def begin(self, world: World) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
 
     def mend(self, world: World) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
 
     def befall(self, world: World) -> None:
-        """See `Fate`."""
+        """See `ViewAction`."""
         if self.draw.random() < self.rate:
             self.lost += 1
             world.trace.append("a slot is lost")

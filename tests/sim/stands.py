@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.sim.shop import OVER, Shop
 
 if TYPE_CHECKING:
-    from engine.errors import HeadraceError
+    from headrace.engine.errors import HeadraceError
     from tests.sim.process import Process
     from tests.sim.world import World
 

@@ -68,6 +68,22 @@ def _greatest(state: State) -> Counter[Any]:
     return Counter(dict.fromkeys(found.items(), 1))
 
 
+def _reached(state: State) -> Counter[Any]:
+    """Which orders lead to which by any number of steps."""
+    edges = set(_orders(state))
+    found, new = set(edges), set(edges)
+    while new:
+        new = {(a, d) for a, b in new for c, d in edges if b == c} - found
+        found |= new
+    return Counter(found)
+
+
+_WALK = (
+    "with recursive t(a, b) as (select id, v from public.orders union select t.a, o.v from t join public.orders o on "
+    "o.id = t.b) select a, b from t where a > -{}"
+)
+"""Each definition has a constant of its own, below all ids: the judge knows definitions by their fingerprints, which do not tell
+how a recursion is kept."""
 _JOIN = "from public.orders o join public.customers c on c.id = o.v"
 EXTRA = (
     Definition(
@@ -105,13 +121,25 @@ DEFINITIONS: dict[str, tuple[Definition, ...]] = {
         ),
         Definition('key: [v], sinks: [s, k], sql: "select v, count(*) as n from public.visits group by v"', _counted(_visits)),
     ),
+    "reached": (
+        Definition(f'sinks: [s, k], sql: "{_WALK.format(1)}"', _reached),
+        Definition(f'sinks: [s, k], recursion: {{strategy: update}}, sql: "{_WALK.format(2)}"', _reached),
+        Definition(f'sinks: [s, k], recursion: {{strategy: bootstrap}}, sql: "{_WALK.format(3)}"', _reached),
+    ),
     "chained": tuple(
         Definition('sinks: [s, k], sql: "select count(*) as n from extra"', lambda s, d=d: Counter([(d.answer(s).total(),)]))
         for d in EXTRA
     ),
 }  # fmt: skip
 """The last is over the first: its number is that one's."""
-OVER |= {"extra": {ORDERS}, "ratio": {ORDERS}, "pairs": {CUSTOMERS, ORDERS}, "tally": {VISITS}, "chained": {ORDERS}}
+OVER |= {
+    "extra": {ORDERS},
+    "ratio": {ORDERS},
+    "pairs": {CUSTOMERS, ORDERS},
+    "tally": {VISITS},
+    "reached": {ORDERS},
+    "chained": {ORDERS},
+}
 
 
 def called(view: str, number: int) -> str:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.letters import MemoryLetters
-from engine.errors import HeadraceError
-from sidecar.generation import open_generation
+from headrace.connectors.dead_letters import MemoryDeadLetterQueue
+from headrace.engine.errors import HeadraceError
+from headrace.sidecar.state.generation import open_generation
 from tests.sim.broker import Broker
 from tests.sim.database import Database, become, copy_of
-from tests.sim.declared import STATE, understood
+from tests.sim.declared import STATE, project
 from tests.sim.disk import Disk
 from tests.sim.doubles import in_place
 from tests.sim.fates import drawn
@@ -53,7 +53,7 @@ class World:
         self.wiped = self.hopeless = False
         self.troubled: set[str] = set()
         self.backups: list[Any] = []
-        self.letters = MemoryLetters()
+        self.letters = MemoryDeadLetterQueue()
         self.counts = dict.fromkeys(("kills", "power cuts", "lost", "zombies", "starts", "doors"), 0)
         sources = self.draw.choice([1, 1, 2])
         self.shops = {n: Shop(n, self.broker, self.draw) for n in list(TABLES)[:sources]}
@@ -67,7 +67,7 @@ class World:
         self.fates = drawn(seed) if fated else []
         for fate in self.fates:
             fate.begin(self)
-        found = {v.name: v.key is None for v in self.understood.compile()}
+        found = {v.name: v.key is None for v in self.project.compile()}
         keyless = self.host.keyless if self.host is not None else lambda view, _: found[view]
         self.reader = KafkaReader(self.broker, self.judge, "k", "out.", keyless)
         self.database.watch = lambda written: self._judged(lambda: self.judge.database("s", written))
@@ -75,7 +75,7 @@ class World:
     def tell(self, **more: Any) -> None:
         """From the next start on this is configured too."""
         self.told |= more
-        self.understood = understood(sum(name in TABLES for name in self.shops), **self.told)
+        self.project = project(sum(name in TABLES for name in self.shops), **self.told)
 
     # what processes meet
 
@@ -211,9 +211,9 @@ class World:
         finally:
             self._note_trouble()
             self.current.pop()
-        for trouble in (group.trouble for group in process.groups if group.trouble is not None):
-            if not process.dead and trouble.error.code not in process.excuses:
-                self._fail(trouble.error)
+        for detachment in (writer.detachment for writer in process.writers if writer.detachment is not None):
+            if not process.dead and detachment.error.code not in process.excuses:
+                self._fail(detachment.error)
         if self.failed is None:
             self._judged_quietly()
 
@@ -241,7 +241,9 @@ class World:
 
     def _note_trouble(self) -> None:
         """Also of those that stand at a door while others start."""
-        self.troubled |= {g.name for p in (*self.processes, *self.current) for g in p.groups if g.trouble is not None}
+        self.troubled |= {
+            g.name for p in (*self.processes, *self.current) for g in p.writers if g.detachment is not None
+        }
 
     def committed(self, process: Process, positions: Mapping[str, Mapping[int, int]]) -> None:
         """Offsets are committed: a manifest that survives must hold them."""

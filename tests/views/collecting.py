@@ -179,7 +179,7 @@ COLLECTING: tuple[Supported, ...] = (
 )  # fmt: skip
 
 COLLECTING_REFUSED: tuple[Refused, ...] = (
-    Refused("bit_and and its kin of bit strings of any length", "select bit_or(~ id::bit(8)) as a from orders",
+    Refused("bit_and and similar ones of bit strings of any length", "select bit_or(~ id::bit(8)) as a from orders",
             "bit_or of bit strings of no declared length is not supported", "bit_or"),
     Refused("dense_rank of several columns WITHIN GROUP",
             "select dense_rank(1, 2) within group (order by id, parts) as a from orders",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.views.collecting import COLLECTING, COLLECTING_REFUSED
 from tests.views.features import Refused, Supported, supported
 from tests.views.frames import FRAMES, FRAMES_REFUSED, SIZES
+from tests.views.recursive import RECURSIVE, RECURSIVE_REFUSED
 from tests.views.relational import RELATIONAL
 from tests.views.sets import SETS, SETS_REFUSED
 
@@ -147,6 +148,12 @@ SUPPORTED: tuple[Supported, ...] = (
         ("count(DISTINCT (a, b)) of rows", "distinct_rows",
          "select status, count(distinct (customer_id, total)) as a, count(distinct row(placed, discount)) filter (where id >"
          " 2) as b from orders group by status"),
+        ("GROUP BY and ORDER BY of rows", "rows_as_keys",
+         "select max(id) as id, count(*) as n from orders group by row(status, discount) order by row(count(*), max(id)) desc"
+         " limit 3"),
+        ("array_agg, string_agg and json_agg over a subquery, in its order", "ordered_lists",
+         "select array_agg(id) as a, string_agg(status, ',') as b, json_agg(total) filter (where id > 2) as c from (select id,"
+         " status, total from orders order by total desc nulls last, id) q"),
         ('COLLATE "C" of what is compared or sorted', "collated",
          "select id, name from customers where region collate \"C\" >= 'n' order by name collate \"C\" desc, id limit 3"),
         ("sum, avg", "sums",
@@ -183,7 +190,7 @@ SUPPORTED: tuple[Supported, ...] = (
          " group by a.id, b.name"),
         ("DISTINCT of numerics of several scales", "distinct_scales",
          "select distinct amount from payments"),
-        ("WITH (not recursive)", "ctes",
+        ("WITH", "ctes",
          "with big as (select * from orders where total > 20), per as (select customer_id, count(*) as n from big"
          " group by customer_id) select c.name, per.n from per join customers c on c.id = per.customer_id"),
         ("Column names of a CTE", "cte_names", "with t(a, b) as (select id, total from orders) select a, b from t"),
@@ -233,6 +240,7 @@ SUPPORTED: tuple[Supported, ...] = (
         " where c.vip) select id from j where 100 / discount > 10",
     ),
     *RELATIONAL,
+    *RECURSIVE,
     *SETS,
     *COLLECTING,
     *FRAMES,
@@ -269,8 +277,7 @@ REFUSED: tuple[Refused, ...] = (
     Refused("Constants that Postgres reads and Headrace does not",
             "select id from customers where name ~ '(?b)a'",
             'regular expression not supported: option "b", of other expressions than advanced ones', "name ~"),
-    Refused("WITH RECURSIVE", "with recursive t as (select id from orders) select id from t",
-            "WITH RECURSIVE is not supported yet", "recursive"),
+    *RECURSIVE_REFUSED,
     Refused("Volatile functions", "select id from orders where placed < now()",
             "now() is not supported: its answer is not a function of the tables", "now"),
     Refused("Constants that mean the time of the query", "select id from customers where born < date 'yesterday'",

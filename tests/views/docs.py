@@ -8,12 +8,13 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from engine.operators.expressions.functions import catalogue, fallback_users
-from engine.operators.expressions.sets import MOST
+from headrace.engine.operators.expressions.core.functions import catalogue, fallback_users
+from headrace.engine.operators.expressions.core.sets import MOST
+from headrace.views.sql.aggregates.aggregate_calls import AGGREGATES
+from headrace.views.sql.aggregates.ordered_set_aggregates import PLACES
+from headrace.views.sql.unsupported import LATER_AGGREGATES, VOLATILE, WINDOWS
 from tests.views.corpus import REFUSED, SUPPORTED
-from views.sql.aggregates import AGGREGATES
-from views.sql.refusals import LATER_AGGREGATES, VOLATILE, WINDOWS
-from views.sql.within import PLACES
+from tests.views.decided import DECIDED
 
 COMMAND = "python -m tests.views.docs"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
@@ -36,6 +37,11 @@ COSTS = (
     "A subquery becomes a join, however often it is asked: where it reads the query around it by equalities alone, by"
     " those; else by the distinct values that it reads. What is correlated by another condition, or joined without an"
     " equality, looks at every pair of rows, and `headrace validate` warns of it.",
+    "A recursive query is run as a fixpoint where its recursive term is proved to give for each row by itself what it gives for"
+    " all of them: selections, projections, joins with other tables, functions that return sets, the kept side of outer joins."
+    " There a change costs the rounds that it reaches. For every other term, and where equal values may look different (numerics"
+    " of any scale), the rows of each round are held apart, as Postgres's working table is, and a change costs more. `headrace"
+    " explain` says which of the two a query is, and why.",
     "ORDER BY … LIMIT reads of the order what it keeps; where a subquery says how many, all of the order is numbered anew, as by"
     " a window function. A window function other than an aggregate over a whole partition"
     " computes the partition of a changed row anew, in columns; what does not change is not sent.",
@@ -69,6 +75,16 @@ def page() -> str:
         " join keeps from a row is never asked of it, even where Postgres's planner would ask; what is not read by the view is"
         " not computed. An error inside of a subquery with FROM counts for every row that it is asked for, even where CASE"
         " does not look at its answer.",
+        "A row is out where any condition of WHERE, of HAVING or of a join's ON is false or NULL, and in error only where one"
+        " fails and none of them is; inside an expression a false operand decides AND, and a true one OR. So whatever order"
+        " Postgres tries conditions in, where it has rows a view has the same. Where the order that it takes makes it fail, a"
+        " view has rows: this is the one exception to what Postgres answers being the answer.",
+        table(
+            ("Postgres fails, the view has rows", "For example", "Postgres says"),
+            [(d.feature, f"`{d.sql}`", d.error) for d in DECIDED],
+        ),
+        "Expressions that tables are joined by, where nothing else joins them, are computed of each row that its table's own"
+        " conditions keep; an error of one counts although no other table's row meets it, as in Postgres.",
         *COSTS,
         "## Equal values that look different",
         "1.0 and 1.00, '1 day' and '24 hours', the jsonb 1 and 1.0, an instant in two time zones are equal, and so GROUP BY,"

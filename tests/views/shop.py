@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.schema import Column, DataType, Schema
-from views.catalog import Catalog
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.views.catalog import Catalog
 
 TABLES: dict[str, tuple[dict[str, str], tuple[str, ...] | None]] = {
     "customers": (

@@ -6,14 +6,15 @@ import json
 
 import pytest
 
-from engine.dataflow import Collection, Dataflow
-from engine.errors import InvariantBroken
+from headrace.engine.dataflow import Collection, Dataflow
+from headrace.engine.errors import InvariantBroken
+from headrace.views.compile import CompiledView, compile_views
+from headrace.views.errors import ViewError
+from headrace.views.explain import explain, explain_json
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
+from headrace.views.view_models import ColumnSpec
 from tests.views.shop import TABLES, catalog, schema_of
-from views.compile import CompiledView, compile_views
-from views.errors import ViewError
-from views.explain import explain, explain_json
-from views.render import render
-from views.spec import ColumnSpec, ViewSpec
 
 
 def one(sql: str, key: tuple[str, ...] | None = None) -> CompiledView:

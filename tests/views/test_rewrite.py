@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.operators.expressions.ir import Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
-from views.optimize import RULES, Rule, said_of
-from views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union, walk
-from views.rewrite import transform
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
+from headrace.views.optimize import RULES, Rule, said_of
+from headrace.views.plan import Filter, Join, LeftJoin, Plan, Project, Scan, Union
+from headrace.views.rewrite import transform
+from headrace.views.traversal import walk
 
 
 def _twice() -> Union:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from views.document import ConfigError
-from views.spec import ViewsFile, load
-from views.strict import json_schema
+from headrace.views.view_files import load
+from headrace.views.view_models import ViewsFile
+from headrace.views.yaml_models import json_schema
+from headrace.views.yaml_reader import ConfigError
 
 GOOD = """\
 version: 1
@@ -42,6 +43,17 @@ def test_folders_are_read_in_order(tmp_path: Path) -> None:
     for name, file in (("b", "b.yml"), ("a", "a.yaml"), ("c", "sub/c.yaml"), ("d", "notes.txt")):
         (tmp_path / file).write_text(f"version: 1\nviews: [{{name: {name}, sql: select}}]\n")
     assert [v.name for v in load(tmp_path)] == ["a", "b", "c"]
+
+
+def test_a_mounted_configmap_is_read_once(tmp_path: Path) -> None:
+    """A ConfigMap's volume: the files in a hidden folder, and links to them through another link beside it."""
+    real = tmp_path / "..2026_11_25_00_00_00.123"
+    real.mkdir()
+    (real / "v.yaml").write_text(GOOD)
+    (tmp_path / "..data").symlink_to(real.name)
+    (tmp_path / "v.yaml").symlink_to("..data/v.yaml")
+    (view,) = load(tmp_path)
+    assert (view.name, view.file) == ("big_orders", str(tmp_path / "v.yaml"))
 
 
 def test_sql_from_a_file(tmp_path: Path) -> None:

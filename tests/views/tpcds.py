@@ -17,12 +17,12 @@ from pathlib import Path
 import sqlglot
 from sqlglot import exp
 
-from engine.schema import Column, DataType, Schema
+from headrace.engine.schema import Column, DataType, Schema
+from headrace.views.catalog import Catalog
+from headrace.views.compile import compile_query
+from headrace.views.errors import ViewError
+from headrace.views.spec import ViewSpec
 from tests.oracle.run import reason
-from views.catalog import Catalog
-from views.compile import compile_query
-from views.errors import ViewError
-from views.spec import ViewSpec
 
 BEGINS = (sqlglot.TokenType.SELECT, sqlglot.TokenType.WITH, sqlglot.TokenType.L_PAREN)
 """What a query begins with."""

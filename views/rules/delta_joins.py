@@ -1,4 +1,4 @@
-"""Rule: a tree of three or more joins keeps no join's rows, but looks every change up in all the other inputs.
+"""Rule: a tree of three or more joins keeps no rows of its inner joins; each change is looked up in all the other inputs.
 
 The arrangements are then of the inputs alone, which other views share; what lies between is a stream.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from views.joins import Flat, chooses, flat
-from views.plan import DeltaJoin, Join, Plan, Project, children, identity, with_children
-from views.rewrite import once
-from views.scalar import columns, moved
+from headrace.views.expressions import columns, moved
+from headrace.views.join_graph import Flat, chooses, flat
+from headrace.views.plan import DeltaJoin, Join, Plan, Project, identity
+from headrace.views.rewrite import once
+from headrace.views.traversal import children, with_children
 
 LEAST = 3
 
 
 def delta_joins(plan: Plan) -> Plan:
-    """Every such tree under one node, with the columns that are read above it.
+    """Put every such tree under one node, with the columns that are read above it.
 
-    >>> from engine.schema import BIGINT, Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a, b, c = (Scan(f"public.{n}", Schema((Column("x", BIGINT), Column("y", BIGINT)))) for n in "abc")
     >>> both = Join(a, b, (0,), (1,))
     >>> delta_joins(both) == both

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from engine.operators.expressions.ir import Call, Expr, Literal
-from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan
-from views.rewrite import transform, with_expressions
-from views.scalar import base_name, conjunction, conjuncts, fallible
+from headrace.engine.operators.expressions.core.ir import Call, Expr, Literal
+from headrace.engine.schema import BOOLEAN
+from headrace.views.expressions import base_name, conjunction, conjuncts
+from headrace.views.plan import Filter, Join, LeftJoin, Plan
+from headrace.views.rewrite import transform, with_expressions
 
 TRUE = Literal(True, BOOLEAN)
 
 
 def factor_conditions(plan: Plan) -> Plan:
-    """The common parts of OR's branches in filters and join conditions, taken out where they cannot fail.
+    """The common parts of OR's branches in filters and join conditions, taken out.
 
-    >>> from engine.operators.expressions.ir import ColumnRef
-    >>> from engine.schema import Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.operators.expressions.core.ir import ColumnRef
+    >>> from headrace.engine.schema import Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a = Scan("public.a", Schema(tuple(Column(n, BOOLEAN) for n in "xyz")))
     >>> x, y, z = (ColumnRef(i, BOOLEAN) for i in range(3))
     >>> both = lambda *parts: Call("and", parts, BOOLEAN)
@@ -37,7 +37,7 @@ def _parts(condition: Expr) -> list[Expr]:
     if not (isinstance(condition, Call) and base_name(condition) == "or"):
         return [condition]
     branches = [conjuncts(a) for a in condition.args]
-    common = [p for p in dict.fromkeys(branches[0]) if not fallible(p) and all(p in b for b in branches[1:])]
+    common = [p for p in dict.fromkeys(branches[0]) if all(p in b for b in branches[1:])]
     if not common:
         return [condition]
     rests = [conjunction([p for p in b if p not in common]) for b in branches]

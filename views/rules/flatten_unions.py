@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from views.plan import Distinct, Plan, Union
-from views.rewrite import transform
+from headrace.views.plan import Distinct, Plan, Union
+from headrace.views.rewrite import transform
 
 
 def flatten_unions(plan: Plan) -> Plan:
     """Nested unions side by side; inner duplicates need no removal when the outer removes them.
 
-    >>> from engine.schema import BIGINT, Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a = Scan("public.a", Schema((Column("x", BIGINT),)))
     >>> flatten_unions(Distinct(Union((a, Distinct(Union((a, a))))))) == Distinct(Union((a, a, a)))
     True

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from engine.operators.expressions.ir import Call, ColumnRef, Expr
-from engine.schema import BOOLEAN
-from views.plan import Filter, Join, LeftJoin, Plan
-from views.rewrite import transform
-from views.scalar import conjunction, proved_present
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Expr
+from headrace.engine.schema import BOOLEAN
+from headrace.views.expressions import conjunction, proved_present
+from headrace.views.plan import Filter, Join, LeftJoin, Plan
+from headrace.views.rewrite import transform
 
 
 def inner_joins(plan: Plan) -> Plan:
-    """Left joins under a filter that no row without a partner passes, made inner.
+    """Make a left join inner if a filter above it passes no row without a partner.
 
-    >>> from engine.schema import BIGINT, Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a, b = (Scan(f"public.{n}", Schema((Column("x", BIGINT),))) for n in "ab")
     >>> big = Call(">(bigint,bigint)", (ColumnRef(1, BIGINT), ColumnRef(0, BIGINT)), BOOLEAN)
     >>> isinstance(inner_joins(Filter(LeftJoin(a, b, (0,), (0,)), big)).input, Join)

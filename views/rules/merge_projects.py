@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.operators.expressions.ir import ColumnRef, Expr, Literal
-from views.plan import Plan, Project, Reduce
-from views.rewrite import transform
-from views.scalar import substituted, walk
+from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr, Literal
+from headrace.views.expressions import substituted, walk
+from headrace.views.plan import Plan, Project, Reduce
+from headrace.views.rewrite import transform
 
 
 def merge_projects(plan: Plan) -> Plan:
@@ -15,8 +15,8 @@ def merge_projects(plan: Plan) -> Plan:
 
     An expression that the outer projection does not read is no longer computed, so neither are its errors.
 
-    >>> from engine.schema import BIGINT, Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a = Scan("public.a", Schema((Column("x", BIGINT), Column("y", BIGINT))))
     >>> x, y = ColumnRef(0, BIGINT), ColumnRef(1, BIGINT)
     >>> merge_projects(Project(Project(a, (y, x), ("y", "x")), (y,), ("x",))) == Project(a, (x,), ("x",))

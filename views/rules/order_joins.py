@@ -1,7 +1,7 @@
 """Rule: joins get keys and an order: what is connected by equalities, by primary keys first, in FROM's order.
 
 Conditions that cannot fail become keys, filters of one table, or residuals as soon as their columns are there; one that
-may fail waits above all joins, unless nothing else connects a table (DECISIONS.md 12). A table joined by its primary
+may fail waits above all joins, unless nothing else connects a table (decision 12). A table joined by its primary
 key is keyed by that alone, so that its one arrangement is used by every view.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine.operators.expressions.ir import ColumnRef, Expr, Literal
-from engine.value import derived
-from views.keys import is_unique
-from views.plan import Filter, Join, Plan, Project, Scan, children, keyed, with_children
-from views.rewrite import once
-from views.rules.push_filters import filtered
-from views.scalar import columns, conjunction, conjuncts, equality, fallible, moved, shifted, substituted
+from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr, Literal
+from headrace.engine.value import derived
+from headrace.views.expressions import columns, conjunction, conjuncts, equality, fallible, moved, shifted, substituted
+from headrace.views.keys import is_unique
+from headrace.views.plan import Filter, Join, Plan, Project, Scan, keyed
+from headrace.views.rewrite import once
+from headrace.views.rules.push_filters import filtered
+from headrace.views.traversal import children, with_children
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,8 @@ class _Pair:
 def order_joins(plan: Plan) -> Plan:
     """Every group of inner joins with keys, in a good order.
 
-    >>> from engine.operators.expressions.ir import Call
-    >>> from engine.schema import BIGINT, BOOLEAN, Column, Schema
+    >>> from headrace.engine.operators.expressions.core.ir import Call
+    >>> from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
     >>> a = Scan("public.a", Schema((Column("x", BIGINT),)))
     >>> b = Scan("public.b", Schema((Column("id", BIGINT),), (0,)))
     >>> same = Call("=(bigint,bigint)", (ColumnRef(1, BIGINT), ColumnRef(0, BIGINT)), BOOLEAN)

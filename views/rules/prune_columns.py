@@ -1,8 +1,8 @@
 """Rule: only columns that something above reads are kept, so that arrangements hold no more than they must.
 
-A table joined by its primary key, filtered or not, keeps all of its columns: there the table's own arrangement is read,
-which every view shares. What is not read is not computed, and so does not fail. A left join of which nothing is read, and which
-adds no rows, goes.
+A table that is joined by its primary key, filtered or not, keeps all of its columns, because its own arrangement is read, which
+every view shares. A column that is not read is not computed, and so does not fail. A left join goes if nothing of it is read
+and it adds no rows.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from engine.operators.expressions.ir import Aggregate, Literal
-from engine.schema import BOOLEAN
-from views.joins import own_key
-from views.keys import is_unique
-from views.plan import (
+from headrace.engine.operators.expressions.core.ir import Aggregate, Literal
+from headrace.engine.schema import BOOLEAN
+from headrace.views.expressions import columns, fallible, moved
+from headrace.views.join_graph import own_key
+from headrace.views.keys import is_unique
+from headrace.views.plan import (
     DeltaJoin,
     Distinct,
     Filter,
@@ -24,7 +25,9 @@ from views.plan import (
     One,
     Plan,
     Project,
+    Recursion,
     Reduce,
+    Reference,
     Repeat,
     Scan,
     Semijoin,
@@ -32,11 +35,9 @@ from views.plan import (
     Top,
     Union,
     Windowed,
-    expressions,
     identity,
-    walk,
 )
-from views.scalar import columns, fallible, moved
+from headrace.views.traversal import children, expressions, walk, with_children
 
 Places = Mapping[int, int]
 
@@ -44,8 +45,8 @@ Places = Mapping[int, int]
 def prune_columns(plan: Plan) -> Plan:
     """The plan with the same columns, and fewer below.
 
-    >>> from engine.operators.expressions.ir import ColumnRef
-    >>> from engine.schema import BIGINT, Column, Schema
+    >>> from headrace.engine.operators.expressions.core.ir import ColumnRef
+    >>> from headrace.engine.schema import BIGINT, Column, Schema
     >>> a = Scan("public.a", Schema((Column("x", BIGINT), Column("y", BIGINT))))
     >>> both = Join(a, a, (0,), (0,))
     >>> pruned = prune_columns(Project(both, (ColumnRef(1, BIGINT),), ("y",)))
@@ -74,8 +75,8 @@ class _Pruner:
         return found
 
     def pruned(self, plan: Plan, wanted: frozenset[int]) -> tuple[Plan, Places]:
-        """A plan that has at least the columns `wanted`, and where they stand now."""
-        if isinstance(plan, Scan | Import | One):
+        """A plan with at least the columns `wanted`, and the places of these in it."""
+        if isinstance(plan, Scan | Import | One | Reference):
             return plan, {i: i for i in range(len(plan.schema.columns))}
         if isinstance(plan, Project):
             return self.project(plan, wanted)
@@ -97,6 +98,10 @@ class _Pruner:
             return Repeat(self.exactly(plan.input, [*kept, len(plan.schema.columns)])), {
                 i: p for p, i in enumerate(kept)
             }
+        if isinstance(plan, Recursion):
+            # A round reads all that the one before made.
+            whole = [self.exactly(p, range(len(p.schema.columns))) for p in children(plan)]
+            return with_children(plan, whole), {i: i for i in range(len(plan.schema.columns))}
         order = sorted(wanted) if isinstance(plan, Union | DeltaJoin) and wanted else range(len(plan.schema.columns))
         places = {i: p for p, i in enumerate(order)}
         if isinstance(plan, Distinct):

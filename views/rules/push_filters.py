@@ -1,9 +1,9 @@
 """Rule: filters go down, as far as nothing that may fail comes before what kept it from a row.
 
-Only parts of a predicate that cannot fail are moved (DECISIONS.md 12): a part that may fail stays where SQL's order of
-clauses has it. Below a join a part joins the join's condition, where `order_joins` finds it; below
-a left join go parts of the left side alone, below a full join none, below a top or a window those of its groups,
-below a spread those of its input.
+Only parts of a predicate that cannot fail are moved (decision 12); a part that may fail stays where SQL's order of clauses has
+it. At a join a part becomes part of the join's condition, where `order_joins` finds it; a part that may fail does so only while
+the join has no keys, since a false part keeps it from failing (decision 39). Parts of the left side alone go below a left join,
+none below a full join, parts of the groups below a top or a window, parts of the input below a spread.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.operators.expressions.ir import ColumnRef, Expr
-from views.plan import (
+from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr
+from headrace.views.expressions import columns, conjunction, conjuncts, fallible, substituted
+from headrace.views.plan import (
     Distinct,
     Filter,
     Join,
@@ -26,16 +27,15 @@ from views.plan import (
     Union,
     Windowed,
 )
-from views.rewrite import transform
-from views.scalar import columns, conjunction, conjuncts, fallible, substituted
+from headrace.views.rewrite import transform
 
 
 def push_filters(plan: Plan) -> Plan:
     """Each part of each filter as far down as it may go.
 
-    >>> from engine.operators.expressions.ir import Call, ColumnRef, Literal
-    >>> from engine.schema import BIGINT, BOOLEAN, Column, Schema
-    >>> from views.plan import Scan
+    >>> from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
+    >>> from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
+    >>> from headrace.views.plan import Scan
     >>> a = Scan("public.a", Schema((Column("x", BIGINT), Column("y", BIGINT))))
     >>> x, y = ColumnRef(0, BIGINT), ColumnRef(1, BIGINT)
     >>> big = lambda e: Call(">(bigint,bigint)", (e, Literal(5, BIGINT)), BOOLEAN)
@@ -78,11 +78,16 @@ def _divided(plan: Plan, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]
             and columns(part) <= _passed(plan)
         ):
             moved = part
-        if moved is None or fallible(moved) or not columns(moved):
+        if moved is None or not columns(moved) or (fallible(moved) and not _is_unordered(plan)):
             stay.append(part)
         else:
             down.append(moved)
     return down, stay
+
+
+def _is_unordered(plan: Plan) -> bool:
+    """Whether it is an inner join that the binder made, whose conditions `order_joins` will place."""
+    return isinstance(plan, Join) and not plan.left_key
 
 
 def _passed(plan: Reduce | LeftJoin | Top | Windowed | Spread) -> frozenset[int]:

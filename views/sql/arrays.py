@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from engine.operators.expressions.arrays import MOST_DIMENSIONS, QUANTIFIED
-from engine.operators.expressions.ir import Call, Expr, Literal
-from engine.operators.expressions.resolve import resolve
-from engine.schema import BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
-from views.sql import coerce
-from views.sql.binder import Binder, binds, unsupported
+from headrace.engine.operators.expressions.array.arrays import MOST_DIMENSIONS
+from headrace.engine.operators.expressions.array.quantified import QUANTIFIED
+from headrace.engine.operators.expressions.core.ir import Call, Expr, Literal
+from headrace.engine.operators.expressions.core.resolve import resolve
+from headrace.engine.schema import BOOLEAN, INTEGER, TEXT, DataType, Kind, array_of
+from headrace.views.sql import coerce
+from headrace.views.sql.binder import Binder, binds, unsupported
 
 MADE = "$array(any,...)"
 _INTS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
@@ -64,9 +65,6 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
     while isinstance(inner.this, exp.Bracket) and len(inner.this.expressions) == 1:
         inner = inner.this
         places = [*inner.expressions, *places]
-    if isinstance(inner.this, exp.Func | exp.Literal):
-        # no subscript stands behind ARRAY[…], a call or a constant in Postgres's grammar
-        binder.source.refuse(node, 'syntax error at or near "["', "put what is subscripted in parentheses")
     base = binder.bind(inner.this)
     if base.type.kind is Kind.JSONB:
         base, places = binder.bind(node.this), list(node.expressions)
@@ -87,8 +85,6 @@ def _subscript(binder: Binder, node: exp.Expr) -> Expr:
 
 def _ends(binder: Binder, place: exp.Expr) -> list[Expr]:
     """The first and the last place of a slice; a lone number beside a slice is its last."""
-    if place.args.get("step") is not None:
-        binder.source.refuse(place, 'syntax error at or near ":"', "a slice has a first and a last place")
     if not isinstance(place, exp.Slice):
         return [Literal(1, INTEGER), _number(binder, place)]
     first, last = place.this, place.expression

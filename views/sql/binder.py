@@ -2,7 +2,7 @@
 
 Always: a name that this query does not have is looked for in those around it; a node kind without a handler is refused
 by name, at its place; so is every type problem. Handlers register with `binds`; they live in `expressions`, `functions`,
-`aggregates`, `subqueries` and `windows`. Made by `select` and `tables`, one a clause.
+`aggregate_calls`, `subquery_binder` and `window_calls`. Made by `select` and `tables`, one a clause.
 """
 
 from __future__ import annotations
@@ -14,28 +14,16 @@ from typing import Any, NoReturn, Protocol
 
 from sqlglot import exp
 
-from engine.errors import HeadraceError
-from engine.operators.expressions.ir import Aggregate, Call, Cast, ColumnRef, Expr, Literal
-from views.errors import ViewError
-from views.plan import Plan
-from views.scalar import children as operands
-from views.scalar import outer_ref
-from views.sql import coerce
-from views.sql.parse import Source, name_of, start_of
-from views.sql.scope import Scope
-from views.strict import nearest
-
-PLACEHOLDER = "$aggregate"
-"""The function of a call that stands for an aggregate until `select` has its column of the reduce."""
-
-GROUPING = "$grouping"
-"""The function of a call that stands for a grouping() until the groups are known; its argument is which."""
-
-WHOLE = "whole"
-"""The mark of a column's node that stands there as a part of its table's whole row."""
-
-OUTPUT = "output"
-"""The mark of a node that is a column of what a query that is asked, not stored, gives: there a row may be a value."""
+from headrace.engine.errors import HeadraceError
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, Cast, ColumnRef, Expr, Literal
+from headrace.views.errors import ViewError
+from headrace.views.expressions import children as operands
+from headrace.views.placeholders import OuterColumn, Placeholder
+from headrace.views.plan import Plan
+from headrace.views.sql import coerce
+from headrace.views.sql.parsing.parse import Source, name_of, spelled_as, start_of
+from headrace.views.sql.scope import Scope
+from headrace.views.yaml_models import nearest
 
 Handler = Callable[["Binder", exp.Expr], Expr]
 
@@ -108,9 +96,8 @@ class Binder:
         if reads is not None:
             self.source.only(node, reads)
         found = self.typed(node, lambda: handler(self, node))
-        if isinstance(found, Call | Cast) and all(
-            isinstance(e, Literal) or e in self.source.constants for e in operands(found)
-        ):
+        is_made = isinstance(found, Call | Cast) and not isinstance(found, Placeholder)
+        if is_made and all(isinstance(e, Literal) or e in self.source.constants for e in operands(found)):
             self.source.constants.setdefault(found, start_of(node) or 0)
         return found
 
@@ -144,7 +131,7 @@ class Binder:
             return self.reference(self.position(node), node)
         around = Binder(self.source, scope, self.clause)
         position = around.position(node)
-        return outer_ref(depth, position, scope.column(position).type)
+        return OuterColumn((), scope.column(position).type, depth, position)
 
     def reference(self, position: int, node: exp.Expr | None = None) -> ColumnRef:
         """A reference to a position of the scope's row, remembered as written at `node`."""
@@ -198,14 +185,14 @@ class Windows(Protocol):
     used: set[str]
 
     def call(self, over: Any, operands: Sequence[Expr]) -> Expr:
-        """The call that stands for a window function until it has its column."""
+        """What stands for a window function until it has its column."""
 
 
 class Sets(Protocol):
     """Where the set-returning functions of one SELECT list are kept."""
 
     def call(self, call: Call) -> Expr:
-        """The call that stands for a set-returning function until its rows are made."""
+        """What stands for a set-returning function until its rows are made."""
 
 
 class Queries(Protocol):
@@ -237,7 +224,7 @@ def schema_of(node: exp.Expr) -> str | None:
 
 def unsupported(binder: Binder, node: exp.Expr) -> NoReturn:
     """Refuses a node for its kind."""
-    spelled = "" if isinstance(node, exp.UnicodeString) else node.sql(dialect="postgres", comments=False)
+    spelled = "" if isinstance(node, exp.UnicodeString) else spelled_as(node)
     shown = spelled if len(spelled) <= 40 else spelled[:37] + "..."
     made = isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"
     what = _KINDS.get(exp.Tuple if made else type(node)) or _words(type(node).__name__)

@@ -8,16 +8,17 @@ without a place: the binder knows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
-from engine.errors import HeadraceError
-from engine.operators.expressions.coercion import STRINGS, can_cast, common_type
-from engine.operators.expressions.families import needs_key
-from engine.operators.expressions.images import parse_literal
-from engine.operators.expressions.ir import Aggregate, Call, Cast, Expr, Literal
-from engine.operators.expressions.resolve import aggregate_type, resolve
-from engine.schema import BIGINT, BOOLEAN, INTEGER, MAX_DIGITS, NUMERIC, TEXT, DataType, Kind
-from views.sql.known import unread
+from headrace.engine.errors import HeadraceError
+from headrace.engine.operators.expressions.core.coercion import STRINGS, can_cast, common_type
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, Cast, Expr, Literal
+from headrace.engine.operators.expressions.core.resolve import aggregate_type, resolve
+from headrace.engine.operators.expressions.core.text_io import parse_literal
+from headrace.engine.operators.expressions.core.text_types import needs_key
+from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, MAX_DIGITS, NUMERIC, TEXT, DataType, Kind, array_of
+from headrace.views.sql.constant_arguments import unread
 
 UNKNOWN = DataType(Kind.OTHER, name="unknown")
 """The type of a quoted literal or NULL before its surroundings give it one; never leaves the binder."""
@@ -125,7 +126,11 @@ def _written(literal: Expr) -> DataType | None:
 
 def cast(expr: Expr, target: DataType) -> Expr:
     """CAST(expr AS target). Raises TypeProblem where Postgres has no such cast."""
-    if expr.type == UNKNOWN and target.length is None and target.size is None:
+    element = target.element
+    measured = element is not None and (element.length is not None or element.size is not None)
+    if measured and element is not None and (expr.type == UNKNOWN or expr.type.kind in STRINGS):
+        expr = cast(expr, array_of(replace(element, length=None) if element.size is None else element.bare))
+    elif expr.type == UNKNOWN and target.length is None and target.size is None:
         return read(expr, target)
     if expr.type == UNKNOWN or (target.size is not None and expr.type.kind in STRINGS):
         # What is too long is read first, and cut then.

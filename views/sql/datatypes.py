@@ -1,6 +1,6 @@
 """The types that SQL names, in casts and in lists of columns.
 
-Always: a type that the engine cannot compute with is refused at its name. Called by `functions` and `records`.
+Always: a type that the engine cannot compute with is refused at its name. Called by `functions` and `column_definitions`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from engine.operators.expressions.families import family_of
-from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Expr, Literal
-from engine.schema import INTEGER, MOST_DIGITS, TEXT, TIMETZ, Column, DataType, Kind
-from views.sql import coerce
-from views.sql.binder import Binder
-from views.sql.constants import MOST_INTEGER, SINGLE_BITS
-from views.sql.foreign import DECLARED
+from headrace.engine.operators.expressions.core.ir import Expr, Literal
+from headrace.engine.operators.expressions.core.text_types import family_of
+from headrace.engine.operators.expressions.datetime.intervals import INTERVAL
+from headrace.engine.schema import INTEGER, MOST_DIGITS, TEXT, TIMETZ, Column, DataType, Kind
+from headrace.views.sql import coerce
+from headrace.views.sql.binder import Binder
+from headrace.views.sql.parsing.constants import SINGLE_BITS
+from headrace.views.sql.parsing.foreign_type_names import DECLARED
+from headrace.views.sql.parsing.nodes import FieldType
+from headrace.views.sql.parsing.parse import spelled_as
 
 _ELEMENTS = frozenset(
     {
@@ -29,18 +31,13 @@ _ELEMENTS = frozenset(
 _MODIFIED = re.compile(r"([a-z_ ]+)\((\d+)(?:, *(\d+))?\)")
 _FLOAT = re.compile(r"\bfloat(?:\((\d+)\))?(?=$|\[)")
 _DOUBLE = 53
-_PLAIN = ("varchar", "char", "bpchar", "time", "timestamp", "float")
-"""Types that Postgres's grammar has words for, of which a number that is no integer is a syntax error."""
+_MOST_INTEGER = 2**31 - 1
 _LENGTHS = {
     **dict.fromkeys(("varchar", "char"), 10_485_760),
     **dict.fromkeys(("bit", "varbit"), 83_886_080),
 }
 _DIGITS = 1000
 """How many digits a numeric may say that it has, and how far off the point these may stand."""
-TYPE = "type"
-"""What a type's node is marked by with the type that it stands for, which then is not read out of it."""
-DIGITS = "digits"
-"""What it is marked by with the digits that a field of that type keeps of its seconds."""
 TIMES = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ)
 
 
@@ -49,7 +46,7 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
 
     `precise`: times may have a precision, which `digits_of` tells.
     """
-    spelled = node.sql(dialect="postgres").lower()
+    spelled = spelled_as(node).lower()
     fault = _modifier_fault(spelled)
     if fault is not None:
         binder.source.refuse(node, fault)
@@ -59,7 +56,7 @@ def type_named(binder: Binder, node: exp.Expr, *, precise: bool = False) -> Data
     bare = spelled.removesuffix("[]")
     if bare in DECLARED and bare not in binder.source.catalog.types:
         binder.source.refuse(node, f'type "{spelled}" does not exist')
-    target = node.meta.get(TYPE) or binder.source.type_named(spelled)
+    target = node.known if isinstance(node, FieldType) else binder.source.type_named(spelled)
     named = target if target.element is None else target.element
     if not computable(named):
         binder.source.refuse(node, f"type {spelled} is not supported in expressions")
@@ -100,11 +97,9 @@ def _modifier_fault(spelled: str) -> str | None:
     if found is None:
         return None
     name, numbers = {"bpchar": "char"}.get(found[1], found[1]), [int(n) for n in found.groups()[1:] if n]
-    far = next((n for n in numbers if n > MOST_INTEGER), None)
+    far = next((n for n in numbers if n > _MOST_INTEGER), None)
     if far is not None:
-        return (
-            f'syntax error at or near "{far}"' if name in _PLAIN else f'value "{far}" is out of range for type integer'
-        )
+        return f'value "{far}" is out of range for type integer'
     if name == "float" and not 1 <= numbers[0] <= _DOUBLE:
         return f"precision for type float must be {'less than 54 bits' if numbers[0] else 'at least 1 bit'}"
     most = _LENGTHS.get(name)
@@ -128,7 +123,7 @@ def digits_of(node: exp.Expr, target: DataType) -> int | None:
     """How many digits of its seconds a type of times keeps, where it says so."""
     if target.kind not in TIMES and target not in (TIMETZ, INTERVAL):
         return None
-    if DIGITS in node.meta:
-        return int(node.meta[DIGITS])
+    if isinstance(node, FieldType) and node.digits < MOST_DIGITS:
+        return node.digits
     found = [part.name for part in node.expressions if isinstance(part, exp.DataTypeParam)]
     return min(int(found[0]), MOST_DIGITS) if found else None

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from engine.schema import Schema
-from views.catalog import Catalog
-from views.plan import Plan
-from views.sql.correlate import raised
-from views.sql.scope import Scope
+from headrace.engine.schema import Schema
+from headrace.views.catalog import Catalog
+from headrace.views.plan import Plan
+from headrace.views.sql.scope import Scope
+from headrace.views.sql.subqueries.decorrelate.outer_columns import raised
 
 
 class KnownView(Protocol):

@@ -9,16 +9,18 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from engine.errors import HeadraceError
-from engine.operators.expressions.coercion import STRINGS
-from engine.operators.expressions.ir import Call, Expr, Literal
-from engine.schema import BIT, BOOLEAN, TEXT, Kind
-from views.sql import coerce, rows
-from views.sql.arrays import quantified
-from views.sql.binder import Binder, binds, unsupported
-from views.sql.coerce import UNKNOWN
-from views.sql.refusals import VOLATILE_HINT
-from views.sql.subqueries import member_of
+from headrace.engine.errors import HeadraceError
+from headrace.engine.operators.expressions.core.coercion import STRINGS
+from headrace.engine.operators.expressions.core.ir import Call, Expr, Literal
+from headrace.engine.schema import BIT, BOOLEAN, TEXT, Kind
+from headrace.views.sql import coerce
+from headrace.views.sql.arrays import quantified
+from headrace.views.sql.binder import Binder, binds, unsupported
+from headrace.views.sql.coerce import UNKNOWN
+from headrace.views.sql.parsing.nodes import UnaryPlus, UnknownTruth, WholeRowColumn
+from headrace.views.sql.rows import row_values
+from headrace.views.sql.subqueries.subquery_binder import member_of
+from headrace.views.sql.unsupported import VOLATILE_HINT
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^", exp.DPipe: "||",
@@ -36,7 +38,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
 _NONASSOCIATIVE = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
-@binds(exp.Column, reads="this table db")
+@binds(exp.Column, WholeRowColumn, reads="this table db")
 def _column(binder: Binder, node: exp.Expr) -> Expr:
     if isinstance(node.this, exp.Star):
         binder.source.refuse(node, "* stands for columns only in a SELECT list", "name the columns")
@@ -48,8 +50,13 @@ _NUMBERS = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.REAL, Kind.DOUBLE, Ki
 
 @binds(exp.Paren, reads="this")
 def _paren(binder: Binder, node: exp.Expr) -> Expr:
+    return binder.bind(node.this)
+
+
+@binds(UnaryPlus, reads="this")
+def _plus(binder: Binder, node: exp.Expr) -> Expr:
     value = binder.bind(node.this)
-    if node.meta.get("plus") and value.type != UNKNOWN and value.type.kind not in _NUMBERS:
+    if value.type != UNKNOWN and value.type.kind not in _NUMBERS:
         binder.source.refuse(node, f"operator does not exist: + {value.type}")
     return value
 
@@ -118,11 +125,11 @@ def _test(binder: Binder, node: exp.Expr) -> Expr:
 def _tested(binder: Binder, node: exp.Expr, *, negated: bool) -> Expr:
     what = node.expression
     word = "is not" if negated != bool(node.args.get("negate")) else "is"
-    columns = rows.cells(binder, node.this)
+    columns = row_values.cells(binder, node.this)
     if isinstance(what, exp.Null) and columns is not None:
-        found = rows.null(binder, node, columns, "is not" if node.args.get("negate") else "is")
+        found = row_values.null(binder, node, columns, "is not" if node.args.get("negate") else "is")
         return coerce.called("not", [found]) if negated else found
-    if isinstance(what, exp.Null) and what.meta.get("unknown"):
+    if isinstance(what, UnknownTruth):
         return coerce.called(f"{word} null", [binder.boolean(node.this, f"{word.upper()} UNKNOWN")])
     if isinstance(what, exp.Null):
         return coerce.called(f"{word} null", [binder.settled(node.this)])
@@ -159,11 +166,9 @@ def _member(binder: Binder, node: exp.Expr, word: str) -> Expr:
         query = node.expressions[0]
     if query is not None:
         negated = word == "not in"
-        return member_of(binder, rows.bare(node.this), query, "<>" if negated else "=", every=negated)
-    if not node.expressions:
-        binder.source.refuse(node, 'syntax error at or near ")"', "a list of IN has a value at least")
-    if rows.cells(binder, node.this) is not None:
-        equal = [rows.equal(binder, node.this, row) for row in node.expressions]
+        return member_of(binder, row_values.bare(node.this), query, "<>" if negated else "=", every=negated)
+    if row_values.cells(binder, node.this) is not None:
+        equal = [row_values.equal(binder, node.this, row) for row in node.expressions]
         found = Call("or", tuple(equal), BOOLEAN) if len(equal) > 1 else equal[0]
         return coerce.called("not", [found]) if word == "not in" else found
     left, *others = (binder.bind(n) for n in (node.this, *node.expressions))
@@ -192,17 +197,13 @@ def _between(binder: Binder, node: exp.Expr) -> Expr:
 @binds(*_OPERATORS, reads="this expression typed safe negate only_json_types")
 def _operator(binder: Binder, node: exp.Expr) -> Expr:
     sides = [node.this, node.expression]
-    if isinstance(node, _NONASSOCIATIVE):
-        for side in sides:
-            if isinstance(side, _NONASSOCIATIVE):
-                binder.source.refuse(side, "comparisons cannot be chained", "use AND, or parentheses")
     if isinstance(sides[1], exp.Any | exp.All) or _is_called(sides[1]):
         if node.args.get("negate"):
             binder.source.refuse(node, "NOT LIKE ANY and ALL are not supported", "write NOT (… LIKE ALL …)")
         return _quantified(binder, node)
     word = _OPERATORS[type(node)]
-    if any(rows.cells(binder, side) is not None for side in sides):
-        return rows.compared(binder, node, word)
+    if any(row_values.cells(binder, side) is not None for side in sides):
+        return row_values.compared(binder, node, word)
     call = coerce.called(word, [binder.bind(s) for s in sides])
     return coerce.called("not", [call]) if node.args.get("negate") else call
 
@@ -225,7 +226,7 @@ def _quantified(binder: Binder, node: exp.Expr) -> Expr:
     inner = inner.this if isinstance(inner, exp.Paren) else inner
     if isinstance(inner, exp.Query) and isinstance(node.expression, exp.Any | exp.All):
         every = isinstance(node.expression, exp.All)
-        return member_of(binder, rows.bare(node.this), inner, _OPERATORS[type(node)], every=every)
+        return member_of(binder, row_values.bare(node.this), inner, _OPERATORS[type(node)], every=every)
     every = isinstance(node.expression, exp.All) or str(node.expression.this).lower() == "all"
     return quantified(binder, node, _OPERATORS[type(node)], inner, every=every)
 
@@ -272,7 +273,7 @@ def _number(node: exp.Expr) -> str | None:
     """The text of a numeric constant with its minus: -2147483648 is an integer, though 2147483648 is none."""
     if isinstance(node, exp.Literal):
         return None if node.args.get("is_string") else str(node.this)
-    if isinstance(node, exp.Paren) and not node.meta.get("plus"):
+    if isinstance(node, exp.Paren) and not isinstance(node, UnaryPlus):
         return _number(node.this)
     inner = _number(node.this) if isinstance(node, exp.Neg) else None
     return inner and (inner.removeprefix("-") if inner.startswith("-") else f"-{inner}")

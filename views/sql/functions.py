@@ -9,29 +9,29 @@ from functools import partial
 
 from sqlglot import exp
 
-from engine.operators.expressions.array_text import spell
-from engine.operators.expressions.coercion import NoSuchFunction
-from engine.operators.expressions.functions import by_function
-from engine.operators.expressions.functions import overloads as named
-from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Call, Case, Coalesce, ColumnRef, Expr, Literal
-from engine.operators.expressions.json_records import RECORDS
-from engine.schema import BIT, BOOLEAN, TEXT, DataType, Kind, array_of
-from views.sql import coerce
-from views.sql.aggregates import AGGREGATES, aggregate, grouping
-from views.sql.arrays import cast_elements
-from views.sql.binder import Binder, binds, unsupported
-from views.sql.coerce import UNKNOWN
-from views.sql.collected import UNDETERMINED
-from views.sql.datatypes import digits_of, rounded, type_named
-from views.sql.documents import JSON, JSONB, document
-from views.sql.gathered import gathered, is_gathered
-from views.sql.intervals import is_interval, to_interval
-from views.sql.named import positional
-from views.sql.refusals import LATER_AGGREGATES, NOT_HERE, VOLATILE, VOLATILE_HINT, WINDOWS
-from views.sql.rowtext import row_text
-from views.sql.sets import is_set
-from views.sql.variadic import is_variadic, variadic
+from headrace.engine.operators.expressions.array.array_text import spell
+from headrace.engine.operators.expressions.core.coercion import NoSuchFunction
+from headrace.engine.operators.expressions.core.functions import by_function
+from headrace.engine.operators.expressions.core.functions import overloads as named
+from headrace.engine.operators.expressions.core.ir import Call, Case, Coalesce, ColumnRef, Expr, Literal
+from headrace.engine.operators.expressions.datetime.intervals import INTERVAL
+from headrace.engine.operators.expressions.json.json_records import RECORDS
+from headrace.engine.schema import BIT, BOOLEAN, TEXT, DataType, Kind, array_of
+from headrace.views.sql import coerce
+from headrace.views.sql.aggregates.aggregate_calls import AGGREGATES, aggregate, grouping
+from headrace.views.sql.aggregates.collecting_aggregates import UNDETERMINED
+from headrace.views.sql.arrays import cast_elements
+from headrace.views.sql.binder import Binder, binds, unsupported
+from headrace.views.sql.coerce import UNKNOWN
+from headrace.views.sql.datatypes import digits_of, rounded, type_named
+from headrace.views.sql.from_clause.set_returning import is_set
+from headrace.views.sql.intervals import is_interval, to_interval
+from headrace.views.sql.named_arguments import positional
+from headrace.views.sql.rows.row_json import JSON, JSONB, document
+from headrace.views.sql.rows.row_text import row_text
+from headrace.views.sql.subqueries.array_subquery import gathered, is_gathered
+from headrace.views.sql.unsupported import LATER_AGGREGATES, NOT_HERE, VOLATILE, VOLATILE_HINT, WINDOWS
+from headrace.views.sql.variadic import is_variadic, variadic
 
 ONE_BIT = DataType.parse("bit")
 _UNARY: dict[type[exp.Expr], str] = {exp.BitwiseNot: "~", exp.Abs: "abs", exp.Sqrt: "|/", exp.Cbrt: "||/"}
@@ -103,8 +103,6 @@ def _function(binder: Binder, node: exp.Expr) -> Expr:
         binder.source.refuse(node, f"window function {name} requires an OVER clause")
     if name == "grouping":
         return grouping(binder, node)
-    if name in _CHOICES and not args:
-        binder.source.refuse(node, 'syntax error at or near ")"', f"{name} takes a value at least")
     if name == "coalesce":
         bound, target = coerce.unified(binder.choosing("COALESCE", args), "COALESCE")
         return Coalesce(bound, target) if len(bound) > 1 else bound[0]
@@ -151,7 +149,6 @@ _EMPTY = {
 """What functions of any number of arguments are of none."""
 
 
-_CHOICES = ("coalesce", "greatest", "least")
 _ROWS = {"row_to_json": JSON, "to_json": JSON, "to_jsonb": JSONB}
 """Functions that make JSON of a row."""
 

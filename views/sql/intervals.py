@@ -8,23 +8,17 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions import interval_reading, interval_text
-from engine.operators.expressions.fallback import RowError
-from engine.operators.expressions.intervals import INTERVAL
-from engine.operators.expressions.ir import Expr, Literal
-from engine.schema import DataType, Kind
-from views.sql import coerce
-from views.sql.binder import Binder, binds, unsupported
-from views.sql.datatypes import digits_of, restricted
+from headrace.engine.operators.expressions.core.fallback import RowError
+from headrace.engine.operators.expressions.core.ir import Expr, Literal
+from headrace.engine.operators.expressions.datetime import interval_input, interval_text
+from headrace.engine.operators.expressions.datetime.intervals import INTERVAL
+from headrace.engine.schema import DataType, Kind
+from headrace.views.sql import coerce
+from headrace.views.sql.binder import Binder, binds, unsupported
+from headrace.views.sql.datatypes import digits_of, restricted
+from headrace.views.sql.parsing.parse import spelled_as
 
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
-_SPANS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "year": ((), ("month",)),
-    "day": ((), ("hour",), ("minute",), ("second",)),
-    "hour": ((), ("minute",), ("second",)),
-    "minute": ((), ("second",)),
-}
-"""The fields that may be the last of a type, by the first."""
 
 
 @binds(exp.Interval, reads="this unit fraction_in_string")
@@ -42,8 +36,6 @@ def fields_of(binder: Binder, node: exp.Expr, unit: exp.Expr | None) -> tuple[tu
     fields = tuple(name for name, _, _ in named if name)
     if any(f not in _FIELDS for f in fields):
         unsupported(binder, node)
-    if fields[1:] not in _SPANS.get(fields[0] if fields else "", ((),)):
-        binder.source.refuse(node, f'syntax error at or near "{fields[1]}"')
     digits = [int(told[:-1]) for _, _, told in named if told]
     return fields, digits[0] if digits else None
 
@@ -53,7 +45,7 @@ def interval_constant(
 ) -> Expr:
     """The interval that a text spells. Raises ViewError."""
     try:
-        found = interval_text.restricted(interval_reading.read(spelled, fields), fields, digits)
+        found = interval_text.restricted(interval_input.read(spelled, fields), fields, digits)
     except RowError as error:
         binder.source.refuse(node, str(error))
     return Literal(interval_text.image(found), INTERVAL)
@@ -61,7 +53,7 @@ def interval_constant(
 
 def is_interval(node: exp.Expr) -> bool:
     """Whether a cast's type is an interval."""
-    return node.sql(dialect="postgres").lower().split(" ")[0] == "interval"
+    return spelled_as(node).lower().split(" ")[0] == "interval"
 
 
 def to_interval(binder: Binder, node: exp.Expr) -> Expr:

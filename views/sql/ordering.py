@@ -11,22 +11,23 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from engine.errors import HeadraceError
-from engine.operators.expressions.evaluate import evaluate
-from engine.operators.expressions.families import needs_key
-from engine.operators.expressions.ir import Call, Coalesce, ColumnRef, Expr, Literal
-from engine.operators.framed import WindowFunction
-from engine.operators.top import MOST_ROWS, Order
-from engine.schema import BIGINT, BOOLEAN, DataType
-from views.keys import is_unique
-from views.plan import Filter, Plan, Project, Top, Windowed, identity
-from views.scalar import ONE_ROW, columns, reaches_out
-from views.sql import coerce
-from views.sql.binder import Binder, Queries
-from views.sql.counted import queried, says_tables, variables
-from views.sql.frames import WHOLE
-from views.sql.parse import Source, name_of
-from views.sql.scope import Scope
+from headrace.engine.errors import HeadraceError
+from headrace.engine.operators.expressions.core.evaluate import evaluate
+from headrace.engine.operators.expressions.core.ir import Call, Coalesce, ColumnRef, Expr, Literal
+from headrace.engine.operators.expressions.core.text_types import needs_key
+from headrace.engine.operators.top import MOST_ROWS, Order
+from headrace.engine.operators.window_values import WindowFunction
+from headrace.engine.schema import BIGINT, BOOLEAN, DataType
+from headrace.views.expressions import ONE_ROW, columns, reaches_out
+from headrace.views.keys import is_unique
+from headrace.views.plan import Filter, Plan, Project, Top, Windowed, identity
+from headrace.views.sql import coerce
+from headrace.views.sql.binder import Binder, Queries
+from headrace.views.sql.limit_expressions import queried, says_tables, variables
+from headrace.views.sql.parsing.nodes import UnaryPlus
+from headrace.views.sql.parsing.parse import Source, name_of
+from headrace.views.sql.scope import Scope
+from headrace.views.sql.windows.frames import WHOLE
 
 CLAUSES = frozenset({"order", "limit", "offset"})
 """sqlglot's arguments of a query that are bound here."""
@@ -104,7 +105,7 @@ def ordinal(source: Source, node: exp.Expr, width: int, clause: str) -> int | No
     Postgres's grammar folds signs and parentheses into a number: `-(-1)` is 1, and `+1` an expression.
     """
     bare, signs = node, 0
-    while isinstance(bare, exp.Neg) or (isinstance(bare, exp.Paren) and not bare.meta.get("plus")):
+    while isinstance(bare, exp.Neg) or (isinstance(bare, exp.Paren) and not isinstance(bare, UnaryPlus)):
         signs += isinstance(bare, exp.Neg)
         bare = bare.this
     if not isinstance(bare, exp.Literal | exp.Boolean | exp.Null) or (signs and not bare.is_number):

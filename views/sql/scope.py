@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.operators.expressions.ir import Expr
-from engine.schema import Column, DataType
+from headrace.engine.operators.expressions.core.ir import Expr
+from headrace.engine.operators.top import Order
+from headrace.engine.schema import Column, DataType
 
 Bound = Callable[[Any], Expr]
 """What a binder of the query makes of an aggregate."""
@@ -23,6 +24,7 @@ class Relation:
     whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
     columns are named in the table's own type, where an alias names them otherwise. `value`: whether its row is its one
     column, as that of a function that returns single values. `place`: the column that numbers the rows of a function.
+    `orders`: the order in which the rows of a subquery come, by its columns.
     `row`: the name of its rows' type, where that is known and needs no schema. `table`: the full name of the table that it is,
     where no alias hides it.
     """
@@ -36,6 +38,7 @@ class Relation:
     fields: tuple[str, ...] = ()
     value: bool = False
     place: int | None = None
+    orders: tuple[Order, ...] = ()
     row: str = ""
     table: str = ""
 
@@ -44,6 +47,10 @@ class Relation:
         sure = self.sure if self.missing else next((i for i, c in enumerate(self.columns) if not c.nullable), None)
         columns = tuple(replace(c, nullable=True) for c in self.columns)
         return replace(self, columns=columns, missing=True, sure=sure)
+
+
+def _numbered(relation: Relation) -> tuple[Order, ...]:
+    return () if relation.place is None else (Order(relation.place, False, False),)
 
 
 @dataclass(frozen=True)
@@ -115,18 +122,19 @@ class Scope:
         rest = tuple((n, p) for n, p in self.visible if p >= begin and n not in places)
         return replace(self, visible=(*before, *places.items(), *rest))
 
-    def widened(self, columns: tuple[Column, ...], alias: str = "") -> Scope:
-        """With columns behind the row that no name means without its alias, where it has one."""
-        return replace(self, relations=(*self.relations, Relation(alias, columns, self.width)))
+    def widened(self, columns: tuple[Column, ...], alias: str = "", orders: tuple[Order, ...] = ()) -> Scope:
+        """With columns behind the row that no name means without its alias, where it has one; `orders`: by which rows come."""
+        return replace(self, relations=(*self.relations, Relation(alias, columns, self.width, orders=orders)))
 
     def find(self, name: str) -> tuple[int, ...]:
         """Positions that an unqualified name may mean: columns, or else the one column that is its relation's row."""
         columns = tuple(p for n, p in self.visible if n == name)
         return columns or tuple(r.offset for r in self.relations if r.value and r.alias == name)
 
-    def places(self) -> tuple[int, ...]:
-        """The columns that say in what order the rows of functions come, as far as they are known."""
-        return tuple(r.offset + r.place for r in self.relations if r.place is not None)
+    def arrival(self) -> tuple[Order, ...]:
+        """In what order rows come, as far as that is known: those of functions, and of a subquery with an ORDER BY."""
+        own = ((r.offset, o) for r in self.relations for o in (*r.orders, *_numbered(r)))
+        return tuple(o._replace(column=o.column + offset) for offset, o in own)
 
     def relation(self, alias: str, schema: str | None = None) -> Relation | None:
         """The relation of that name or alias, or the table of that schema; None also where there are several."""

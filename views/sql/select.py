@@ -9,26 +9,29 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from engine.operators.expressions.ir import Aggregate, Expr
-from engine.operators.top import Order
-from engine.schema import Column, DataType
-from views.plan import Distinct, Filter, One, Plan, Project, Top, identity
-from views.scalar import conjuncts
-from views.sql import coerce, rows
-from views.sql.arrival import check_arrival, keeps_arrival
-from views.sql.binder import OUTPUT, Binder, schema_of
-from views.sql.environment import Environment
-from views.sql.grouping import Grouping, Sets, grouping_sets
-from views.sql.naming import output_name
-from views.sql.ordering import CLAUSES, Limit, by_keys, limit_of, orders_of, ordinal, topped
-from views.sql.parse import Source, name_of
-from views.sql.rowtext import row_value
-from views.sql.scope import Relation, Scope
-from views.sql.setops import comparable
-from views.sql.sets import SetCalls, sets_in
-from views.sql.subqueries import BindQuery, Subqueries, holds_subquery
-from views.sql.tables import Tables
-from views.sql.windows import Windows
+from headrace.engine.operators.expressions.core.ir import Aggregate, Expr
+from headrace.engine.operators.top import Order
+from headrace.engine.schema import TEXT, Column, DataType
+from headrace.views.expressions import conjuncts
+from headrace.views.plan import Distinct, Filter, One, Plan, Project, Top, identity
+from headrace.views.sql import coerce
+from headrace.views.sql.aggregates.grouping import Grouping, Sets, grouping_sets
+from headrace.views.sql.binder import Binder, schema_of
+from headrace.views.sql.environment import Environment
+from headrace.views.sql.from_clause.set_returning import SetCalls, sets_in
+from headrace.views.sql.from_clause.tables import Tables
+from headrace.views.sql.implicit_order import check_arrival, keeps_arrival
+from headrace.views.sql.ordering import CLAUSES, Limit, by_keys, limit_of, orders_of, ordinal, topped
+from headrace.views.sql.output_names import output_name
+from headrace.views.sql.parsing.nodes import UnaryPlus
+from headrace.views.sql.parsing.parse import Source, name_of
+from headrace.views.sql.rows import row_values
+from headrace.views.sql.rows.row_text import row_value
+from headrace.views.sql.scope import Relation, Scope
+from headrace.views.sql.self_references import check_aggregates
+from headrace.views.sql.set_operations import comparable
+from headrace.views.sql.subqueries.subquery_binder import BindQuery, Subqueries, holds_subquery
+from headrace.views.sql.windows.window_calls import Windows
 
 UNNAMED = "?column?"
 
@@ -49,19 +52,25 @@ _SELECT = {
 
 @dataclass(frozen=True)
 class Item:
-    """One column of a SELECT list: its node, its name, and its position when it came from a `*`."""
+    """One column of a SELECT list: its node, its name, and its position when it came from a `*`. `shown`: whether it is a column
+    of the answer to a query that is asked, not stored, where a row may be a value.
+    """
 
     node: exp.Expr
     name: str
     star: int | None = None
+    shown: bool = False
 
 
 class Select:
     """Binds one SELECT."""
 
-    def __init__(self, source: Source, env: Environment, query: exp.Expr, bind_query: BindQuery) -> None:
+    def __init__(
+        self, source: Source, env: Environment, query: exp.Expr, bind_query: BindQuery, *, shown: bool = False
+    ) -> None:
         self.source = source
         self.query = query
+        self.shown = shown
         self.queries = Subqueries(source, env, bind_query)
         self.windows = Windows(source, query.args.get("windows") or [])
         self.sets = SetCalls()
@@ -79,7 +88,11 @@ class Select:
         self.scope = replace(self.scope, outer=env.outer)
         self.items = self.listed()
         self.exprs: list[Expr] = []
-        """The SELECT list, then what ORDER BY and DISTINCT ON ask beside it."""
+        """The SELECT list, then what ORDER BY and DISTINCT ask beside it."""
+        self.alike: list[int] = []
+        """By what DISTINCT tells rows apart where there are some: columns, in the place of a row those that it has."""
+        self.texts: list[int] = []
+        """The texts of those rows."""
 
     def bind(self, *, settle: bool) -> Plan:
         """The plan of the whole SELECT."""
@@ -101,6 +114,8 @@ class Select:
             binder.windows, binder.sets = self.windows, self.sets
         orders, firsts = self.ordered(binder, distinct, ordered)
         group = query.args.get("group")
+        if collected:
+            check_aggregates(self.source, self.queries.env, query)
         if group is not None or collected or having is not None:
             grouping = Grouping(binder, collected, self.grouped(group))
             plan = grouping.reduce(plan, self.queries, self.sets)
@@ -140,9 +155,12 @@ class Select:
         if firsts:
             plan, orders = by_keys(plan, orders)
             plan = Top(plan, tuple(dict.fromkeys(firsts)), tuple(o for o in orders if o.column not in firsts), 1)
+        elif self.alike:
+            # of rows that are equal and look otherwise the one with the least text stands for all
+            texts = tuple(Order(place, False, False) for place in self.texts)
+            plan = Top(plan, tuple(dict.fromkeys(self.alike)), texts, 1)
         elif distinct is not None:
             for item, column in zip(self.items, plan.schema.columns, strict=True):
-                self.check_row(item, "DISTINCT")
                 comparable(self.source, item.node, column, "DISTINCT")
             plan = Distinct(plan)
         plan = topped(self.source, self.query, plan, orders, limit, self.queries)
@@ -162,8 +180,12 @@ class Select:
             firsts = [self.asked(binder, node)[0] for node in nodes]
             for node, column in zip(nodes, firsts, strict=True):
                 comparable(self.source, node, Column("", self.exprs[column].type), "DISTINCT ON")
+        if distinct is not None and on is None:
+            binder.clause = "DISTINCT"
+            self.told_apart(binder)
         binder.clause = "ORDER BY"
         width = len(self.exprs)
+        clause = self.spelled_out(binder, clause)
         orders = orders_of(self.source, clause, lambda node: self.asked(binder, node))
         if distinct is not None and on is None and len(self.exprs) > width:
             node = next(o.this for o in clause.expressions if self.asked(binder, o.this)[0] >= width)  # type: ignore[union-attr]
@@ -176,20 +198,64 @@ class Select:
 
     def asked(self, binder: Binder, node: exp.Expr) -> tuple[int, DataType]:
         """The column, of the SELECT list or behind it, that an expression of ORDER BY or DISTINCT ON means."""
-        at = ordinal(self.source, node, len(self.items), binder.clause)
+        at = self.output(node, binder.clause)
+        if at is not None and self.row_of(binder, self.items[at]) is not None:
+            self.source.refuse(
+                self.items[at].node, f"{binder.clause} of whole rows is not supported", "name their columns"
+            )
+        if at is None:
+            at = self.beside(binder.settled(node))
+        return at, self.exprs[at].type
+
+    def output(self, node: exp.Expr, clause: str) -> int | None:
+        """The column of the SELECT list that a number or a name means; None for anything else."""
+        at = ordinal(self.source, node, len(self.items), clause)
         if at is None and isinstance(node, exp.Column) and node.args.get("table") is None:
             named = [i for i, item in enumerate(self.items) if item.name == name_of(node.this)]
             if named and any(self.exprs[i] != self.exprs[named[0]] for i in named):
-                self.source.refuse(node, f'{binder.clause} "{name_of(node.this)}" is ambiguous', "use its number")
+                self.source.refuse(node, f'{clause} "{name_of(node.this)}" is ambiguous', "use its number")
             at = named[0] if named else None
-        if at is not None and at < len(self.items):
-            self.check_row(self.items[at], binder.clause)
-        if at is None:
-            expr = binder.settled(node)
-            if expr not in self.exprs:
-                self.exprs.append(expr)
-            at = self.exprs.index(expr)
-        return at, self.exprs[at].type
+        return at
+
+    def beside(self, expr: Expr) -> int:
+        """The place of an expression, behind the SELECT list where it is not there yet."""
+        if expr not in self.exprs:
+            self.exprs.append(expr)
+        return self.exprs.index(expr)
+
+    def spelled_out(self, binder: Binder, clause: exp.Expr | None) -> exp.Expr | None:
+        """An ORDER BY in which a row is its columns, one after the other: so Postgres compares rows."""
+        found: list[exp.Expr] = []
+        for one in () if clause is None else clause.expressions:
+            at = self.output(one.this, binder.clause)
+            meant = one
+            if at is not None:
+                meant = one.copy()
+                meant.set("this", self.items[at].node)
+            cells = (
+                None if at is not None and self.items[at].star is not None else row_values.ordered_cells(binder, meant)
+            )
+            found += [one] if cells is None else cells
+        return None if clause is None else exp.Order(expressions=found)
+
+    def told_apart(self, binder: Binder) -> None:
+        """Puts the columns of the rows that DISTINCT is of, and their texts, beside the SELECT list."""
+        rows = {at: cells for at, item in enumerate(self.items) if (cells := self.row_of(binder, item)) is not None}
+        for at, item in enumerate(self.items) if rows else ():
+            if at not in rows:
+                comparable(self.source, item.node, Column("", self.exprs[at].type), "DISTINCT")
+                self.alike.append(at)
+                continue
+            row_values.missing_cell(binder, item.node, rows[at])
+            for cell in rows[at]:
+                expr = binder.settled(cell)
+                comparable(self.source, item.node, Column("", expr.type), "DISTINCT")
+                self.alike.append(self.beside(expr))
+            self.texts.append(self.beside(coerce.cast(self.exprs[at], TEXT)))
+
+    def row_of(self, binder: Binder, item: Item) -> list[exp.Expr] | None:
+        """The columns of a row that stands in the SELECT list; None for an item that is none."""
+        return None if item.star is not None else row_values.cells(binder, item.node)
 
     def where(self, plan: Plan, condition: exp.Expr) -> Plan:
         """The rows for which the condition is true."""
@@ -218,11 +284,11 @@ class Select:
             elif isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star):
                 found += self.fields_of(node, node.this)
             elif isinstance(node, exp.Alias):
-                found.append(Item(node.this, name_of(node.args["alias"])))
+                found.append(Item(node.this, name_of(node.args["alias"]), shown=self.shown))
             elif isinstance(node, exp.Aliases):
                 self.source.refuse(node, "several names for one column are not supported")
             else:
-                found.append(Item(node, self.star_named(node) or output_name(node) or UNNAMED))
+                found.append(Item(node, self.star_named(node) or output_name(node) or UNNAMED, shown=self.shown))
         if not found:
             self.source.refuse(self.query, "a SELECT without columns is not supported")
         return found
@@ -246,10 +312,10 @@ class Select:
         ):
             return self.star_of(exp.Column(this=node.expression, table=table.this))
         binder = Binder(self.source, self.scope, "SELECT")
-        parts = rows.cells(binder, value)
+        parts = row_values.cells(binder, value)
         if parts is None:
             self.source.refuse(node, "the fields of a value by * are not supported", "name them one by one")
-        return [Item(part, name) for part, name in zip(parts, rows.names(binder, value, parts), strict=True)]
+        return [Item(part, name) for part, name in zip(parts, row_values.names(binder, value, parts), strict=True)]
 
     def star_of(self, node: exp.Expr) -> list[Item]:
         """The columns of `t.*`."""
@@ -262,36 +328,28 @@ class Select:
     def item(self, binder: Binder, item: Item) -> Expr:
         """One column of the SELECT list over the FROM row."""
         if item.star is None:
-            row = row_value(binder, item.node) if item.node.meta.get(OUTPUT) else None
+            row = row_value(binder, item.node) if item.shown else None
             return binder.bind(item.node) if row is None else row
         return binder.reference(item.star, item.node)
-
-    def check_row(self, item: Item, clause: str) -> None:
-        """Refuses to compare whole rows where their texts, which they are held as, do not stand for their values: equal rows
-        may look otherwise unless their key tells them apart, and none sorts by its text.
-        """
-        binder = Binder(self.source, self.scope, clause)
-        if item.star is not None or not item.node.meta.get(OUTPUT) or rows.type_of(binder, item.node) is None:
-            return
-        found = None if rows.whole(binder, item.node) is None else self.scope.relation(rows.table_of(item.node))
-        keyed = found is not None and bool(found.key) and clause in ("DISTINCT", "GROUP BY")
-        if not keyed:
-            self.source.refuse(item.node, f"{clause} of whole rows is not supported here", "name their columns")
 
     def grouped(self, group: exp.Expr | None) -> Sets:
         """The grouping sets: ordinals and output names looked up in the SELECT list."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
         used: list[Item] = []
 
-        def bind(node: exp.Expr) -> Expr:
-            inner = node.this if isinstance(node, exp.Paren) and not node.meta.get("plus") else node
+        def bind(node: exp.Expr) -> tuple[Expr, ...]:
+            inner = node.this if isinstance(node, exp.Paren) and not isinstance(node, UnaryPlus) else node
             item = self.meant(inner)
             used.extend([] if item is None else [item])
-            if item is not None:
-                self.check_row(item, "GROUP BY")
-            expr = binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))
-            comparable(self.source, node, Column("", expr.type), "GROUP BY")
-            return expr
+            cells = row_values.cells(binder, inner) if item is None else self.row_of(binder, item)
+            if cells is not None:
+                row_values.missing_cell(binder, inner if item is None else item.node, cells)
+                exprs = [binder.settled(cell) for cell in cells]
+            else:
+                exprs = [binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))]
+            for expr in exprs:
+                comparable(self.source, node, Column("", expr.type), "GROUP BY")
+            return tuple(exprs)
 
         sets = grouping_sets(self.source, group, bind)
         if len(sets) > 1 and any(i is not u and (i.node, i.star) == (u.node, u.star) for u in used for i in self.items):
@@ -318,6 +376,6 @@ class Select:
 def _bare_star(node: exp.Expr) -> exp.Expr:
     """`t.*` where it stands in parentheses or with a name, which change nothing in Postgres; anything else as it is."""
     inner = node.this if isinstance(node, exp.Alias) else node
-    while isinstance(inner, exp.Paren) and not inner.meta.get("plus"):
+    while isinstance(inner, exp.Paren) and not isinstance(inner, UnaryPlus):
         inner = inner.this
     return inner if inner.is_star and isinstance(inner, exp.Column | exp.Dot) else node

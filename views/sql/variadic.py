@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from engine.operators.expressions import array_text
-from engine.operators.expressions.ir import Call, Expr, Literal
-from engine.schema import TEXT, DataType, Kind
-from views.sql import coerce
-from views.sql.arrays import MADE
-from views.sql.binder import Binder
+from headrace.engine.operators.expressions.array import array_text
+from headrace.engine.operators.expressions.core.ir import Call, Expr, Literal
+from headrace.engine.schema import TEXT, DataType, Kind
+from headrace.views.sql import coerce
+from headrace.views.sql.arrays import MADE
+from headrace.views.sql.binder import Binder
 
 _BEFORE = {
     **dict.fromkeys(("concat", "json_build_array", "json_build_object", "jsonb_build_array", "jsonb_build_object"), 0),

@@ -24,7 +24,7 @@ class Unequal(Exception):
 
 
 class Told(NamedTuple):
-    """A side's answer: seconds of each lap, and resident bytes at its end."""
+    """A side's answer: seconds of each lap, and resident bytes at its end. `ways`: how each lap's changes were followed."""
 
     rows: int
     wall: list[float]
@@ -32,6 +32,7 @@ class Told(NamedTuple):
     checksum: str
     out: int
     bytes: int
+    ways: Sequence[str] = ()
 
 
 Round = Mapping[str, Told]
@@ -93,9 +94,21 @@ class Contest:
 @contextmanager
 def contest(session: str, peers: Mapping[str, str], binary: Path | None) -> Iterator[Contest]:
     """Our `session` against the peer's sessions `peers` (side → session), each in a process of its own."""
-    commands = {OURS: [sys.executable, "-m", "tests.bench.peers.ours", session]}
+    commands = {OURS: own(session)}
     if binary is not None:
         commands |= {side: [str(binary), form] for side, form in peers.items()}
+    with contest_of(commands) as found:
+        yield found
+
+
+def own(session: str) -> list[str]:
+    """The command that serves one of our sessions."""
+    return [sys.executable, "-m", "tests.bench.peers.ours", session]
+
+
+@contextmanager
+def contest_of(commands: Mapping[str, Sequence[str]]) -> Iterator[Contest]:
+    """The sides that some commands serve."""
     sides: dict[str, Side] = {}
     try:
         for name, command in commands.items():

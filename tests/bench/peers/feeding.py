@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Updates, Upserts
-from engine.dataflow import Collection, Dataflow, Output
-from engine.dataflow.nodes import Node
-from engine.operators.delta import QUIET, Delta
-from engine.schema import TEXT, Schema
+from headrace.engine.batch.updates import INSERT, RETRACT, UPSERT, Int64s, Updates, Upserts
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.dataflow.node import Node
+from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.schema import TEXT, Schema
 from tests.bench.peers.columns import Lane, checksum, read
 from tests.bench.peers.laps import Answer
 
@@ -100,6 +100,7 @@ class Given(Node):
     """A collection that is handed in, to a step, as it is: nothing is kept of it."""
 
     label = "given"
+    waits_for_input = False
 
     def __init__(self, name: str, schema: Schema) -> None:
         super().__init__(name, schema, ())

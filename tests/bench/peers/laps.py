@@ -22,13 +22,15 @@ T = TypeVar("T")
 
 @dataclass
 class Answer:
-    """Laps of one command; `rows` that were fed, `checksum` and number `out` of the updates that came out."""
+    """Laps of one command; `rows` that were fed, `checksum` and number `out` of the updates that came out; `ways`: how a
+    recursion followed the changes of each lap."""
 
     rows: int = 0
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     checksum: int = 0
     out: int = 0
+    ways: list[str] = field(default_factory=list)
 
     def lap(self, work: Callable[[], T]) -> T:
         """Run `work` as one lap."""
@@ -47,7 +49,7 @@ class Answer:
         """As the other end reads it."""
         return {
             "rows": self.rows, "wall": self.wall, "cpu": self.cpu, "checksum": f"{self.checksum:016x}", "out": self.out,
-            "bytes": resident(),
+            "bytes": resident(), "ways": self.ways,
         }  # fmt: skip
 
 

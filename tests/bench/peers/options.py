@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.kernels import warm
+from headrace.engine.kernels import warm
 from tests.bench.peers import crate
 from tests.bench.report import FOLDER
 

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from engine.kernels import warm
+from headrace.engine.kernels import warm
 from tests.bench.peers.laps import resident
 from tests.bench.peers.sessions import SESSIONS
 

@@ -1,6 +1,6 @@
-"""Our side of collections that are defined by themselves, over the edges of a graph: distances, closure, same generation.
+"""Our side of loops that no view can say: distances from a node, and strongly connected components, a loop in a loop.
 
-Always: loops are those of the peer (recursion.rs), join for join. Called by `sessions`.
+Always: loops are those of the peer (programs.rs), join for join. Called by `sessions`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import INSERT, Upserts
-from engine.dataflow import Collection, Dataflow
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
-from tests.bench.peers.feeding import Flow, Session
-from tests.bench.peers.laps import Answer
+from headrace.engine.batch.updates import INSERT, Upserts
+from headrace.engine.dataflow import Collection, Dataflow
+from headrace.engine.dataflow.iterate import Iteration
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
+from tests.bench.peers.feeding import Session
+from tests.bench.peers.programs import Held, Rules
 
-EDGES = Schema((Column("key", BIGINT), Column("value", BIGINT)))
+KEY, VALUE = ColumnRef(0, BIGINT), ColumnRef(1, BIGINT)
+EDGES = Schema.of([Column("key", BIGINT, nullable=False), Column("value", BIGINT, nullable=False)], ("key", "value"))
+PAIRS = Schema((Column("key", BIGINT), Column("value", BIGINT)))
 REACHED = Schema((Column("node", BIGINT), Column("distance", BIGINT)))
-PAIRS = Schema((Column("one", BIGINT), Column("two", BIGINT)))
+LABELS = Schema((Column("node", BIGINT), Column("label", BIGINT)))
 
 
 def distances(flow: Dataflow, edges: Collection) -> Collection:
@@ -31,51 +34,49 @@ def distances(flow: Dataflow, edges: Collection) -> Collection:
     loop = flow.iterate("distances")
     root, arcs = loop.enter(roots), loop.enter(edges)
     found = loop.variable(REACHED, initial=root)
-    further = Call("+(bigint,bigint)", (ColumnRef(0, BIGINT), Literal(1, BIGINT)), BIGINT)
+    further = Call("+(bigint,bigint)", (KEY, Literal(1, BIGINT)), BIGINT)
     # Of node, distance, from, to the join keeps distance and to.
-    beyond = found.join(arcs, [0], [0], columns=(1, 3)).project([ColumnRef(1, BIGINT), further], REACHED)
-    least = beyond.concat(root).reduce([0], [Aggregate("min", ColumnRef(1, BIGINT), BIGINT)], REACHED)
+    beyond = found.join(arcs, [0], [0], columns=(1, 3)).project([VALUE, further], REACHED)
+    least = beyond.concat(root).reduce([0], [Aggregate("min", VALUE, BIGINT)], REACHED)
     (left,) = loop.close({found: least}, leave=[least])
     return left
 
 
-def closure(flow: Dataflow, edges: Collection) -> Collection:
-    """Pairs of nodes of which the first reaches the second."""
-    loop = flow.iterate("closure")
-    arcs = loop.enter(edges)
-    found = loop.variable(PAIRS, initial=arcs)
-    further = found.join(arcs, [1], [0], columns=(0, 3)).concat(arcs).distinct()
-    (left,) = loop.close({found: further}, leave=[further])
-    return left
+def components(flow: Dataflow, edges: Collection) -> Collection:
+    """The edges within strongly connected components."""
+    loop = flow.iterate("components")
+    forwards, backwards = loop.enter(edges), loop.enter(_turned(edges))
+    within = loop.variable(PAIRS, initial=forwards)
+    left = _trimmed(loop, _trimmed(loop, within, forwards), backwards)
+    (found,) = loop.close({within: left}, leave=[left])
+    return found
 
 
-def generation(flow: Dataflow, edges: Collection) -> Collection:
-    """Different nodes that are as far below a common ancestor; edges lead from parents to children."""
-    different = Call("<>(bigint,bigint)", (ColumnRef(0, BIGINT), ColumnRef(1, BIGINT)), BOOLEAN)
-    siblings = edges.join(edges, [0], [0], different, columns=(1, 3)).distinct()
-    loop = flow.iterate("generation")
-    first, children = loop.enter(siblings), loop.enter(edges)
-    found = loop.variable(PAIRS, initial=first)
-    # Of one, two, parent, child: two and the child of one; then that child and the child of two.
-    half = found.join(children, [0], [0], columns=(1, 3))
-    whole = half.join(children, [0], [0], columns=(1, 3)).concat(first).distinct()
-    (left,) = loop.close({found: whole}, leave=[whole])
-    return left
+def _turned(edges: Collection) -> Collection:
+    return edges.project([VALUE, KEY], PAIRS)
 
 
-class Recursion(Flow):
-    """One of them over a table of edges."""
+def _trimmed(outer: Iteration, cycle: Collection, edges: Collection) -> Collection:
+    """The edges whose ends have the same least node that leads to them along `cycle`, turned around."""
+    loop = outer.iterate("labels")
+    arcs, own = loop.enter(cycle), loop.enter(edges.project([VALUE, VALUE], LABELS))
+    labels = loop.variable(LABELS)
+    # Of node, label, from, to the join keeps label and to.
+    passed = labels.join(arcs, [0], [0], columns=(1, 3)).project([VALUE, KEY], LABELS)
+    least = passed.concat(own).reduce([0], [Aggregate("min", VALUE, BIGINT)], LABELS)
+    (found,) = loop.close({labels: least}, leave=[least])
+    # Of from and to with the label of from, and the label of to.
+    begun = edges.join(found, [0], [0], columns=(0, 1, 3))
+    same = Call("=(bigint,bigint)", (ColumnRef(2, BIGINT), ColumnRef(3, BIGINT)), BOOLEAN)
+    return _turned(begun.join(found, [1], [0], same, columns=(0, 1, 2, 4)))
 
-    def __init__(self, recursion: Callable[[Dataflow, Collection], Collection]) -> None:
-        super().__init__()
-        self.outputs = [recursion(self.flow, self.flow.table("edges", EDGES)).output("out")]
 
-    def run(self, prefix: str, epochs: int) -> Answer:
-        """Changes of the edges."""
-        return self.feed([(["edges"], EDGES, prefix)], epochs)
+def _by_hand(loops: Callable[[Dataflow, Collection], Collection]) -> Session:
+    flow = Dataflow()
+    return Rules(Held(flow, {"edge": EDGES}, [loops(flow, flow.table("public.edge", EDGES)).output("out")]))
 
 
 SESSIONS: dict[str, Callable[[], Session]] = {
-    r.__name__: lambda r=r: Recursion(r)  # type: ignore[misc]
-    for r in (distances, closure, generation)
+    loops.__name__: lambda loops=loops: _by_hand(loops)  # type: ignore[misc]
+    for loops in (distances, components)
 }

@@ -10,14 +10,14 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.updates import Int64s
-from engine.dataflow import Collection, Output
-from engine.dataflow.collection import COUNT_ROWS
-from engine.lattice import Frontier
-from engine.schema import BIGINT, TEXT, Column, Schema
-from engine.trace import Spine
-from tests.bench.peers import recursion, tpch
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.batch.updates import Int64s
+from headrace.engine.dataflow import Collection, Output
+from headrace.engine.dataflow.collection import COUNT_ROWS
+from headrace.engine.lattice import Frontier
+from headrace.engine.schema import BIGINT, TEXT, Column, Schema
+from headrace.engine.trace import Spine
+from tests.bench.peers import programs, recursion, tpch
 from tests.bench.peers.columns import checksum, read
 from tests.bench.peers.feeding import Flow, Session, Slice, Source, upserts_of, words_of
 from tests.bench.peers.laps import Answer
@@ -226,5 +226,6 @@ SESSIONS: dict[str, Callable[[], Session]] = {
     "shared": lambda: Queries(shared=True),
     "private": lambda: Queries(shared=False),
     **tpch.SESSIONS,
+    **programs.SESSIONS,
     **recursion.SESSIONS,
 }

@@ -14,7 +14,7 @@ import pytest
 
 from tests.bench.peers.columns import texts, write
 from tests.bench.peers.contest import Contest, Side, Told, Unequal, lap, rate
-from tests.bench.peers.crate import BINARY, CRATE
+from tests.bench.peers.crate import built
 from tests.bench.peers.laps import Answer
 from tests.bench.peers.sessions import QUERIES, SESSIONS
 from tests.bench.peers.test_columns import WORD, checksum_naive
@@ -22,13 +22,6 @@ from tests.bench.peers.test_columns import WORD, checksum_naive
 Row = tuple[int, ...]
 Update = tuple[Row, int, int]
 Ask = Callable[[str, "Path | str", int], Told]
-
-
-def built() -> Path | None:
-    """The peer's program, if it was built from the sources as they are."""
-    sources = [*CRATE.glob("src/*.rs"), CRATE / "Cargo.toml"]
-    fresh = BINARY.exists() and all(BINARY.stat().st_mtime >= path.stat().st_mtime for path in sources)
-    return BINARY.resolve() if fresh else None
 
 
 def told(answer: Answer) -> Told:
@@ -242,49 +235,6 @@ def test_edges_and_pairs_change_at_epochs_of_their_own(start: Callable[[str], As
     found = start("hop1")("both", tmp_path / "all", 1)
     wanted = [((1, 9, 2), 1, 1), ((1, 9, 4), 2, 1), ((2, 9, 3), 3, 1), ((1, 9, 2), 4, -1), ((1, 9, 4), 5, -1)]
     assert (found.rows, len(found.cpu), found.checksum) == (7, 6, sum_of(wanted)[1])
-
-
-def distances(edges: Counter[Row]) -> Counter[Row]:
-    """(node, distance) from node 0."""
-    found = {0: 0}
-    for distance in range(1, 100):
-        for a, b in edges:
-            if edges[a, b] and found.get(a, distance) < distance:
-                found.setdefault(b, distance)
-    return Counter(dict.fromkeys(found.items(), 1))
-
-
-def closure(edges: Counter[Row]) -> Counter[Row]:
-    """(from, to) along edges."""
-    live = {edge for edge in edges if edges[edge]}
-    found = set(live)
-    while more := {(a, d) for a, b in found for c, d in live if b == c} - found:
-        found |= more
-    return Counter(dict.fromkeys(found, 1))
-
-
-def generation(edges: Counter[Row]) -> Counter[Row]:
-    """Different nodes with a common parent, and different children of such; a child of both meets itself."""
-    live = [edge for edge in edges if edges[edge]]
-    found = {(a, b) for p, a in live for q, b in live if p == q and a != b}
-    while more := {(a, b) for p, a in live for q, b in live if (p, q) in found} - found:
-        found |= more
-    return Counter(dict.fromkeys(found, 1))
-
-
-@pytest.mark.parametrize("epochs", [1, 6])
-@pytest.mark.parametrize("view", [distances, closure, generation])
-def test_recursion_sends_what_the_dictionary_says(
-    start: Callable[[str], Ask], tmp_path: Path, view: Callable[[Counter[Row]], Counter[Row]], epochs: int
-) -> None:
-    random = np.random.default_rng(12)
-    rows: list[Row] = list(map(tuple, random.integers(0, 9, (26, 2)).tolist()))
-    updates: list[Update] = [(row, 0, 1) for row in rows[:14]]
-    for e in range(1, 13):
-        updates += [(rows[e - 1], e, -1), (rows[13 + e], e, 1)]
-    ask = start(view.__name__)
-    found = ask("run", written(tmp_path / "edges", updates), epochs)
-    assert (found.rows, found.checksum) == (len(updates), sum_of(changes_of(updates, view))[1])
 
 
 class _Parrot:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.dataflow import Collection
-from engine.dataflow.collection import COUNT_ROWS
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Expr, Literal
-from engine.operators.expressions.resolve import resolve
-from engine.schema import BIGINT, NUMERIC, TEXT, Column, DataType, Schema
+from headrace.engine.dataflow import Collection
+from headrace.engine.dataflow.collection import COUNT_ROWS
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Expr, Literal
+from headrace.engine.operators.expressions.core.resolve import resolve
+from headrace.engine.schema import BIGINT, NUMERIC, TEXT, Column, DataType, Schema
 from tests.bench.peers.feeding import Flow, Session
 from tests.bench.peers.laps import Answer
 

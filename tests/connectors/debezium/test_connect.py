@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from connectors.debezium.checks import refused
-from connectors.debezium.connect import ConnectError, check_registered, register, registered, shown_url, wait_running
-from connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
+from headrace.connectors.debezium.config_rules import refused
+from headrace.connectors.debezium.connect import (
+    ConnectError,
+    check_registered,
+    register,
+    registered,
+    shown_url,
+    wait_running,
+)
+from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
 
 if TYPE_CHECKING:
-    from sidecar.devstack.stack import Stack
+    from headrace.sidecar.devstack.stack import Stack
 
 CONFIG = connector_config("shop", Connection("db", 5432, "cdc", "shop", "hunter2"), ["public.t"])
 

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from connectors.debezium.checks import Finding, check, refused
-from connectors.debezium.document import document
-from connectors.debezium.settings import SETTINGS, Connection, Tuning, connector_config, include_list, slot_name
+from headrace.connectors.debezium.config_rules import Finding, check, refused
+from headrace.connectors.debezium.docs_page import document
+from headrace.connectors.debezium.settings import (
+    SETTINGS,
+    Connection,
+    Tuning,
+    connector_config,
+    include_list,
+    slot_name,
+)
 
 CONNECTION = Connection("db", 5432, "cdc", "shop", "secret")
 TABLES = ["public.orders", "public.lines"]
@@ -151,4 +158,4 @@ def test_slot_names_are_postgress() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs" / "debezium.md"
-    assert page.read_text() == document(), "run python -m connectors.debezium.document docs/debezium.md"
+    assert page.read_text() == document(), "run python -m headrace.connectors.debezium.docs_page docs/debezium.md"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from connectors.changes import Decoded, Messages
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.tables import Encodings, TableSpec
-from engine.schema import Column, DataType, Schema
+from headrace.connectors.changes import Decoded, MessageBatch
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.connectors.formats.table_specs import Encodings, TableSpec
+from headrace.engine.schema import Column, DataType, Schema
 
 PLACEHOLDER = "__debezium_unavailable_value"
 
@@ -48,10 +48,10 @@ def dumped(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def messages(values: Sequence[Any], keys: Sequence[Any] | None = None, topic: str = "p.public.t") -> Messages:
+def messages(values: Sequence[Any], keys: Sequence[Any] | None = None, topic: str = "p.public.t") -> MessageBatch:
     """Consecutive messages from offset 100 on."""
     n = len(values)
-    return Messages(
+    return MessageBatch(
         topic, 3, np.arange(100, 100 + n, dtype=np.int64),
         [dumped(k) for k in keys] if keys is not None else [None] * n, [dumped(v) for v in values],
         np.zeros(n, np.int64),

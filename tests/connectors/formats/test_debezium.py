@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.changes import Decoded, Heartbeat, SnapshotMark, TransactionMark
-from connectors.formats.debezium import DebeziumFormat
-from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
-from engine.schema import Kind
+from headrace.connectors.changes import Decoded, Heartbeat, SnapshotNotification, TransactionMark
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT
+from headrace.engine.schema import Kind
 from tests.connectors.formats.events import (
     PLACEHOLDER,
     carried,
@@ -249,9 +249,17 @@ def test_snapshot_notifications_heartbeats_and_what_is_ignored() -> None:
     ]
     marks = form.decode(replace(messages(values, topic="notes"), timestamps=np.arange(31, 36))).marks
     assert marks == [
-        SnapshotMark("started", None, None, 2000, "notes", 3, 100, 31),
-        SnapshotMark("table", "public.t", 12, 2000, "notes", 3, 102, 33),
-        SnapshotMark("completed", None, None, 2000, "notes", 3, 103, 34),
+        SnapshotNotification("started", None, None, 2000, "notes", 3, 100, 31),
+        SnapshotNotification("table", "public.t", 12, 2000, "notes", 3, 102, 33, "public.t"),
+        SnapshotNotification("completed", None, None, 2000, "notes", 3, 103, 34),
+    ]
+    part = table("public.part", {"id": "integer"}, partitions=("public.low",))
+    scanned["additional_data"]["scanned_collection"] = "shop.public.low"
+    leaf = DebeziumFormat("s", "p", {part.name: part}, notification_topic="notes").decode(
+        messages([scanned], topic="notes")
+    )
+    assert [(m.table, m.scanned) for m in leaf.marks if isinstance(m, SnapshotNotification)] == [
+        ("public.part", "shop.public.low")
     ]
     beat = form.decode(messages([{"ts_ms": 9}], topic="__debezium-heartbeat.p"))
     assert beat.marks == [Heartbeat(-1, 9000, "__debezium-heartbeat.p", 3, 100)]
@@ -261,3 +269,24 @@ def test_snapshot_notifications_heartbeats_and_what_is_ignored() -> None:
     for name in (0, ""):  # found by fuzzing: they were passed over
         told = {**envelope("m"), "source": {**source(), "table": name}}
         assert [bad.offset for bad in form.decode(messages([told])).undecodable] == [100]
+
+
+@pytest.mark.parametrize("learnt", [False, True], ids=["bare", "with_schemas"])
+def test_a_renamed_column_is_found_under_its_older_name_too(learnt: bool) -> None:
+    spec = table("public.t", {"id": "integer", "w": "integer"})
+    columns = (spec.schema.columns[0], replace(spec.schema.columns[1], renamed_from="v"))
+    spec = replace(spec, schema=replace(spec.schema, columns=columns))
+    form = DebeziumFormat("s", "p", {spec.name: spec}, loses=True)
+    values = [{"id": 1, "v": 5}, {"id": 2, "v": None}, {"id": 3, "w": 6}, {"id": 4, "x": 1}]
+    found: list[Any] = []
+    for row in values:
+        event = envelope("c", None, row)
+        sent = carried([field(name, "int32") for name in row], event) if learnt else event
+        decoded = form.decode(messages([sent], [carried_key({"id": row["id"]}) if learnt else {"id": row["id"]}]))
+        found += [(r, [c.column for c in decoded.lost]) for c in decoded.changes for r in c.rows.to_pylist()]
+    assert found == [
+        ({"id": 1, "w": 5}, []), ({"id": 2, "w": None}, []), ({"id": 3, "w": 6}, []), ({"id": 4, "w": None}, ["w"]),
+    ]  # fmt: skip
+    mixed = form.decode(messages([envelope("u", None, row) for row in values[:3]]))
+    assert sorted(r["id"] for c in mixed.changes for r in c.rows.to_pylist()) == [1, 2, 3] if not learnt else True
+    assert not mixed.undecodable

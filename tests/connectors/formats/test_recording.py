@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.formats.recording import RecordingError, read_recording, read_records
+from headrace.connectors.formats.recording import RecordingError, read_recording, read_records
 
 LINES: list[dict[str, Any]] = [
     {"topic": "a", "key": "k", "value": '{"x":"é"}'},

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connectors.changes import VersionMark
-from connectors.formats.spark import SparkFormat
-from engine.batch.updates import DELETE, UPSERT
+from headrace.connectors.changes import VersionEnd
+from headrace.connectors.formats.spark import SparkFormat
+from headrace.engine.batch.updates import DELETE, UPSERT
 from tests.connectors.formats.events import messages, table
 
 SPEC = table("public.prices", {"sku": "text", "price": "numeric(12,2)", "at": "timestamp", "z": "timestamptz"}, ["sku"])
@@ -50,7 +50,7 @@ def test_a_version_and_its_end(count: int) -> None:
     assert changes.rows.column(1)[0].as_py() == Decimal("1.50")
     at = 101 + count
     assert decoded.marks == [
-        VersionMark(
+        VersionEnd(
             "public.prices", 7, 2, 3, 4, ("public.prices",), 5, "supplier.public.prices", 3, at, {"public.other": 6}
         )
     ]

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.changes import Decoded, Messages
-from connectors.formats import envelope as envelope_module
-from connectors.formats.envelope import EnvelopeDecoder
-from connectors.formats.tables import Encodings
-from connectors.formats.temporal import civil
+from headrace.connectors.changes import Decoded, MessageBatch
+from headrace.connectors.formats import envelope as envelope_module
+from headrace.connectors.formats.envelope import EnvelopeDecoder
+from headrace.connectors.formats.table_specs import Encodings
+from headrace.connectors.formats.temporal import civil
 from tests.connectors.formats.events import envelope, messages, source, table
 from tests.reference import debezium as twin
 
@@ -84,7 +84,7 @@ def rows(draw: st.DrawFn, names: list[str]) -> dict[str, Any]:
 
 
 @st.composite
-def runs(draw: st.DrawFn, names: list[str], ops: str) -> Messages:
+def runs(draw: st.DrawFn, names: list[str], ops: str) -> MessageBatch:
     pool = draw(st.lists(rows(names), min_size=1, max_size=5))
     count = draw(st.sampled_from([1, 2, 20, 64, 90, 300]))
     pick = Random(draw(st.integers(0, 2**32)))
@@ -152,7 +152,7 @@ def same(one: Decoded, other: Decoded) -> None:
     assert len(read[0]) == sum(int((c.snapshot == 1).sum()) for c in one.changes)
 
 
-def check(spec: Any, run: Messages) -> None:
+def check(spec: Any, run: MessageBatch) -> None:
     expected, bad = twin.decode(spec, run)
 
     def decoded() -> Any:
@@ -170,25 +170,25 @@ COMMON = settings(max_examples=20, deadline=None, suppress_health_check=list(Hea
 
 @COMMON
 @given(runs(list(COLUMNS), "c" * 30 + "r" * 10 + "u" * 20 + "ddd0"))
-def test_a_flat_table_as_the_typed_path_sees_it(run: Messages) -> None:
+def test_a_flat_table_as_the_typed_path_sees_it(run: MessageBatch) -> None:
     check(FLAT, run)
 
 
 @COMMON
 @given(runs([*COLUMNS, "a"], "c" * 30 + "uuuuudddt0!m"))
-def test_a_nested_table_and_damage(run: Messages) -> None:
+def test_a_nested_table_and_damage(run: MessageBatch) -> None:
     check(NESTED, run)
 
 
 @COMMON
 @given(runs(list(COLUMNS), "c" * 20 + "UUUUDDDut0!"))
-def test_a_keyless_table(run: Messages) -> None:
+def test_a_keyless_table(run: MessageBatch) -> None:
     check(KEYLESS, run)
 
 
 @COMMON
 @given(runs(list(COLUMNS), "c" * 40 + "u" * 20 + "dd0"))
-def test_any_cut_of_a_run_decodes_to_the_same(run: Messages) -> None:
+def test_any_cut_of_a_run_decodes_to_the_same(run: MessageBatch) -> None:
     """Both row paths and the typed path agree: one message at a time is the same as all at once."""
     decoder = EnvelopeDecoder({FLAT.name: FLAT}, Encodings())
     whole = decoder.decode(run)
@@ -197,8 +197,8 @@ def test_any_cut_of_a_run_decodes_to_the_same(run: Messages) -> None:
     assert whole.undecodable == [u for d in single for u in d.undecodable]
 
 
-def _slice(run: Messages, low: int, high: int) -> Messages:
-    return Messages(
+def _slice(run: MessageBatch, low: int, high: int) -> MessageBatch:
+    return MessageBatch(
         run.topic, run.partition, run.offsets[low:high], run.keys[low:high], run.values[low:high],
         run.timestamps[low:high],
     )  # fmt: skip

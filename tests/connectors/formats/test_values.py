@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.formats.columns import decoder
-from connectors.formats.debezium import DebeziumFormat
-from connectors.formats.tables import CannotDecode, ConfigurationRefused, Encodings
-from connectors.formats.wire import Form, Wire
-from engine.schema import DataType
+from headrace.connectors.formats.column_decoders import decoder
+from headrace.connectors.formats.debezium import DebeziumFormat
+from headrace.connectors.formats.encodings import Form, Wire
+from headrace.connectors.formats.table_specs import CannotDecode, ConfigurationRefused, Encodings
+from headrace.engine.schema import DataType
 from tests.connectors.formats.events import PLACEHOLDER, decode, envelope, table
 
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from connectors.kafka import features, sink
-from connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka import features, sink
+from headrace.connectors.kafka.sink import KafkaSink
 from tests.contracts.sink import ORDERS
 
 

@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.records import json_rows
-from engine.schema import Column, DataType
+from headrace.connectors.json_rows import json_rows
+from headrace.engine.schema import Column, DataType
 
 ROWS = 2000
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.source import KafkaSource
-from connectors.sink import SinkError
-from connectors.source import SourceError
-from engine.errors import HeadraceError
-from sidecar.devstack import ports
-from sidecar.devstack.jvm import Toolbox
-from sidecar.devstack.kafka import EmbeddedKafka
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.source import KafkaSource
+from headrace.connectors.sink import SinkError
+from headrace.connectors.source import SourceError
+from headrace.engine.errors import HeadraceError
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.jvm import Toolbox
+from headrace.sidecar.devstack.kafka import EmbeddedKafka
 from tests.contracts.sink import ORDERS, frontier, whole
 from tests.contracts.source import gather
 from tests.tls import identity

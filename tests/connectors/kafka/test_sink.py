@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal as D
 from typing import Any
 
@@ -12,11 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic, Producer
 
-from connectors.kafka import readback
-from connectors.kafka.readback import Readback
-from connectors.kafka.sink import KafkaSink
-from connectors.kafka.transaction import Transactions
-from connectors.sink import Fenced, SinkError
+from headrace.connectors.kafka import readback
+from headrace.connectors.kafka.readback import Readback
+from headrace.connectors.kafka.sink import KafkaSink
+from headrace.connectors.kafka.transactional_producer import Transactions
+from headrace.connectors.sink import Fenced, SinkError
 from tests.contracts.sink import LINES, ORDERS, changes, frontier, stamps, texts, view_of, whole
 from tests.contracts.test_kafka_sink import KafkaHarness, read_committed
 
@@ -37,16 +38,18 @@ def sent(harness: KafkaHarness, view: str) -> list[tuple[Any, Any, dict[str, byt
     ]
 
 
+FLOW = changes(
+    ORDERS,
+    ((1, D("1.00"), "a"), 2, -1), ((1, D("1.50"), "a"), 2, 1), ((2, None, None), 2, 1),
+    ((1, D("1.50"), "a"), 3, -1), ((2, None, None), 3, -1), ((2, None, None), 3, 1),
+)  # fmt: skip
+
+
 def test_each_epoch_sends_one_record_a_key_with_its_stamp(harness: KafkaHarness) -> None:
-    sink = harness.make()
+    sink = harness.make(each=True)
     sink.open([ORDERS])
     sink.write({ORDERS.name: whole(ORDERS, 1, (1, D("1.00"), "a"))}, frontier(1), stamps(1))
-    flow = changes(
-        ORDERS,
-        ((1, D("1.00"), "a"), 2, -1), ((1, D("1.50"), "a"), 2, 1), ((2, None, None), 2, 1),
-        ((1, D("1.50"), "a"), 3, -1), ((2, None, None), 3, -1), ((2, None, None), 3, 1),
-    )  # fmt: skip
-    sink.write({ORDERS.name: flow}, frontier(3), stamps(2, 3))
+    sink.write({ORDERS.name: FLOW}, frontier(3), stamps(2, 3))
     records = sent(harness, ORDERS.name)
     assert [(key, value, int(headers["epoch"])) for key, value, headers in records] == [
         ({"customer": 1}, {"customer": 1, "total": "1.00", "note": "a"}, 1),
@@ -54,11 +57,37 @@ def test_each_epoch_sends_one_record_a_key_with_its_stamp(harness: KafkaHarness)
         ({"customer": 2}, {"customer": 2, "total": None, "note": None}, 2),
         ({"customer": 1}, None, 3),
     ]
-    assert records[1][2] == {"epoch": b"2", "source": b"shop", "lsn": b"200", "commit_us": b"%d" % (10**15 + 2)}
+    stamp = {"source": b"shop", "lsn": b"200", "commit_us": b"%d" % (10**15 + 2)}
+    assert records[1][2] == {"epoch": b"2", "first_epoch": b"2", **stamp}
+    assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (2, 3)
+
+
+def test_the_epochs_of_a_write_are_one_range_unless_each_is_asked_for(harness: KafkaHarness) -> None:
+    """However long it waited: one record a key, with the first and the last epoch, and what the last says of itself."""
+    sink = harness.make()
+    sink.open([ORDERS, LINES])
+    sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("1.00"), "a"), (4, None, "b"))}, frontier(3), stamps(3))
+    lines = changes(LINES, (("a", 1), 4, 2), (("a", 1), 5, -1), (("b", 1), 5, 1), (("b", 1), 6, -1))
+    early = replace(FLOW, epochs=FLOW.epochs + 2)
+    sink.write({ORDERS.name: early, LINES.name: lines}, frontier(7), stamps(4, 5, 6, 7))
+    records = sent(harness, ORDERS.name)[2:]
+    assert [(key["customer"], value and value["total"]) for key, value, _ in records] == [(1, None), (2, None)]
+    row = {"product": "a", "quantity": 1}
+    assert [(k, v) for k, v, _ in sent(harness, LINES.name)] == [(row, {"row": row, "count": 1})]
+    stamp = {"source": b"shop", "lsn": b"700", "commit_us": b"%d" % (10**15 + 7)}
+    for _, _, headers in (*records, *sent(harness, LINES.name)):
+        assert headers == {"epoch": b"7", "first_epoch": b"4", **stamp}
+    assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (4, 7)
+    again = changes(LINES, (("a", 1), 8, 1))
+    sink.write({LINES.name: again}, frontier(9), stamps(8, 9), {LINES.name: "division by zero"})
+    assert sent(harness, LINES.name)[-1][2]["epoch"] == b"8", "where a view in error stands is told by its records"
+    assert harness.frontier()["errors"][f"{harness.prefix}{LINES.name}"]["epoch"] == 8
+    sink.write({}, frontier(9), {}, {LINES.name: ""})
+    assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (9, 9)
 
 
 def test_a_keyless_record_is_the_row_and_how_often_it_is_there(harness: KafkaHarness) -> None:
-    sink = harness.make()
+    sink = harness.make(each=True)
     sink.open([LINES])
     sink.write({LINES.name: changes(LINES, (("a", 1), 1, 2), whole=True)}, frontier(1))
     sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1), (("a", 1), 3, -3))}, frontier(3))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from connectors.kafka.source import KafkaSource, _runs
-from connectors.source import SourceError, check_topic_ids
+from headrace.connectors.kafka.source import KafkaSource, _runs
+from headrace.connectors.source import SourceError, check_topic_ids
 from tests.contracts.source import gather
 from tests.contracts.test_kafka_source import KafkaSourceHarness
 

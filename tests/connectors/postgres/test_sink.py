@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from connectors.postgres import registry
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkError, SinkState, SinkView
+from headrace.connectors.postgres import sink_catalog
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import SinkError, SinkState, SinkView
 from tests.contracts.sink import BY_REGION, LINES, ORDERS, TOTALS, changes, frontier, view_of, whole
 from tests.contracts.test_postgres_sink import read_texts
 
@@ -206,7 +206,7 @@ def test_a_predecessor_that_hangs_in_a_transaction_is_ended(
     sink: PostgresSink, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(sink)
-    monkeypatch.setattr("connectors.postgres.sink._LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("headrace.connectors.postgres.sink._LOCK_TIMEOUT", "100ms")
     connection = sink._connection
     assert connection is not None
     connection.execute("UPDATE headrace.frontier SET updated_at = now()")  # and never comes back
@@ -233,7 +233,7 @@ def test_rows_that_came_in_few_go_by_copy_and_the_other_way(
     sink.open([LINES])
     sink.write({LINES.name: whole(LINES, 1)}, frontier(1))
     for epoch, diff, many in ((2, 2, many_first), (3, -2, not many_first)):
-        monkeypatch.setattr("connectors.postgres.flush.FEW", -1 if many else 512)
+        monkeypatch.setattr("headrace.connectors.postgres.bulk_copy.FEW", -1 if many else 512)
         sink.write({LINES.name: changes(LINES, *[(row, epoch, diff) for row in odd])}, frontier(epoch))
         with psycopg.connect(database) as connection:
             found = read_texts(connection, LINES.name, LINES.schema.names)
@@ -313,7 +313,7 @@ def test_a_key_that_may_be_null_and_one_of_no_columns_are_unique_indexes(sink: P
 def test_where_nulls_cannot_be_equal_in_an_index_the_view_is_kept_without_key(
     sink: PostgresSink, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "NULLS_EQUAL", 10**9)
+    monkeypatch.setattr(sink_catalog, "NULLS_EQUAL", 10**9)
     sink.open([BY_REGION, ORDERS])
     sink.write({BY_REGION.name: whole(BY_REGION, 1, (None, 1), ("eu", 2)), ORDERS.name: whole(ORDERS, 1)}, frontier(1))
     sink.write({BY_REGION.name: changes(BY_REGION, ((None, 1), 2, -1), ((None, 5), 2, 1))}, frontier(2))

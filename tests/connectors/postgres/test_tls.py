@@ -10,9 +10,9 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkError
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import SinkError
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.contracts.sink import ORDERS, frontier, whole
 from tests.tls import Identity, TlsFront, identity
 

@@ -9,11 +9,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from connectors import image
-from connectors.postgres import flush
-from connectors.postgres.sink import PostgresSink
-from connectors.sink import SinkView, ViewChanges
-from engine.schema import Column, DataType, Kind, Schema
+from headrace.connectors import copy_text
+from headrace.connectors.postgres import bulk_copy
+from headrace.connectors.postgres.sink import PostgresSink
+from headrace.connectors.sink import SinkView, ViewChanges
+from headrace.engine.schema import Column, DataType, Kind, Schema
 from tests.contracts.sink import frontier
 from tests.contracts.test_postgres_sink import read_texts
 
@@ -96,7 +96,7 @@ def test_every_type_arrives_exactly(
     request: pytest.FixtureRequest,
 ) -> None:
     if many:
-        monkeypatch.setattr(flush, "FEW", -1)
+        monkeypatch.setattr(bulk_copy, "FEW", -1)
     height = max(map(len, SAMPLES.values()))
     columns = [Column("id", DataType.parse("bigint"), nullable=False)]
     columns += [Column(f"c {spelled}%", DataType.parse(spelled)) for spelled in SAMPLES]
@@ -122,12 +122,12 @@ def test_every_type_arrives_exactly(
     with psycopg.connect(database) as connection:
         connection.execute("SET timezone = 'UTC'; SET intervalstyle = 'postgres'; SET datestyle = 'ISO, YMD'")
         assert read_texts(connection, view.name, schema.names) == expected
-    images = [a.to_pylist() for a in image.text_columns(schema, rows)]
+    images = [a.to_pylist() for a in copy_text.text_columns(schema, rows)]
     assert Counter(zip(*images, strict=True)) == expected
-    one_by_one = image.text_rows(schema, rows)
+    one_by_one = copy_text.text_rows(schema, rows)
     assert one_by_one == list(zip(*images, strict=True)), "made row by row they are the same"
-    lines = image.lines(image.copy_fields(schema, image.text_columns(schema, rows)), height).to_pylist()
-    assert [image.line(row) for row in one_by_one] == lines
+    lines = copy_text.lines(copy_text.copy_fields(schema, copy_text.text_columns(schema, rows)), height).to_pylist()
+    assert [copy_text.line(row) for row in one_by_one] == lines
     sink.write({view.name: ViewChanges(rows, ones * 3, -ones)}, frontier(3))
     with psycopg.connect(database) as connection:
         assert not read_texts(connection, view.name, schema.names)

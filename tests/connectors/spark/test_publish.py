@@ -18,14 +18,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from connectors.changes import Messages, VersionMark
-from connectors.formats.spark import SparkFormat
-from connectors.formats.tables import TableSpec
-from connectors.spark.columns import describe, encoded
-from connectors.spark.errors import PublishError
-from connectors.spark.publish import Dataset, Target, publish, publish_version
-from connectors.spark.wire import KafkaWire
-from engine.schema import Column, DataType, Schema
+from headrace.connectors.changes import MessageBatch, VersionEnd
+from headrace.connectors.formats.spark import SparkFormat
+from headrace.connectors.formats.table_specs import TableSpec
+from headrace.connectors.spark.errors import PublishError
+from headrace.connectors.spark.kafka_producer import KafkaWire
+from headrace.connectors.spark.publish import Dataset, Target, publish, publish_version
+from headrace.connectors.spark.types import describe, encoded
+from headrace.engine.schema import Column, DataType, Schema
 from tests.connectors.spark.wires import FolderWire
 from tests.reference.snapshots import changes
 
@@ -122,14 +122,14 @@ def test_first_then_second_version_through_the_decoder(spark: SparkSession, tmp_
         n = len(mine)
         keys = [str(r["key"]).encode() for r in mine]
         values = [str(r["value"]).encode() for r in mine]
-        decoded = reader.decode(Messages(TOPIC, partition, np.arange(n), keys, values, np.zeros(n, np.int64)))
+        decoded = reader.decode(MessageBatch(TOPIC, partition, np.arange(n), keys, values, np.zeros(n, np.int64)))
         assert decoded.undecodable == []
         for c in decoded.changes:
             rows_seen += [
                 (int(t), int(a), int(k), *r.values())
                 for t, a, k, r in zip(c.transactions, c.attempts, c.kinds, c.rows.to_pylist(), strict=True)
             ]
-        marks += [m for m in decoded.marks if isinstance(m, VersionMark)]
+        marks += [m for m in decoded.marks if isinstance(m, VersionEnd)]
     assert sorted(rows_seen, key=lambda r: r[:4]) == [
         (1, 1, 0, *one[0]), (1, 1, 0, *one[1]),
         (2, 1, 0, *two[0]), (2, 1, 0, *two[1]), (2, 1, 1, 1, None, None, None, None),
@@ -248,7 +248,7 @@ def test_a_crash_between_the_last_end_and_the_note_of_it(spark: SparkSession, tm
         dataset = Dataset(TABLE, prices(spark, rows), ["id"])
         if i == 1:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("connectors.spark.state.State.complete", _crash)
+                patch.setattr("headrace.connectors.spark.publisher_state.State.complete", _crash)
                 with pytest.raises(KeyboardInterrupt):
                     publish_version(spark, [dataset], TARGET, state=state, wire=wire)
         else:

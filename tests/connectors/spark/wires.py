@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.spark.errors import PublishError
-from connectors.spark.wire import Producer, Record
+from headrace.connectors.spark.errors import PublishError
+from headrace.connectors.spark.kafka_producer import Producer, Record
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class _FolderProducer:
             if self.wire.fail_ends is not None and self.ends > self.wire.fail_ends:
                 return
         self.held.append((topic, {"partition": partition, "key": key.decode(), "value": value.decode()}))
+
+    def produce_batch(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, value in records:
+            self.produce(topic, partition, key, value)
 
     def flush(self) -> None:
         import time

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.arrangement import Registry
-from engine.batch import Batch, Description, Layout, Updates
-from engine.errors import InvariantBroken
-from engine.lattice import Frontier
+from headrace.engine.arrangement import Registry
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import Frontier
 from tests.engine.strategies import rows_of, schema_of
 
 _LAYOUT = Layout(schema_of(("bigint", "text")), (0,))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Batch, Description, DiffOverflow, Layout, Updates, consolidate
-from engine.batch import batch as module
-from engine.batch.codec import UnreadableBatch, decode, encode
-from engine.batch.merger import Merger, merged
-from engine.errors import InvariantBroken
-from engine.kernels import bulk
-from engine.kernels.compiler import JIT_OFF
-from engine.lattice import Frontier
+from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates, consolidate
+from headrace.engine.batch import batch as module
+from headrace.engine.batch.codec import UnreadableBatch, decode, encode
+from headrace.engine.batch.merger import Merger, merged
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.kernels import large_batch
+from headrace.engine.kernels.compiler import JIT_OFF
+from headrace.engine.lattice import Frontier
 from tests.engine.strategies import rows_of, schema_of, some_types, some_updates
 from tests.reference.updates import counted, entries, total
 
@@ -55,7 +55,7 @@ def _lanes_left_out(large: bool, many_ties: bool) -> Iterator[None]:
     """Batches of any size count as large; fingerprints are made anew however many rows share a key."""
     with (
         mock.patch.object(module, "_LARGE", 1 if large else 1024),
-        mock.patch.object(bulk, "FEW_TIES", 0 if many_ties else 8),
+        mock.patch.object(large_batch, "FEW_TIES", 0 if many_ties else 8),
     ):
         yield
 
@@ -137,7 +137,7 @@ def _batch(size: int, diff: int = 1, types: tuple[str, ...] = ("bigint", "text")
 def test_large_batches_go_another_way_to_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     # Plain Python is slow, and reads the kernel's constants anew: it takes the same way with smaller parts.
     if JIT_OFF:
-        monkeypatch.setattr("engine.kernels.consolidate._PART", 64)
+        monkeypatch.setattr("headrace.engine.kernels.consolidate._PART", 64)
     size = 600 if JIT_OFF else 36_000
     random = np.random.default_rng(3)
     schema = schema_of(("bigint", "integer"))
@@ -190,7 +190,7 @@ def test_a_lane_whose_ends_are_alike_gets_room_where_it_has_another_value() -> N
         half = Updates(rows_of(types, rows[side::2]), zeros[:200] + side, zeros[:200] + 1)
         sides.append(Batch.seal(layout, half, Description.epochs(side, side + 1)))
     assert all(len({int(side.ids[2][at]) for at in (0, -1)}) == 1 for side in sides)
-    with mock.patch("engine.batch.merger._PIECE", 32):
+    with mock.patch("headrace.engine.batch.merger._PIECE", 32):
         merger = Merger(*sides, Frontier.at(1))
         while not merger.done:
             merger.work(20)
@@ -221,7 +221,10 @@ def test_fingerprints_are_kept_where_many_rows_share_a_key() -> None:
     size = 300 if JIT_OFF else 9000
     expected = []
     whole = Batch.empty(layout, Description.epochs(0, 0))
-    with mock.patch("engine.batch.merger._PIECE", 64 if JIT_OFF else 4096), mock.patch.object(module, "_LARGE", 100):
+    with (
+        mock.patch("headrace.engine.batch.merger._PIECE", 64 if JIT_OFF else 4096),
+        mock.patch.object(module, "_LARGE", 100),
+    ):
         for epoch in range(3):
             rows = rows_of(("bigint", "text"), [(k, None if k % 5 == 0 else f"{epoch} {k}") for k in range(size)])
             updates = Updates(rows, np.full(size, epoch), np.ones(size, np.int64))

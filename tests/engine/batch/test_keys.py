@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Keys, fingerprint, key_lanes
-from engine.batch.keys import order_lane
-from engine.errors import TypeNotSupported
-from engine.schema import DataType, Kind
+from headrace.engine.batch import Keys, fingerprint, key_lanes
+from headrace.engine.batch.keys import order_lane
+from headrace.engine.errors import TypeNotSupported
+from headrace.engine.schema import DataType, Kind
 from tests.engine.strategies import TYPES, VALUES, row_values, rows_of, some_types
 from tests.reference.values import key_value, row_image
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch import Batch, Description, Updates
-from engine.batch.layout import layout_of
-from engine.schema import BIGINT, TEXT, Column, DataType, Schema
+from headrace.engine.batch import Batch, Description, Updates
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.schema import BIGINT, TEXT, Column, DataType, Schema
 
 SIZE = 20_000
 LANES = ("hash", "check", "order", "high", "low", "time", "diff", "position")

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.layout import FULL_HASH
-from engine.kernels.compiler import JIT_OFF
-from engine.schema import BIGINT, TEXT, Column, Schema
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.batch.sort_layout import FULL_HASH
+from headrace.engine.kernels.compiler import JIT_OFF
+from headrace.engine.schema import BIGINT, TEXT, Column, Schema
 
 NUMBERS = Schema((Column("key", BIGINT), Column("value", BIGINT)))
 TEXTS = Schema((Column("key", BIGINT), Column("value", TEXT)))

@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.merger import Merger
-from engine.lattice import Frontier
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.batch.merger import Merger
+from headrace.engine.lattice import Frontier
 from tests.engine.strategies import rows_of, schema_of
 
 TYPES = ("bigint", "integer", "numeric(20,2)", "boolean", "smallint", "text", "date")
@@ -66,7 +66,7 @@ def test_fuel_may_be_the_greatest_of_numpys_integers() -> None:
         diffs = np.where(np.arange(200) < 150, 1, 2)
         updates = Updates(rows, np.full(200, side), diffs)
         sides.append(Batch.seal(layout, updates, Description.epochs(side, side + 1)))
-    with mock.patch("engine.batch.merger._PIECE", 64), mock.patch("engine.batch.batch._LARGE", 1):
+    with mock.patch("headrace.engine.batch.merger._PIECE", 64), mock.patch("headrace.engine.batch.batch._LARGE", 1):
         flat = [Batch.of(layout, b.description, b.ids, b.facts, b.struct, b.distinct) for b in sides]
         merger = Merger(*flat, Frontier.at(1))
         merger.work(np.int64(2**63 - 1))  # type: ignore[arg-type]

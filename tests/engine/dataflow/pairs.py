@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.batch import Batch
-from engine.batch.keys import fingerprint
-from engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
-from engine.dataflow import Collection, Dataflow, Output
-from engine.operators.expressions.ir import Aggregate, Expr
-from engine.operators.top import Order
-from engine.schema import DataType, Kind, Schema
+from headrace.engine.batch.batch import Batch
+from headrace.engine.batch.keys import fingerprint
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.operators.expressions.core.ir import Aggregate, Expr
+from headrace.engine.operators.top import Order
+from headrace.engine.schema import DataType, Kind, Schema
 from tests.reference import partners, top
 from tests.reference.dataflow import NaiveAggregate, Op, Row, Twin, TwinTable
 

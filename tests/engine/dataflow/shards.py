@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.batch.wire import Message
-from engine.dataflow.exchange import Shard
+from headrace.engine.batch.exchange_codec import Message
+from headrace.engine.dataflow.shard import Shard
 
 SECONDS = 120.0
 """Longer than any round takes: after it shards wait for what never comes."""

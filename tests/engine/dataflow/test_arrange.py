@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from engine.dataflow import Dataflow
-from engine.operators.expressions.ir import Call, Literal
-from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, TEXT
+from headrace.engine.dataflow import Dataflow
+from headrace.engine.operators.expressions.core.ir import Call, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, TEXT
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, cuts_of
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart, seeds
 from tests.engine.dataflow.test_determinism import as_bytes

@@ -10,22 +10,22 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.keys import Keys
-from engine.batch.updates import INSERT, UPSERT
-from engine.dataflow import OVERFLOWED, Collection, Dataflow, Output, delta_join
-from engine.dataflow.nodes import FilterNode
-from engine.operators import join as joining
-from engine.operators.counts import Present
-from engine.operators.delta import Delta
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
-from engine.trace.lookup import Matches
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.keys import Keys
+from headrace.engine.batch.updates import INSERT, UPSERT
+from headrace.engine.dataflow import OVERFLOWED, Collection, Dataflow, Output, delta_join
+from headrace.engine.dataflow.node import FilterNode
+from headrace.engine.operators import join as joining
+from headrace.engine.operators.counts import CountedIndex
+from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
+from headrace.engine.trace.lookup import Matches
 from tests.engine.dataflow import test_delta_join, test_delta_rounds, test_iterate, test_partners, test_shards
 from tests.engine.dataflow.shards import in_shards
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, long_steps, made_late, passes, restart, seeds
-from tests.engine.dataflow.test_flow import push as push_rows
-from tests.engine.dataflow.test_flow import taken
+from tests.engine.dataflow.test_dataflow import push as push_rows
+from tests.engine.dataflow.test_dataflow import taken
 from tests.engine.dataflow.test_pieces import PAIR, SMALL, in_pieces, pieces_of_at_most, push, sizes_sent
 
 DELTA = test_delta_join.SHAPES, test_delta_join.world
@@ -132,13 +132,13 @@ def fill(flow: Dataflow) -> None:
 def noted() -> Iterator[tuple[list[int], list[int]]]:
     """How many pairs each call put together, and how many rows each filter was given at a time."""
     put, given = list[int](), list[int]()
-    made = joining._joined
+    made = joining._rows_of
 
-    def noting(probes: Any, matches: Any, how: Any) -> Delta:
-        put.append(len(matches))
-        return made(probes, matches, how)
+    def noting(pairs: Any, *args: Any, **how: Any) -> Delta:
+        put.append(pairs.shape[1])
+        return made(pairs, *args, **how)
 
-    with patch.object(joining, "_joined", noting), sizes_sent(FilterNode, given), pieces_of_at_most(PIECE):
+    with patch.object(joining, "_rows_of", noting), sizes_sent(FilterNode, given), pieces_of_at_most(PIECE):
         yield put, given
 
 
@@ -181,12 +181,12 @@ def test_what_overflows_within_the_pieces_stands_still_and_says_so_once(kind: st
     how, _ = KINDS[kind]
     flow = Dataflow()
     t, u = flow.table("t", PAIR), flow.table("u", PAIR)
-    made, calls = joining._joined, iter(range(SIZE * SIZE))
+    made, calls = joining._rows_of, iter(range(SIZE * SIZE))
 
-    def failing(*args: Any) -> Delta:
+    def failing(*args: Any, **how: Any) -> Delta:
         if next(calls) > 5:
             raise DiffOverflow
-        return made(*args)
+        return made(*args, **how)
 
     if late:
         fill(flow)
@@ -195,7 +195,7 @@ def test_what_overflows_within_the_pieces_stands_still_and_says_so_once(kind: st
     plain = t.output("plain")
     if not late:
         fill(flow)
-    with pieces_of_at_most(PIECE), patch.object(joining, "_joined", failing):
+    with pieces_of_at_most(PIECE), patch.object(joining, "_rows_of", failing):
         if late:
             assert output.snapshot(1)[1].rows.column(0).to_pylist() == [OVERFLOWED]
         else:
@@ -255,19 +255,19 @@ def test_the_first_content_of_an_antijoin_puts_nothing_together() -> None:
     push(flow, "t", 0, [7, 8] * MANY, [f"{k // 2:04}" for k in range(2 * MANY)])
     push(flow, "u", 0, [7, 9], ["only", "none"])
     asked: list[int] = []
-    gather = Present.gather
+    gather = CountedIndex.gather
 
-    def asking(self: Present, keys: Keys, *args: Any) -> Matches:
+    def asking(self: CountedIndex, keys: Keys, *args: Any) -> Matches:
         asked.append(len(keys))
         return gather(self, keys, *args)
 
     flow.step(1)
-    with noted() as (put, given), patch.object(Present, "gather", asking):
+    with noted() as (put, given), patch.object(CountedIndex, "gather", asking):
         rows, errors = few.snapshot(0)
     assert (sorted(rows.rows.column(0).to_pylist()), len(errors)) == ([8, 8], 0)
     assert put == []
     assert given == [MANY], "no more than the left side has"
-    assert (sum(asked), max(asked)) == (2 * MANY, PIECE)
+    assert (sum(asked), max(asked)) == (10, 1), "each key once a piece"
 
 
 def test_a_new_view_reads_its_tables_in_pieces() -> None:

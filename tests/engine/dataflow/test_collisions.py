@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine.batch import layout as module
-from engine.batch.layout import Layout
+from headrace.engine.batch import sort_layout as module
+from headrace.engine.batch.sort_layout import Layout
 from tests.engine.dataflow.standard import any_cut, seeds
 from tests.engine.dataflow.test_random import SHAPES, world
 

@@ -11,8 +11,8 @@ import numba
 import pytest
 from numba.core import event
 
-from engine.kernels import warm
-from engine.kernels.compiler import JIT_OFF
+from headrace.engine.kernels import warm
+from headrace.engine.kernels.compiler import JIT_OFF
 from tests.engine.dataflow.pairs import cuts_of
 from tests.engine.dataflow.test_random import SHAPES, world
 

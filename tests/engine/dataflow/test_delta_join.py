@@ -9,16 +9,16 @@ from itertools import product
 
 import pytest
 
-from engine.batch.updates import DELETE, UPSERT
-from engine.dataflow import Dataflow, delta_join
-from engine.dataflow.delta_join import Place
-from engine.dataflow.look_up import LookUpNode
-from engine.errors import InvariantBroken
-from engine.operators.expressions.ir import Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
+from headrace.engine.batch.updates import DELETE, UPSERT
+from headrace.engine.dataflow import Dataflow, delta_join
+from headrace.engine.dataflow.delta_join import Place
+from headrace.engine.dataflow.delta_join_nodes import LookUpNode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, made_late, passes, restart
-from tests.engine.dataflow.test_flow import push, taken
+from tests.engine.dataflow.test_dataflow import push, taken
 from tests.reference.dataflow import Content, Row, Twin
 
 EDGES = Schema((Column("a", BIGINT), Column("b", BIGINT)))

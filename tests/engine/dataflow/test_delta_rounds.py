@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from engine.batch.updates import INSERT, RETRACT
-from engine.dataflow import Collection, Dataflow, Iteration, delta_join
-from engine.dataflow.graph import reachable
-from engine.dataflow.iterate import IterateNode
-from engine.dataflow.stateful import ArrangeNode
-from engine.operators.join import OVERFLOW
-from engine.schema import BIGINT, TEXT, Column, Schema
+from headrace.engine.batch.updates import INSERT, RETRACT
+from headrace.engine.dataflow import Collection, Dataflow, Iteration, delta_join
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.graph import reachable
+from headrace.engine.dataflow.iterate import IterateNode
+from headrace.engine.operators.join import OVERFLOW
+from headrace.engine.schema import BIGINT, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World, keyed_ops
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, long_steps, made_late, passes, restart
-from tests.engine.dataflow.test_flow import push, taken
+from tests.engine.dataflow.test_dataflow import push, taken
 from tests.engine.dataflow.test_iterate import EDGES, NODES, A, B, C, chosen, far, history, least
 from tests.engine.dataflow.test_overflow import ONE, change, errors_of, most, values_of
 from tests.reference import rules

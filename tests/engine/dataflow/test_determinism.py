@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Updates
+from headrace.engine.batch import Updates
 from tests.engine.dataflow.pairs import Pair, World, cuts_of
 from tests.engine.dataflow.test_random import SHAPES, world
 

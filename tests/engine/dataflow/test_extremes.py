@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch.keys import Keys, UInt64s
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
-from engine.dataflow import Collection, Dataflow, Output
-from engine.kernels import compiler
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Kind, Schema
-from engine.trace import Spine
-from engine.trace.lookup import Ends
+from headrace.engine.batch.keys import Keys, UInt64s
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.kernels import compiler
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Kind, Schema
+from headrace.engine.trace import Spine
+from headrace.engine.trace.lookup import Ends
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World
 from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
 from tests.engine.dataflow.test_random import agg, named

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import Int64s
-from engine.dataflow import flat_map
-from engine.schema import BIGINT, Column, Schema
+from headrace.engine.batch.updates import Int64s
+from headrace.engine.dataflow import flat_map
+from headrace.engine.schema import BIGINT, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World, keyless_ops
 from tests.engine.dataflow.standard import any_cut, made_late, passes, restart
 from tests.reference.dataflow import Content, Twin

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from engine.batch.updates import INSERT, RETRACT
-from engine.dataflow import Collection, Dataflow, Iteration, Order
-from engine.dataflow.constant import one_row
-from engine.dataflow.graph import reachable
-from engine.dataflow.iterate import IterateNode
-from engine.dataflow.window import windowed
-from engine.errors import InvariantBroken
-from engine.lattice import TooDeep
-from engine.operators.delta import QUIET
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.operators.framed import WindowFunction
-from engine.operators.frames import Frame
-from engine.operators.window import Window
-from engine.schema import BIGINT, BOOLEAN, Column, Schema
+from headrace.engine.batch.updates import INSERT, RETRACT
+from headrace.engine.dataflow import Collection, Dataflow, Iteration, Order
+from headrace.engine.dataflow.constant import one_row
+from headrace.engine.dataflow.graph import reachable
+from headrace.engine.dataflow.iterate import IterateNode
+from headrace.engine.dataflow.window import windowed
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import TooDeep
+from headrace.engine.operators.delta import QUIET
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.operators.window import Window
+from headrace.engine.operators.window_frames import Frame
+from headrace.engine.operators.window_values import WindowFunction
+from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.reference import rules
@@ -389,7 +389,7 @@ def test_a_loop_at_rest_keeps_no_updates_of_its_rounds() -> None:
     flow.step(1)
     [loop] = [node for node in reachable([left.node]) if isinstance(node, IterateNode)]
     assert [node.label for node in loop.body if node.delta is not QUIET] == []
-    assert [door._parts for _, door in loop.leaving] == [[]]
+    assert [door._parts for _, door in loop.loop_exit] == [[]]
     assert left.node.delta.rows is not None
     assert len(left.node.delta.rows) == 15
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from engine.batch.updates import INSERT, RETRACT, Upserts
-from engine.dataflow import OVERFLOWED, Collection, Dataflow, Output
-from engine.operators.expressions.ir import Aggregate, ColumnRef
-from engine.operators.join import OVERFLOW
-from engine.schema import BIGINT, Column, Schema
-from engine.trace.spine import SMALL
+from headrace.engine.batch.updates import INSERT, RETRACT, Upserts
+from headrace.engine.dataflow import OVERFLOWED, Collection, Dataflow, Output
+from headrace.engine.operators.expressions.core.ir import Aggregate, ColumnRef
+from headrace.engine.operators.join import OVERFLOW
+from headrace.engine.schema import BIGINT, Column, Schema
+from headrace.engine.trace.spine import SMALL
 
 ONE = Schema.of([Column("a", BIGINT)])
 COUNT = Aggregate("count", None, BIGINT)

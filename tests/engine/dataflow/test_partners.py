@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
-from engine.dataflow import Dataflow
-from engine.errors import InvariantBroken
-from engine.operators.expressions.ir import Call, Literal
-from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.expressions.core.ir import Call, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
-from tests.engine.dataflow.test_flow import push, taken
+from tests.engine.dataflow.test_dataflow import push, taken
 from tests.engine.dataflow.test_random import agg, divide, named, over, ref
 from tests.reference.dataflow import Row
 

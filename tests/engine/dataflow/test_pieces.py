@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch import consolidation
-from engine.batch.batch import DiffOverflow
-from engine.batch.updates import INSERT, Upserts
-from engine.dataflow import OVERFLOWED, Collection, Dataflow
-from engine.dataflow.join import JoinNode
-from engine.dataflow.nodes import FilterNode, ProjectNode
-from engine.operators import join as joining
-from engine.operators import pieces as piecing
-from engine.operators.delta import Delta
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.operators.pieces import Pieced
-from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, Column, Schema
-from engine.trace.spine import Spine
+from headrace.engine.batch import consolidation
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.updates import INSERT, Upserts
+from headrace.engine.dataflow import OVERFLOWED, Collection, Dataflow
+from headrace.engine.dataflow.join import JoinNode
+from headrace.engine.dataflow.node import FilterNode, ProjectNode
+from headrace.engine.operators import chunked_delta as piecing
+from headrace.engine.operators import join as joining
+from headrace.engine.operators import small_join
+from headrace.engine.operators.chunked_delta import Pieced
+from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World
 from tests.engine.dataflow.standard import Check, any_cut, asked_about_the_past, long_steps, made_late, passes, restart
 from tests.engine.dataflow.test_random import CUSTOMERS, ORDERS, agg, deep, divide, joins, named, over, ref, world
@@ -39,6 +39,7 @@ PAIR = Schema.of([Column("k", BIGINT), Column("text", TEXT)])
 def pieces_of_at_most(rows: int) -> Iterator[None]:
     with (
         patch.object(joining, "PIECE", rows),
+        patch.object(small_join, "FEW", 0),  # a few changes make no pieces
         patch.object(piecing, "PIECE", rows),
         patch.object(consolidation, "_MANY", 1),
     ):
@@ -163,14 +164,14 @@ def test_a_multiplicity_that_overflows_within_the_pieces_stops_what_is_behind_an
         output.take()
     push(flow, "t", 1, [7] * 20, [f"{k}" for k in range(20)])
     push(flow, "u", 1, [7] * 20, [f"{k}" for k in range(20)])
-    gather, calls = Spine.gather, iter(range(100))
+    made, calls = joining._rows_of, iter(range(100))
 
-    def failing(*args: Any) -> Any:
+    def failing(*args: Any, **how: Any) -> Any:
         if next(calls) > 8:
             raise DiffOverflow
-        return gather(*args)
+        return made(*args, **how)
 
-    with pieces_of_at_most(30), patch.object(Spine, "gather", failing):
+    with pieces_of_at_most(30), patch.object(joining, "_rows_of", failing):
         flow.step(2)
     said = [output.take()[1].rows.column(0).to_pylist() for output in outputs]
     assert said == [[OVERFLOWED], [OVERFLOWED], []]

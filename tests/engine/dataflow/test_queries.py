@@ -6,12 +6,12 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
-from engine.batch.updates import INSERT, RETRACT, Updates
-from engine.dataflow import Collection, Dataflow, Output
-from engine.schema import BIGINT, Column, Schema
+from headrace.engine.batch.updates import INSERT, RETRACT, Updates
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.schema import BIGINT, Column, Schema
 from tests.engine.dataflow.pairs import cuts_of
 from tests.engine.dataflow.standard import seeds
-from tests.engine.dataflow.test_flow import push
+from tests.engine.dataflow.test_dataflow import push
 
 EDGES = Schema((Column("from", BIGINT), Column("to", BIGINT)))
 ONE = Schema((Column("query", BIGINT), Column("node", BIGINT)))

@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 from decimal import Decimal
 
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, REAL, TEXT, Column, DataType, Kind, Schema
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, DOUBLE, INTEGER, NUMERIC, REAL, TEXT, Column, DataType, Kind, Schema
 from tests.engine.dataflow.pairs import Agg, Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
 from tests.reference.dataflow import NaiveAggregate, Row, RowFails

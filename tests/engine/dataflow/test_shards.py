@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch.batch import DiffOverflow
-from engine.batch.layout import layout_of
-from engine.batch.updates import INSERT, RETRACT, UPSERT, Updates, Upserts
-from engine.dataflow import OVERFLOWED, Dataflow
-from engine.dataflow.exchange import Shard, ShardFailed
-from engine.dataflow.exchanging import ExchangeNode
-from engine.dataflow.graph import reachable
-from engine.dataflow.output import canonical
-from engine.errors import InvariantBroken
-from engine.operators.delta import Delta, concat
-from engine.schema import BIGINT, Column, Schema
-from sidecar.workers.dealing import Dealer
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.batch.updates import INSERT, RETRACT, UPSERT, Updates, Upserts
+from headrace.engine.dataflow import OVERFLOWED, Dataflow
+from headrace.engine.dataflow.graph import reachable
+from headrace.engine.dataflow.output import canonical
+from headrace.engine.dataflow.shard import Shard, ShardFailed
+from headrace.engine.dataflow.shard_exchange import ExchangeNode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.delta import Delta, concat
+from headrace.engine.schema import BIGINT, Column, Schema
+from headrace.sidecar.execution.workers.shard_router import Dealer
 from tests.engine.dataflow import (
     test_arrange,
     test_delta_join,

@@ -12,18 +12,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import engine
-from engine.batch.batch import Batch
-from engine.batch.keys import Keys
-from engine.batch.layout import Layout
-from engine.batch.updates import INSERT, UPSERT, Updates
-from engine.dataflow import Collection, Dataflow, Output
-from engine.errors import InvariantBroken
-from engine.operators.expressions.ir import Aggregate, Call, ColumnRef, Literal
-from engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, Column, Schema
-from engine.trace import lookup
-from engine.trace.spine import Spine
-from tests.engine.dataflow.test_flow import COUNT, GROUPS, ITEMS, PAIRS, push, taken
+from headrace import engine
+from headrace.engine.batch.batch import Batch
+from headrace.engine.batch.keys import Keys
+from headrace.engine.batch.sort_layout import Layout
+from headrace.engine.batch.updates import INSERT, UPSERT, Updates
+from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
+from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, Column, Schema
+from headrace.engine.trace import lookup
+from headrace.engine.trace.spine import Spine
+from tests.engine.dataflow.test_dataflow import COUNT, GROUPS, ITEMS, PAIRS, push, taken
 
 ASKED = Schema.of([Column("id", INTEGER)], ["id"])
 COUNTS = Schema((Column("title", TEXT), Column("n", BIGINT)))
@@ -101,7 +101,8 @@ class Live:
     def held(self) -> Counter[str]:
         """What there is of everything: objects of the engine by class, entries of the registry, and readers."""
         classes = (type(o) for o in gc.get_objects())
-        kinds = Counter(c.__qualname__ for c in classes if str(c.__module__).startswith("engine."))
+        kinds = Counter(c.__qualname__ for c in classes if str(c.__module__).startswith("headrace.engine."))
+        assert kinds, "no object of the engine was found: its modules have another name"
         for changing in CHANGING:
             del kinds[changing]
         kinds["registry"] = len(self.flow.registry)
@@ -289,7 +290,7 @@ def counting(patch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return found
 
     with patch.context() as inside:
-        inside.setattr("engine.trace.spine.content", whole)
+        inside.setattr("headrace.engine.trace.spine.content", whole)
         inside.setattr(Spine, "gather", some)
         yield read
 

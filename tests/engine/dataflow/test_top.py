@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch.keys import Keys
-from engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Int64s, Upserts
-from engine.dataflow import Dataflow, Order
-from engine.errors import InvariantBroken
-from engine.schema import BIGINT, INTEGER, NUMERIC, Column, Schema
-from engine.trace import Spine
-from engine.trace.lookup import Ends
+from headrace.engine.batch.keys import Keys
+from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, UPSERT, Int64s, Upserts
+from headrace.engine.dataflow import Dataflow, Order
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.schema import BIGINT, INTEGER, NUMERIC, Column, Schema
+from headrace.engine.trace import Spine
+from headrace.engine.trace.lookup import Ends
 from tests.engine.dataflow.pairs import Pair, Shape
 from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
+from tests.engine.dataflow.test_dataflow import push, taken
 from tests.engine.dataflow.test_extremes import VALUES, world
-from tests.engine.dataflow.test_flow import push, taken
 from tests.engine.dataflow.test_random import named, ref
 
 KINDS = range(1, 9)

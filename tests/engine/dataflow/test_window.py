@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa
+import pytest
 
-from engine.batch.keys import fingerprint
-from engine.batch.updates import INSERT, RETRACT
-from engine.dataflow import Dataflow, Order
-from engine.dataflow.constant import one_row, repeated
-from engine.dataflow.window import windowed
-from engine.operators.expressions.ir import Literal
-from engine.operators.framed import WindowFunction
-from engine.operators.frames import Frame
-from engine.operators.window import Window
-from engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
+from headrace.engine.batch.keys import fingerprint
+from headrace.engine.batch.updates import INSERT, RETRACT
+from headrace.engine.dataflow import Dataflow, Order
+from headrace.engine.dataflow.constant import one_row, repeated
+from headrace.engine.dataflow.window import windowed
+from headrace.engine.operators import chunked_delta
+from headrace.engine.operators.expressions.core.ir import Literal
+from headrace.engine.operators.window import Window
+from headrace.engine.operators.window_frames import Frame
+from headrace.engine.operators.window_values import WindowFunction
+from headrace.engine.schema import BIGINT, DOUBLE, INTEGER, NUMERIC, TEXT, Column, DataType, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, value_of
 from tests.engine.dataflow.standard import any_cut, long_steps, made_late, passes, restart
+from tests.engine.dataflow.test_dataflow import PAIRS, push, taken
 from tests.engine.dataflow.test_extremes import MONEY, world
-from tests.engine.dataflow.test_flow import PAIRS, push, taken
 from tests.reference import window as twin
 from tests.reference.dataflow import Row
 
@@ -96,6 +98,14 @@ test_changes_of_each_epoch_in_any_cut = passes(any_cut, SHAPES, small, examples=
 test_many_epochs_in_one_step = passes(long_steps, SHAPES, partial(world, epochs=12, rate=4))
 test_a_restart_changes_nothing = passes(restart, SHAPES, small, examples=4)
 test_a_view_made_late_is_hydrated = passes(made_late, SHAPES, small)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_made_in_pieces_is_the_same(shape: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_delta, "PIECE", size)
+    for seed in range(3):
+        long_steps(*small(SHAPES[shape], seed))
 
 
 def test_a_repeated_row_stands_as_often_as_it_says() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.batch.batch import seal_lanes
-from engine.kernels import consolidate
-from engine.kernels.compiler import JIT_OFF
+from headrace.engine.batch.batch import seal_lanes
+from headrace.engine.kernels import consolidate
+from headrace.engine.kernels.compiler import JIT_OFF
 from tests.reference.lanes import assert_canonical, entries_of
 
 

@@ -1,37 +1,61 @@
-"""Pairs of probes and matches against Python's own integers, which do not wrap."""
+"""Pairs of askers and lifespans against a naive twin with Python's own integers, which do not wrap."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.join import fits, pair
+from headrace.engine.kernels.join import ASKER, CURSOR, SPAN, fits, meet
 
 LEAST, MOST = -(2**63), 2**63 - 1
+Asker = tuple[int, int, int]
+Span = tuple[int, int, int, int]
 _diffs = st.one_of(st.integers(-3, 3), st.sampled_from([LEAST, LEAST + 1, -(2**32), 2**31, 2**32, MOST]))
-_probes = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), _diffs), min_size=1, max_size=5)
-_matches = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 9), st.integers(0, 5), _diffs))
+_copies = _diffs.filter(bool)
+_askers = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), _diffs), max_size=8).map(sorted)
+_spans = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(1, 4), _copies).map(
+        lambda s: (s[0], s[1], s[1] + s[2], s[3])
+    ),
+    max_size=8,
+).map(sorted)
 
 
-def lanes(rows: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
-    return [np.array([row[k] for row in rows], np.int64) for k in range(width)]
+def lanes(rows: list[tuple[int, ...]], width: int) -> tuple[npt.NDArray[np.int64], ...]:
+    return tuple(np.array([row[k] for row in rows], np.int64) for k in range(width))
 
 
-@given(_probes, _matches)
-def test_a_pair_stands_at_the_later_time_with_the_exact_product_or_is_marked(
-    probes: list[tuple[int, int, int]], matches: list[tuple[int, int, int, int, int]]
+def naive(askers: list[Asker], spans: list[Span], strictly: bool) -> list[tuple[int, int, int, int, int]]:
+    found = []
+    for a, (group, time, diff) in enumerate(askers):
+        for s, (other, begin, end, copies) in enumerate(spans):
+            if group == other and (begin < time <= end if strictly else begin <= time < end):
+                product = diff * copies
+                fit = LEAST <= product <= MOST
+                found.append((a, s, time, product if fit else 1, int(not fit)))
+    return found
+
+
+@given(_askers, _spans, st.booleans(), st.integers(1, 9))
+def test_each_asker_meets_what_is_live_at_its_time_however_much_room_there_is(
+    askers: list[Asker], spans: list[Span], strictly: bool, room: int
 ) -> None:
-    matches = [(probe % len(probes), *rest) for probe, *rest in matches]  # type: ignore[misc]
-    positions, times, diffs = lanes(probes, 3)  # type: ignore[arg-type]
-    probe, batch, place, when, copies = lanes(matches, 5)  # type: ignore[arg-type]
-    block, lost = pair((positions, times, diffs), probe, np.stack([batch, place]), when, copies)
-    expected = []
-    for p, b, at, t, n in matches:
-        product = probes[p][2] * n
-        fits = LEAST <= product <= MOST
-        expected.append((0, b + 1, probes[p][0], at, max(t, probes[p][1]), product if fits else 1, int(not fits)))
-    assert block.T.tolist() == [list(row) for row in expected]
+    cursor, live = np.zeros(CURSOR, np.int64), np.empty(len(spans), np.int64)
+    found: list[list[int]] = []
+    lost = 0
+    while True:
+        block, size, more = meet(lanes(askers, 3), lanes(spans, 4), strictly, room, cursor, live)
+        assert size == room or cursor[0] == len(askers)
+        found += block[:, :size].T.tolist()
+        lost += more
+        if cursor[0] == len(askers):
+            break
+    expected = naive(askers, spans, strictly)
+    assert sorted(map(tuple, found)) == sorted(expected)
+    assert [row[ASKER] for row in found] == sorted(row[ASKER] for row in found)
+    assert len({(row[ASKER], row[SPAN]) for row in found}) == len(found)
     assert lost == sum(row[-1] for row in expected)
 
 

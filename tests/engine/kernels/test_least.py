@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.kernels.reduce import least_at_versions
+from headrace.engine.kernels.reduce import least_at_versions
 
 ENTRY = st.tuples(st.integers(0, 3), st.integers(-3, 3), st.integers(0, 5), st.sampled_from([1, 1, 2, -1]))
 VERSIONS = st.lists(st.lists(st.integers(0, 6), unique=True, max_size=4).map(sorted), min_size=4, max_size=4)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.batch.layout import Ids
-from engine.batch.merger import merge_state
-from engine.kernels import append, consolidate, entries, merge
-from engine.kernels.hashing import ROW_IMAGE
-from engine.lattice import Frontier
+from headrace.engine.batch.merger import merge_state
+from headrace.engine.batch.sort_layout import Ids
+from headrace.engine.kernels import consolidate, entries, merge, merge_output
+from headrace.engine.kernels.hashing import ROW_IMAGE
+from headrace.engine.lattice import Frontier
 from tests.reference.lanes import Entry, assert_canonical
 
 _ROWS = st.tuples(*[st.integers(0, 1)] * 5) | st.tuples(st.integers(0, 2**64 - 1), *[st.just(0)] * 4)
@@ -61,7 +61,7 @@ class _Merge:
         self.out = np.zeros((8, self.size + 1), np.int64)
         self.lanes = np.zeros((8, 2), np.int64)
         for lane in range(8):
-            self.lanes[lane, append.AT] = self.out[lane].ctypes.data
+            self.lanes[lane, merge_output.AT] = self.out[lane].ctypes.data
 
     def work(self, fuel: int) -> int:
         """Merge and carry away; returns how many entries were read."""
@@ -72,7 +72,9 @@ class _Merge:
         held, everything = int(self.state[merge.HELD]), before + read == self.size
         none: Any = np.zeros((0, 5), np.int64)
         assert (
-            append.append(self.scratch, self.lanes, np.zeros(2, np.int64), none[:, :3], none, self.state, everything)
+            merge_output.append(
+                self.scratch, self.lanes, np.zeros(2, np.int64), none[:, :3], none, self.state, everything
+            )
             == -1
         )
         assert self.state[merge.HELD] == min(held, 1 if everything else 2)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.batch.shards import shard_positions
-from engine.kernels.partition import FEW
+from headrace.engine.batch.partitioning import shard_positions
+from headrace.engine.kernels.partition import FEW
 from tests.bench.peers.columns import mixed
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import engine.kernels
-from engine.kernels.compiler import JIT_OFF
+import headrace.engine.kernels
+from headrace.engine.kernels.compiler import JIT_OFF
 
 MOST = 8
-MODULES = sorted(path for path in Path(engine.kernels.__file__).parent.glob("*.py") if path.stem != "__init__")
+MODULES = sorted(path for path in Path(headrace.engine.kernels.__file__).parent.glob("*.py") if path.stem != "__init__")
 
 
 def functions(path: Path, decorator: str) -> list[ast.FunctionDef]:
@@ -40,7 +40,7 @@ def test_there_are_kernels_to_look_at() -> None:
 @pytest.mark.skipif(JIT_OFF, reason="nothing is compiled")
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
 def test_each_kernel_has_one_signature_and_takes_no_other(path: Path) -> None:
-    module: Any = importlib.import_module(f"engine.kernels.{path.stem}")
+    module: Any = importlib.import_module(f"headrace.engine.kernels.{path.stem}")
     for function in functions(path, "kernel"):
         dispatcher = getattr(module, function.name)
         assert len(dispatcher.nopython_signatures) == 1, function.name

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.reduce import sums_at_versions
+from headrace.engine.kernels.reduce import sums_at_versions
 
 _rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(-2, 2), st.integers(-9, 9)))
 _versions = st.lists(st.sets(st.integers(-1, 6), max_size=4), min_size=4, max_size=4)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Batch, Description, DiffOverflow, Layout, Updates
-from engine.operators.aggregates import (
+from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates
+from headrace.engine.operators.aggregates import (
     BIGINT_RANGE,
     MANY,
     MANY_SMALL,
@@ -23,15 +23,15 @@ from engine.operators.aggregates import (
     TOO_MANY_SMALL,
     slots_of,
 )
-from engine.operators.delta import negated
-from engine.operators.expressions.ir import Aggregate, ColumnRef
-from engine.operators.reduce import State, reduce_changes
-from engine.operators.shape import Shape
-from engine.operators.whole import FLOAT_RANGE
-from engine.operators.whole import MANY as MANY_DOUBLES
-from engine.operators.whole import TOO_MANY as TOO_MANY_DOUBLES
-from engine.schema import BIGINT, DOUBLE, INTEGER, Column, DataType, Kind, Schema
-from engine.trace import Spine
+from headrace.engine.operators.delta import negated
+from headrace.engine.operators.expressions.core.ir import Aggregate, ColumnRef
+from headrace.engine.operators.holistic_aggregates import FLOAT_RANGE
+from headrace.engine.operators.holistic_aggregates import MANY as MANY_DOUBLES
+from headrace.engine.operators.holistic_aggregates import TOO_MANY as TOO_MANY_DOUBLES
+from headrace.engine.operators.reduce import State, reduce_changes
+from headrace.engine.operators.reduce_layout import Shape
+from headrace.engine.schema import BIGINT, DOUBLE, INTEGER, Column, DataType, Kind, Schema
+from headrace.engine.trace import Spine
 
 NUMERIC0 = DataType(Kind.NUMERIC, scale=0)
 WIDE = DataType.parse("numeric(38,0)")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from engine.batch import Batch, Updates, fingerprint
-from engine.batch.merger import Merger
-from engine.lattice import Frontier
-from engine.operators.reduce import unpacked
-from engine.schema import Schema
+from headrace.engine.batch import Batch, Updates, fingerprint
+from headrace.engine.batch.merger import Merger
+from headrace.engine.lattice import Frontier
+from headrace.engine.operators.reduce import unpacked
+from headrace.engine.schema import Schema
 from tests.engine.page.walk import ROOT, Diff, Namespace, Table, table
 
 _KINDS = ("upsert", "delete", "truncate", "insert", "retract")
@@ -163,6 +163,18 @@ def _imported(names: Namespace) -> str:
     return _updates(names["content"], names["late"].schema)
 
 
+def _sparse(key: str) -> Table:
+    """The rows of a state with their rounds and counts, by round."""
+
+    def made(names: Namespace) -> str:
+        columns, rounds, counts = names[key]
+        rows = zip(*(c.to_pylist() for c in columns), rounds.tolist(), counts.tolist(), strict=True)
+        head = [*names["close"].schema.names[:-1], "round", "count"]
+        return table(head, [list(row) for row in sorted(rows, key=lambda r: (r[2], r))])
+
+    return made
+
+
 def _files(names: Namespace) -> str:
     """Every module of the engine with the first sentence of its docstring."""
     rows: list[list[object]] = []
@@ -195,5 +207,12 @@ TABLES: dict[str, Table] = {
     "merged": _after_merge,
     "imported": _imported,
     "reachable": lambda n: _updates(n["third"][0], n["reachable"].schema),
+    "by bootstrap": _sparse("by_bootstrap"),
+    "by update": _sparse("by_update"),
+    "put out by update": lambda n: _updates(n["left"][0], n["close"].schema),
+    "after the switch": _sparse("after_switch"),
+    "account": lambda n: table(
+        ["bootstraps", "updates", "dropped"], [[getattr(n["account"], k) for k in ("bootstraps", "updates", "dropped")]]
+    ),
     "files": _files,
 }

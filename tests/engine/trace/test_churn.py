@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch import Batch, Description, Layout, Updates
-from engine.kernels.compiler import JIT_OFF, config
-from engine.lattice import Frontier
-from engine.schema import BIGINT, Column, Schema
-from engine.trace import Spine
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.kernels.compiler import JIT_OFF, config
+from headrace.engine.lattice import Frontier
+from headrace.engine.schema import BIGINT, Column, Schema
+from headrace.engine.trace import Spine
 
 LAYOUT = Layout(Schema((Column("k", BIGINT), Column("v", BIGINT))), (0,))
 CHURN = int(os.environ.get("HEADRACE_CHURN", "2000000" if config.BOUNDSCHECK else "10000000"))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Batch, Description, DiffOverflow, Layout, Updates
-from engine.batch.codec import decode, encode
-from engine.batch.keys import order_lane
-from engine.lattice import Frontier
-from engine.trace import Spine
+from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates
+from headrace.engine.batch.codec import decode, encode
+from headrace.engine.batch.keys import order_lane
+from headrace.engine.lattice import Frontier
+from headrace.engine.trace import Spine
 from tests.engine.strategies import VALUES, rows_of, schema_of
 
 Fact = tuple[int, int]

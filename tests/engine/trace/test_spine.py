@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import Batch, Description, DiffOverflow, Keys, Layout, Updates
-from engine.batch.codec import decode, encode
-from engine.errors import InvariantBroken
-from engine.lattice import CLOSED, Frontier
-from engine.trace import Matches, NotFaithful, Spine
-from engine.trace import spine as module
+from headrace.engine.batch import Batch, Description, DiffOverflow, Keys, Layout, Updates
+from headrace.engine.batch.codec import decode, encode
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.lattice import CLOSED, Frontier
+from headrace.engine.trace import Matches, NotFaithful, Spine
+from headrace.engine.trace import spine as module
 from tests.engine.strategies import row_values, rows_of, schema_of, some_types, some_updates
 from tests.reference.updates import NaiveTrace, counted, entries, total
 from tests.reference.values import key_value, row_image

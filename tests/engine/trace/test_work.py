@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from engine.batch import Batch, Description, Layout, Updates
-from engine.batch.growing import Growing, Lanes
-from engine.kernels import append as appending
-from engine.kernels import merge as kernels
-from engine.kernels.compiler import JIT_OFF
-from engine.schema import BIGINT, Column, Schema
-from engine.trace import Spine
-from engine.trace import spine as module
+from headrace.engine.batch import Batch, Description, Layout, Updates
+from headrace.engine.batch.merge_buffers import Growing, Lanes
+from headrace.engine.kernels import merge as kernels
+from headrace.engine.kernels import merge_output as appending
+from headrace.engine.kernels.compiler import JIT_OFF
+from headrace.engine.schema import BIGINT, Column, Schema
+from headrace.engine.trace import Spine
+from headrace.engine.trace import spine as module
 
 pytestmark = pytest.mark.skipif(JIT_OFF, reason="too much for plain Python")
 

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from engine.kernels import warm
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.kernels import warm
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.conftest import FAST
 from tests.oracle.test_views import connect
 from tests.oracle.tpch.history import history

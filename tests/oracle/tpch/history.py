@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.batch.updates import DELETE, UPSERT, Int64s, Upserts
+from headrace.engine.batch.updates import DELETE, UPSERT, Int64s, Upserts
 from tests.oracle.tpch.rows import Tables
 
 REFRESHES = 2

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.operators.expressions.images import from_text
-from engine.schema import Column, Kind, Schema
-from sidecar.devstack.cache import cache_folder
+from headrace.engine.operators.expressions.core.text_io import from_text
+from headrace.engine.schema import Column, Kind, Schema
+from headrace.sidecar.devstack.cache import cache_folder
 from tests.oracle.test_tpch import schema_of
 from tests.views.tpch import TABLES
 

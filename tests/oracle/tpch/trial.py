@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from engine.batch.updates import UPSERT, Upserts
-from engine.dataflow import Dataflow, Output
+from headrace.engine.batch.updates import UPSERT, Upserts
+from headrace.engine.dataflow import Dataflow, Output
+from headrace.views.catalog import Catalog
+from headrace.views.compile import CompiledView, compile_views
+from headrace.views.render import render
+from headrace.views.spec import ViewSpec
 from tests.oracle.test_tpch import answer, columns_of, schema_of
 from tests.oracle.test_views import Rows, add
 from tests.oracle.tpch.history import History
 from tests.views.tpch import QUERIES, TABLES
-from views.catalog import Catalog
-from views.compile import CompiledView, compile_views
-from views.render import render
-from views.spec import ViewSpec
 
 INDEXES = ("lineitem (l_partkey, l_suppkey)", "orders (o_custkey)", "partsupp (ps_suppkey)", "customer (c_nationkey)")
 """For Postgres alone: without them the oracle takes longer than all else."""

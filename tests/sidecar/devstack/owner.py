@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from sidecar.devstack.cli import up
+from headrace.sidecar.devstack.cli import up
 
 if __name__ == "__main__":
     up(Path(sys.argv[1]), ready=lambda state: print(json.dumps(state), flush=True))

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from connectors.debezium.checks import check
-from connectors.debezium.settings import Connection, connector_config
-from sidecar import cli
-from sidecar.config import load
-from sidecar.devstack import jars
-from sidecar.devstack.postgres import EmbeddedPostgres, binaries
+from headrace.connectors.debezium.config_rules import check
+from headrace.connectors.debezium.settings import Connection, connector_config
+from headrace.sidecar.cli import app
+from headrace.sidecar.config.config import load
+from headrace.sidecar.devstack import jars
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres, binaries
 
 ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -57,7 +58,9 @@ def test_compose_itself_accepts_the_file() -> None:
 
 
 def test_the_services_are_those_of_the_embedded_stack_and_the_sidecar() -> None:
-    assert set(SERVICES) == {"postgres", "kafka", "connect", "register", "sidecar"}
+    observing = {name for name, service in SERVICES.items() if service.get("profiles") == ["observe"]}
+    assert observing == {"prometheus", "grafana"}
+    assert set(SERVICES) - observing == {"postgres", "kafka", "connect", "register", "sidecar"}
     for service in SERVICES.values():
         for name, condition in service.get("depends_on", {}).items():
             assert ("healthcheck" in SERVICES[name]) == (condition["condition"] == "service_healthy")
@@ -78,7 +81,8 @@ def test_nobody_has_more_rights_than_it_needs() -> None:
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), f"{name} publishes {port} beyond this machine"
     assert SERVICES["sidecar"]["read_only"]
-    assert instructions("USER") == ["headrace"]
+    (user,) = instructions("USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "a number, which Kubernetes' runAsNonRoot asks for"
 
 
 def test_passwords_come_from_the_environment() -> None:
@@ -86,7 +90,7 @@ def test_passwords_come_from_the_environment() -> None:
         for variable, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|_URL$", variable):
                 assert "${HEADRACE_" in value, f"{name}: {variable}"
-    sql = (ROOT / "deploy/compose/shop.sql").read_text()
+    sql = (ROOT / "examples/shop/shop.sql").read_text()
     for line in re.findall(r"create role .* (password .*)", sql):
         assert re.fullmatch(r"password :'\w+';", line)
 
@@ -128,16 +132,79 @@ def test_a_lock_file_has_a_hash_for_each_pin_and_no_address(file: str) -> None:
         assert "--hash=sha256:" in block, block[:80]
 
 
+def test_kernels_are_compiled_from_where_they_run() -> None:
+    """numba's cache names the folder of the sources: kernels compiled in a checkout are not found by the installed package."""
+    folder, sources = "/", set()
+    for line in DOCKERFILE:
+        word, _, rest = line.partition(" ")
+        if word == "WORKDIR":
+            folder = rest
+        elif word == "COPY" and "engine" in rest.split():
+            sources.add(folder)
+        elif word == "RUN" and "kernels.warm()" in rest:
+            assert folder not in sources
+            return
+    raise AssertionError("the image brings no kernels")
+
+
+def test_there_is_one_python() -> None:
+    (base,) = (words.removeprefix("BASE=") for words in instructions("ARG"))
+    image = re.match(r"python:(\d+\.\d+)-slim", base)
+    assert image is not None, base
+    assert {words.split(" ")[0] for words in instructions("FROM")} == {"${BASE}"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["requires-python"] == f">={image[1]}"
+    assert project["tool"]["mypy"]["python_version"] == image[1]
+    assert project["tool"]["ruff"]["target-version"] == f"py{image[1].replace('.', '')}"
+    for page in (ROOT / "docs").glob("*.md"):
+        assert set(re.findall(r"Python (3\.\d+)", page.read_text())) <= {image[1]}, page.name
+
+
+def test_the_root_may_be_read_only_and_docker_is_told_how_the_sidecar_is() -> None:
+    (volumes,) = map(json.loads, instructions("VOLUME"))
+    assert volumes == ["/var/lib/headrace", "/tmp"]
+    sidecar = SERVICES["sidecar"]
+    written = {volume.split(":")[1] for volume in sidecar["volumes"] if not volume.endswith(":ro")} | set(
+        sidecar["tmpfs"]
+    )
+    assert written == set(volumes)
+    (check,) = instructions("HEALTHCHECK")
+    words = json.loads(check.partition(" CMD ")[2])
+    config = json.loads(instructions("CMD")[0])[-1]
+    assert words == ["headrace", "status", "--config", config]
+
+
+def test_prometheus_and_grafana_find_the_sidecar_and_each_other() -> None:
+    scraped = yaml.safe_load((ROOT / mounts("prometheus")["/etc/prometheus/prometheus.yaml"]).read_text())
+    (job,) = scraped["scrape_configs"]
+    port = SERVICES["sidecar"]["ports"][0].rsplit(":", 1)[1]
+    assert job["job_name"] == "headrace", "as the alerts expect"
+    assert job["static_configs"] == [{"targets": [f"sidecar:{port}"]}]
+    for file in scraped["rule_files"]:
+        assert "groups" in yaml.safe_load((ROOT / mounts("prometheus")[f"/etc/prometheus/{file}"]).read_text())
+    inside = mounts("grafana")
+    (source,) = yaml.safe_load((ROOT / inside["/etc/grafana/provisioning/datasources/headrace.yaml"]).read_text())[
+        "datasources"
+    ]
+    assert source["url"] == f"http://prometheus:{SERVICES['prometheus']['ports'][0].rsplit(':', 1)[1]}"
+    (provider,) = yaml.safe_load((ROOT / inside["/etc/grafana/provisioning/dashboards/headrace.yaml"]).read_text())[
+        "providers"
+    ]
+    dashboard = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert dashboard.startswith(provider["options"]["path"] + "/")
+    assert json.loads((ROOT / inside[dashboard]).read_text())["uid"] == "headrace"
+
+
 def test_the_dockerfiles_modules_and_commands_are_ours() -> None:
     for program in re.findall(r'python -c "([^"]*)"', "\n".join(instructions("RUN"))):
-        found = re.fullmatch(r"from engine import (\w+); \1\.(\w+)\(\)", program)
+        found = re.fullmatch(r"from headrace.engine import (\w+); \1\.(\w+)\(\)", program)
         assert found is not None, program
         module, name = found.groups()
-        assert callable(getattr(importlib.import_module(f"engine.{module}"), name))
+        assert callable(getattr(importlib.import_module(f"headrace.engine.{module}"), name))
     entry = json.loads(instructions("ENTRYPOINT")[0])
     assert entry == ["headrace"]
     words = json.loads(instructions("CMD")[0])
-    helped = CliRunner().invoke(cli.app, [*words[:1], "--help"])
+    helped = CliRunner().invoke(app.app, [*words[:1], "--help"])
     assert helped.exit_code == 0, helped.output
     for option in words[1:]:
         assert not option.startswith("-") or option in helped.output
@@ -155,7 +222,7 @@ def test_the_sidecars_configuration_and_views_are_valid(monkeypatch: pytest.Monk
     assert config.http is not None
     assert f":{config.http.rsplit(':', 1)[1]}" in SERVICES["sidecar"]["ports"][0]
     assert config.state.startswith("/var/lib/headrace"), "the only folder it may write to"
-    done = CliRunner().invoke(cli.app, ["validate", "--config", str(file), "--json"])
+    done = CliRunner().invoke(app.app, ["validate", "--config", str(file), "--json"])
     assert done.exit_code == 0, done.output
     assert [view["name"] for view in json.loads(done.output)["views"]] == ["revenue_by_customer"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.devstack import fetch, jars
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.java import find_java
+from headrace.sidecar.devstack import jar_fetch, jars
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.java import find_java
 
 COORDINATES = ("org.a:one:1.0", "org.b:two:2.0.Final")
 
@@ -36,7 +36,7 @@ def test_the_list_holds_every_root_once_and_no_address() -> None:
 def test_a_line_of_another_form_is_named(tmp_path: Path) -> None:
     lock = tmp_path / "jars.lock"
     lock.write_text("# list\norg.a:one:1.0 sha256:00\n")
-    with pytest.raises(DevstackError, match="line=2"):
+    with pytest.raises(DevstackError, match=r"jars\.lock:2: "):
         jars.read_lock(lock)
 
 
@@ -66,24 +66,24 @@ def test_a_tampered_jar_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
         for coordinate in coordinates:
             pinned(folder, coordinate, b"not what was pinned")
 
-    monkeypatch.setattr(fetch, "fetch", fetched)
+    monkeypatch.setattr(jar_fetch, "fetch", fetched)
     with pytest.raises(DevstackError, match="not the pinned one"):
         jars.jars_folder(tmp_path)
     assert list((tmp_path / "jars").iterdir()) == []
 
 
 def test_maven_is_asked_for_exactly_the_list() -> None:
-    namespace = ElementTree.fromstring(fetch._pom(COORDINATES, transitive=False))
+    namespace = ElementTree.fromstring(jar_fetch._pom(COORDINATES, transitive=False))
     asked = [tuple(place.text for place in list(dependency)[:3]) for dependency in namespace.iter("dependency")]
     assert asked == [tuple(coordinates.split(":")) for coordinates in COORDINATES]
     assert len(list(namespace.iter("exclusion"))) == len(COORDINATES)
 
 
 def test_ivy_is_asked_for_exactly_the_list() -> None:
-    module = ElementTree.fromstring(fetch._ivy_module(COORDINATES))
+    module = ElementTree.fromstring(jar_fetch._ivy_module(COORDINATES))
     asked = [(d.get("org"), d.get("name"), d.get("rev"), d.get("transitive")) for d in module.iter("dependency")]
     assert asked == [(*coordinates.split(":"), "false") for coordinates in COORDINATES]
-    assert fetch._ivy_jar().exists()
+    assert jar_fetch._ivy_jar().exists()
 
 
 def test_java_can_read_the_trust_store_made_of_pythons_certificates(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_java_can_read_the_trust_store_made_of_pythons_certificates(tmp_path: Pa
     certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not certificates:
         pytest.skip("this machine's Python names no certificate file")
-    assert fetch._trust_flags(store) == [
+    assert jar_fetch._trust_flags(store) == [
         f"-Djavax.net.ssl.trustStore={store}",
         "-Djavax.net.ssl.trustStoreType=JKS",
     ]
@@ -109,6 +109,6 @@ def test_java_can_read_the_trust_store_made_of_pythons_certificates(tmp_path: Pa
 def test_proxies_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    assert fetch._proxy_flags() == []
+    assert jar_fetch._proxy_flags() == []
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
-    assert fetch._proxy_flags() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]
+    assert jar_fetch._proxy_flags() == ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]

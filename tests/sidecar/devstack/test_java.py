@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.devstack.cache import cache_folder
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.java import Java, find_java
-from sidecar.devstack.jvm import Toolbox
+from headrace.sidecar.devstack.cache import cache_folder
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.java import Java, find_java
+from headrace.sidecar.devstack.jvm import Toolbox
 
 
 def runtime(folder: Path, version: str) -> Path:
@@ -35,7 +35,7 @@ def test_a_named_java_wins_and_must_be_new_enough(tmp_path: Path, monkeypatch: p
 
 
 def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.devstack.java._candidates", list)
+    monkeypatch.setattr("headrace.sidecar.devstack.java._candidates", list)
     monkeypatch.delenv("HEADRACE_JAVA", raising=False)
     with pytest.raises(DevstackError, match="HEADRACE_JAVA"):
         find_java()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.devstack import ports
-from sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack import ports
+from headrace.sidecar.devstack.errors import DevstackError
 
 
 def test_picked_ports_are_distinct_free_and_out_of_the_way_of_clients() -> None:

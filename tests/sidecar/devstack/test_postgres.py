@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from engine.errors import InvariantBroken
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.engine.errors import InvariantBroken
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 
 
 def test_the_fixture_serves_logical_decoding_in_a_fresh_database(database: str) -> None:

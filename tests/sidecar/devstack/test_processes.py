@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.devstack import leftovers, processes
-from sidecar.devstack.errors import DevstackError, log_tail
+from headrace.sidecar.devstack import processes, stale_processes
+from headrace.sidecar.devstack.errors import DevstackError, log_tail
 
 SLEEP = Path("/bin/sleep")
 SHELL = Path("/bin/sh")
@@ -66,7 +66,7 @@ def test_a_child_that_is_never_ready_is_an_error(tmp_path: Path) -> None:
 
 def test_a_killed_parent_takes_its_child_along(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from sidecar.devstack import processes\n"
+        "import sys, time; from pathlib import Path; from headrace.sidecar.devstack import processes\n"
         f"child = processes.spawn('c', ['{SLEEP}', '60'], Path('{tmp_path}/log'))\n"
         "child.wait_until(lambda: 'sleep' in Path(f'/proc/{child.pid}/cmdline').read_text().split(chr(0))[0], 5)\n"
         "print(child.pid, flush=True); time.sleep(60)"
@@ -118,14 +118,16 @@ def test_root_becomes_nobody_and_keeps_no_more_than_the_passage(tmp_path: Path) 
 def test_only_processes_of_the_folder_are_waited_for_and_ended(tmp_path: Path) -> None:
     other = processes.spawn("other", [SLEEP, "60"], tmp_path / "log")
     state = {"parts": {"kafka": {"pid": other.pid}, "connect": {"pid": None}}}
-    leftovers.wait_for_end(tmp_path, state, seconds=0.2)
+    stale_processes.wait_for_end(tmp_path, state, seconds=0.2)
     assert other.alive, "its command line does not name the folder: the pid was given to another program"
     other.stop()
     ours = processes.spawn("ours", [SHELL, "-c", "trap '' TERM; sleep 60; true", str(tmp_path)], tmp_path / "log")
     shim = os.readlink("/proc/self/exe")
     # While the shim becomes the shell it has no command line for a moment.
-    ours.wait_until(lambda: os.readlink(f"/proc/{ours.pid}/exe") != shim and leftovers.is_ours(ours.pid, tmp_path), 5)
-    leftovers.wait_for_end(tmp_path, {"parts": {"kafka": {"pid": ours.pid}}}, seconds=0.2)
+    ours.wait_until(
+        lambda: os.readlink(f"/proc/{ours.pid}/exe") != shim and stale_processes.is_ours(ours.pid, tmp_path), 5
+    )
+    stale_processes.wait_for_end(tmp_path, {"parts": {"kafka": {"pid": ours.pid}}}, seconds=0.2)
     # A killed process gives its command line up a moment before its exit can be read.
     assert gone(ours.pid)
     assert not ours.alive

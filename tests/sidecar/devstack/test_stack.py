@@ -17,11 +17,11 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer
 
-from sidecar.devstack import cli
-from sidecar.devstack.errors import DevstackError
-from sidecar.devstack.leftovers import is_ours
-from sidecar.devstack.prepare import training_connector
-from sidecar.devstack.stack import Stack, read_state
+from headrace.sidecar.devstack import cli
+from headrace.sidecar.devstack.errors import DevstackError
+from headrace.sidecar.devstack.stack import Stack, read_state
+from headrace.sidecar.devstack.stale_processes import is_ours
+from headrace.sidecar.devstack.warm_cache import training_connector
 from tests.containers import ContainerStack
 
 pytestmark = pytest.mark.servers

@@ -1,6 +1,8 @@
 //! Columns in files: raw little-endian 64-bit integers at `PREFIX.NAME`, or texts there, of one width in bytes each.
 use std::fs;
-use std::path::{Path, PathBuf};
+
+pub use shared::columns::column;
+use shared::columns::path;
 
 /// One update as it is fed: row, epoch, diff.
 pub type Update<D> = (D, u64, isize);
@@ -26,6 +28,19 @@ impl Row for (u64, u64) {
 impl Row for (u32, u32) {
     fn read(prefix: &str) -> Vec<(u32, u32)> {
         <(u64, u64)>::read(prefix).into_iter().map(|(from, to)| (from as u32, to as u32)).collect()
+    }
+}
+
+impl Row for u32 {
+    fn read(prefix: &str) -> Vec<u32> {
+        u64::read(prefix).into_iter().map(|key| key as u32).collect()
+    }
+}
+
+impl Row for (u32, u32, u32) {
+    fn read(prefix: &str) -> Vec<(u32, u32, u32)> {
+        let thirds = column(prefix, "third").expect("a third column");
+        <(u32, u32)>::read(prefix).into_iter().zip(thirds).map(|((one, two), third)| (one, two, third as u32)).collect()
     }
 }
 
@@ -79,19 +94,4 @@ pub fn updates<D: Row>(prefix: &str, now: u64) -> Vec<Update<D>> {
     let epochs = column(prefix, "epoch").unwrap_or_else(|| vec![now; rows.len()]);
     let diffs = column(prefix, "diff").unwrap_or_else(|| vec![1; rows.len()]);
     rows.into_iter().zip(epochs).zip(diffs).map(|((row, epoch), diff)| (row, epoch, diff as i64 as isize)).collect()
-}
-
-fn path(prefix: &str, name: &str) -> PathBuf {
-    PathBuf::from(format!("{prefix}.{name}"))
-}
-
-/// A column of integers, where there is one.
-pub fn column(prefix: &str, name: &str) -> Option<Vec<u64>> {
-    let file = path(prefix, name);
-    if !Path::exists(&file) {
-        return None;
-    }
-    let bytes = fs::read(&file).expect("a readable column");
-    assert!(bytes.len() % 8 == 0, "a column of 64-bit integers");
-    Some(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect())
 }

@@ -2,34 +2,16 @@
 //!
 //! The commands name columns in files that the benchmark wrote, so that both sides have the same data; see columns.rs.
 mod arrange;
-mod checksum;
 mod columns;
 mod feed;
 mod graph;
 mod join;
-mod laps;
-mod recursion;
+mod programs;
+mod questions;
 mod reduce;
 mod tpch;
 
-/// `verb prefix number`; the last two may be absent.
-pub struct Command {
-    pub verb: String,
-    pub prefix: String,
-    pub number: u64,
-}
-
-pub fn commands() -> impl Iterator<Item = Command> {
-    println!("{{\"bytes\":{}}}", laps::resident());
-    std::io::stdin().lines().map(|line| {
-        let line = line.expect("a line");
-        let mut words = line.split(' ');
-        let verb = words.next().unwrap().to_string();
-        let prefix = words.next().unwrap_or_default().to_string();
-        let number = words.next().map_or(1, |number| number.parse().expect("a number"));
-        Command { verb, prefix, number }
-    })
-}
+pub use shared::{Command, checksum, commands, laps};
 
 fn main() {
     let session = std::env::args().nth(1).unwrap_or_default();
@@ -46,9 +28,17 @@ fn main() {
         "hop1" => graph::session(1),
         "hop2" => graph::session(2),
         "path4" => graph::session(4),
-        "distances" => recursion::session(recursion::distances),
-        "closure" => recursion::session(recursion::closure),
-        "generation" => recursion::session(recursion::generation),
+        "distances" => programs::session(programs::distances),
+        "components" => programs::session(programs::components),
+        "closure" => programs::session(programs::closure),
+        "generation" => programs::session(programs::generation),
+        "reach" => programs::session(programs::reach),
+        "points_to" => programs::session(programs::points_to),
+        "ontology" => programs::session(programs::ontology),
+        "editor" => programs::session(programs::editor),
+        "closure_from" => programs::session(questions::closure_from),
+        "closure_to" => programs::session(questions::closure_to),
+        "generation_of" => programs::session(questions::generation_of),
         "q1" => tpch::session(tpch::q1),
         "q3" => tpch::session(tpch::q3),
         "q5" => tpch::session(tpch::q5),

@@ -1,0 +1,88 @@
+"""A Delta table's change data feed: its version n is our version n + 1.
+
+Always: read by `deltalake`, without a JVM. Followed by `follow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.connectors.spark.errors import PublishError
+from headrace.connectors.spark.follow import At, checked
+
+
+class DeltaFeed:
+    """A Delta table: its place, our name of it, its key, and deltalake's options of the store. See `Feed`."""
+
+    def __init__(self, path: str, table: str, key: Sequence[str], storage: Mapping[str, str]) -> None:
+        self.path, self.table, self.key = path, table, tuple(key)
+        self._storage = dict(storage) or None
+        self._now: Any = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See `Feed.schema`."""
+        return pa.schema(self._open().schema().to_arrow())
+
+    def _open(self, version: int | None = None) -> Any:
+        try:
+            from deltalake import DeltaTable
+            from deltalake.exceptions import DeltaError
+        except ImportError as error:
+            raise PublishError(f"deltalake is not installed: {error}", hint="pip install 'headrace[delta]'") from error
+        try:
+            return DeltaTable(self.path, version=version, storage_options=self._storage)
+        except (DeltaError, OSError) as error:
+            hint = "" if version is None else "give the rows of that version by --previous FILE.parquet"
+            raise PublishError(f"the Delta table cannot be read: {str(error).splitlines()[0]}", table=self.table,
+                               path=self.path, version=version, hint=hint) from error  # fmt: skip
+
+    def newest(self) -> At:
+        """See `Feed.newest`."""
+        self._now = self._open()
+        return self._at(int(self._now.version()))
+
+    @staticmethod
+    def _at(version: int) -> At:
+        return At(version + 1, str(version))
+
+    def at(self, version: int) -> At:
+        """See `Feed.at`."""
+        return self._at(version - 1)
+
+    def named(self, own: int) -> At:
+        """See `Feed.named`."""
+        return self._at(int(self._open(own).version()))
+
+    def after(self, version: int) -> Sequence[At]:
+        """See `Feed.after`."""
+        return [self._at(v) for v in range(version, int(self._now.version()) + 1)]
+
+    def snapshot(self, at: At) -> pa.Table:
+        """See `Feed.snapshot`."""
+        found = self._open(at.version - 1)
+        try:
+            return checked(self.table, self.key, found.to_pyarrow_table())
+        except PublishError:
+            raise
+        except Exception as error:  # of a file that is gone, whichever class says so
+            raise PublishError(
+                f"a version of the table cannot be read: {str(error).splitlines()[0]}", table=self.table, version=at.name,
+                path=self.path, hint="was it vacuumed? Give its rows by --previous FILE.parquet",
+            ) from error  # fmt: skip
+
+    def changes(self, at: At) -> pa.Table:
+        """See `Feed.changes`."""
+        version = at.version - 1
+        try:
+            found = pa.table(self._now.load_cdf(starting_version=version, ending_version=version))
+        except Exception as error:  # deltalake has no class of its own for each
+            raise PublishError(
+                f"the change feed of a version cannot be read: {str(error).splitlines()[0]}", table=self.table,
+                version=at.name, path=self.path, hint="was it vacuumed, or the feed not enabled "
+                "(delta.enableChangeDataFeed)? Publish the table as it is now with --snapshot",
+            ) from error  # fmt: skip
+        return checked(self.table, self.key, found)

@@ -1,0 +1,37 @@
+"""The nodes of a table that is filtered or projected and looked up by its own key: the table's own arrangement, seen
+through the filter or the projection.
+
+Always: what they send is what the filter or the projection sends; nothing is arranged, so that a view which filters or
+computes before it joins by a table's key adds no copy of its rows. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.dataflow.arrange import ArrangeNode
+from headrace.engine.dataflow.node import FilterNode, Node, ProjectNode
+from headrace.engine.operators.filtered_trace import FilteredIndex, ProjectedIndex
+
+
+class FilteredArrangementNode(ArrangeNode):
+    """`source`, which filters what `whole` arranges, looked up in `whole`."""
+
+    label = "sift"
+
+    def __init__(self, fingerprint: str, source: FilterNode, whole: ArrangeNode) -> None:
+        Node.__init__(self, fingerprint, source.schema, [source, whole])
+        self._wrap(source, whole)
+        self.index = FilteredIndex(whole.index, source.predicate)
+
+
+class ProjectedArrangementNode(ArrangeNode):
+    """`source`, which projects what `whole` arranges and has its key in the columns `key`, looked up in `whole`."""
+
+    label = "project arranged"
+
+    def __init__(self, fingerprint: str, source: ProjectNode, whole: ArrangeNode, key: tuple[int, ...]) -> None:
+        Node.__init__(self, fingerprint, source.schema, [source, whole])
+        self._wrap(source, whole)
+        self.key = key
+        self.layout = layout_of(source.schema, key)
+        self.index = ProjectedIndex(whole.index, source.exprs, self.layout)

@@ -1,0 +1,395 @@
+"""The nodes of a dataflow: each turns the deltas of its inputs into its own, once a step, in topological order.
+
+Always: a node whose inputs are quiet does nothing; what it sends lies in [lower, upper) of the step; the errors of its
+inputs pass through it, beside its own. A node in which a multiplicity overflowed has failed, and so has every node
+behind it: it says so once, as an error update, and nothing more. Single writer: the dataflow that holds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.owned_trace import Trace, times_within
+from headrace.engine.dataflow.shard import ALONE, Shard
+from headrace.engine.dataflow.tags import OPERATORS
+from headrace.engine.encoding import Encoder
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.iteration.scope import Scope
+from headrace.engine.operators.chunked_delta import Pieced, joined, pieces_of, whole
+from headrace.engine.operators.conditions import wanted
+from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, negated
+from headrace.engine.operators.expressions.core.columns import MESSAGE
+from headrace.engine.operators.expressions.core.ir import Expr
+from headrace.engine.operators.key_violations import repeated_keys
+from headrace.engine.operators.linear import choice_of, choose, filter_rows, project
+from headrace.engine.operators.tags import TAGS
+from headrace.engine.schema import Schema
+
+Memo = dict["Node", Delta]
+"""Content of nodes at one epoch, or their changes of one window, while a question is answered."""
+
+OVERFLOWED = (
+    "a row's multiplicity does not fit 64 bits: the view is suspended until there are fewer copies of the row and "
+    "Headrace is started again"
+)
+"""The error of a failed node: never retracted, for the node's state is lost."""
+
+
+class Endless(DiffOverflow):
+    """A loop that did not come to rest."""
+
+    code = "rounds"
+
+    def __init__(self, loop: str, most: int) -> None:
+        super().__init__()
+        self.error = (
+            f"{loop} did not come to rest within {most} rounds: the view is suspended until its rule ends, or its limit "
+            "is raised, and Headrace is started again"
+        )
+
+
+def overflowed(epoch: int, why: DiffOverflow | None = None) -> Updates:
+    """The error update of a node that failed: a multiplicity that does not fit, or `why`."""
+    message = why.error if isinstance(why, Endless) else OVERFLOWED
+    return errors_at(pa.array([message], MESSAGE), np.array([epoch]), np.ones(1, np.int64))
+
+
+def fingerprint_of(operator: str, *parts: object) -> str:
+    """A stable name for a plan: 40 hex digits of its operator (of `OPERATORS`) and what makes it; no Python name counts."""
+    if operator not in OPERATORS:
+        raise InvariantBroken("an operator without a fixed name", operator=operator, hint="add it to OPERATORS")
+    return hashlib.sha256(_ENCODER.encode([operator, *parts]).encode()).hexdigest()[:40]
+
+
+_ENCODER = Encoder(TAGS)
+
+
+def merged(own: Delta, *upstream: Delta) -> Delta:
+    """A node's own delta, in pieces or not, with the errors of its inputs."""
+    if isinstance(own, Pieced):
+        return joined([own, merged(QUIET, *upstream)])
+    errors = own.errors
+    for delta in upstream:
+        if delta.errors is not None:
+            errors = delta.errors if errors is None else concat([delta.errors, errors])
+    if own.rows is None and errors is None:
+        return QUIET
+    return own if errors is own.errors else Delta(own.rows, errors)
+
+
+class Node:
+    """One operator. `delta`: what it sent in this step; `label`: for people, and for names of
+    arrangements in checkpoints, wherefore it never changes (`LABELS`).
+
+    `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
+    `readers`: how many read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by
+    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its
+    content lies in a trace, and costs as little when it is asked for again. `scope`: the loop whose body it is part of.
+    `waits_for_input`: whether, after the first step, it has nothing to do while its inputs are quiet. `place`: behind that
+    of all inputs; `consumers`: the nodes that have it as input, but for filters that want one constant of a column: those
+    are in `switches`, by column and constant.
+    `shard`: where what data decides is agreed upon with others.
+    """
+
+    label = "node"
+    shard: Shard = ALONE
+    scope: Scope | None = None
+    failed: DiffOverflow | None = None
+    readers = 0
+    takes_pieces = False
+    is_kept = False
+    waits_for_input = True
+    place = 0
+    _owes = False
+
+    def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
+        self.fingerprint = fingerprint
+        self.schema = schema
+        self.inputs = tuple(inputs)
+        self.consumers: dict[Node, None] = {}
+        self.switches: dict[int, dict[int | str, dict[Node, None]]] = {}
+        self.delta: Delta = QUIET
+
+    def step(self, lower: int, upper: int) -> None:
+        """Take the inputs' deltas of [lower, upper) and leave one's own in `delta`."""
+        if not self.is_due(lower):
+            self.delta = QUIET
+            return
+        delta = self._run_or_fail(lower, upper)
+        if isinstance(delta, Pieced):
+            self.delta = Pieced(self._checked_pieces(delta.take(), lower, upper))
+        else:
+            self.delta = self._checked(delta, lower, upper)
+
+    def _checked_pieces(self, pieces: Iterator[Delta], lower: int, upper: int) -> Iterator[Delta]:
+        """The pieces; a multiplicity that overflows on the way is that of this node."""
+        try:
+            for piece in pieces:
+                yield self._checked(piece, lower, upper)
+        except DiffOverflow as why:
+            self.failed = why
+            raise
+
+    def _checked(self, delta: Delta, lower: int, upper: int) -> Delta:
+        if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
+            raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
+        return delta
+
+    def made(self, lower: int) -> Delta:
+        """The delta of the step that begins at `lower`, with no piece of it still to be made."""
+        if isinstance(self.delta, Pieced):
+            try:
+                self.delta = whole(self.delta)
+            except DiffOverflow as why:
+                self.failed = why
+                self.delta = Delta(None, overflowed(lower, why))
+        return self.delta
+
+    def is_due(self, lower: int) -> bool:
+        """True if there is anything to do in a step that begins at `lower`."""
+        for node in self.inputs:
+            if node.delta is not QUIET:
+                return True
+        return self._owes or self.is_eager(lower)
+
+    def fail(self, why: DiffOverflow) -> None:
+        """Its state is lost; the next step says so."""
+        self.failed = why
+        self._owes = True
+
+    def _run_or_fail(self, lower: int, upper: int) -> Delta:
+        for node in self.inputs:
+            if not self.takes_pieces or node.readers > 1:
+                node.made(lower)
+        lost = next((node.failed for node in self.inputs if node.failed), None)
+        if lost is not None:
+            if self.failed and not self._owes:
+                return QUIET
+            self.failed = self.failed or lost
+        elif not self.failed:
+            try:
+                return self.run(lower, upper)
+            except DiffOverflow as why:
+                self.fail(why)
+        own = Delta(None, overflowed(lower, self.failed)) if self._owes else QUIET
+        self._owes = False
+        return merged(own, *(node.made(lower) for node in self.inputs))
+
+    def is_eager(self, lower: int) -> bool:  # noqa: ARG002
+        """True if the node has something to say at `lower` though its inputs are quiet."""
+        return False
+
+    def run(self, lower: int, upper: int) -> Delta:
+        """The delta of this step."""
+        raise NotImplementedError
+
+    def content(self, as_of: int, memo: Memo) -> Delta:
+        """Rows and errors at `as_of`, not consolidated, all times `as_of`. Raises NotFaithful before since, DiffOverflow."""
+        if self.failed:
+            raise self.failed
+        found = memo.get(self)
+        if found is None:
+            found = memo[self] = Delta(*map(_some, whole(self.compute(as_of, memo))))
+        return found
+
+    def content_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """As `content`, asked once by each reader: in pieces where these are many, and then not remembered.
+
+        Nor are they made twice: where several read what lies in no trace, it is made whole. What shards do together to
+        answer is done when this returns; the pieces may raise DiffOverflow.
+        """
+        if self in memo or (self.readers > 1 and not self.is_kept):
+            return self.content(as_of, memo)
+        if self.failed:
+            raise self.failed
+        found = self.compute_in_pieces(as_of, memo)
+        return found if isinstance(found, Pieced) else Delta(*map(_some, found))
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """What `content` answers, from the inputs' content or from the node's own trace; in pieces where these are many."""
+        raise NotImplementedError
+
+    def compute_in_pieces(self, as_of: int, memo: Memo) -> Delta:
+        """What `content_in_pieces` answers."""
+        return self.compute(as_of, memo)
+
+    def errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """The errors of `content`, for those who need no more: where a node knows them, they cost no look at its rows."""
+        if self.failed:
+            raise self.failed
+        found = memo.get(self)
+        return _some(self.compute_errors(as_of, memo)) if found is None else found.errors
+
+    def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
+        """What `errors` answers."""
+        return self.content(as_of, memo).errors
+
+    def changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The updates of the epochs [lower, upper), which are complete, each at its own epoch, not consolidated.
+
+        `memo`: of one window. Raises NotFaithful unless the epoch before `lower` can be asked too, DiffOverflow.
+        """
+        if self.failed:
+            raise self.failed
+        found = memo.get(self)
+        if found is None:
+            found = memo[self] = Delta(*map(_some, whole(self.compute_changes(lower, upper, memo))))
+        return found
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """What `changes` answers, from the inputs' changes or from the node's own trace; in pieces where these are many.
+
+        Here: the difference of the contents at each epoch at which an input changes, which holds for any node.
+        """
+        return self.differences([node.changes(lower, upper, memo) for node in self.inputs], lower, upper)
+
+    def differences(self, inputs: Sequence[Delta], lower: int, upper: int) -> Delta:
+        """The difference of the contents at each epoch at which one of `inputs` has changes."""
+        some = [updates.times for delta in inputs for updates in delta if updates is not None]
+        epochs = self.shard.union(np.concatenate([np.arange(lower, min(1, upper)), *some]))
+        parts: list[Delta] = []
+        for epoch in epochs.tolist():
+            before = self.content(epoch - 1, {}) if epoch else QUIET
+            for delta, sign in ((before, -1), (self.content(epoch, {}), 1)):
+                parts.append(Delta(*(_moved(updates, epoch, sign) for updates in delta)))
+        return Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
+
+    def later(self) -> Iterable[int]:
+        """Of a node in a loop: the later rounds in which it has something to say though its inputs be quiet."""
+        return ()
+
+    def hydrate(self, frontier: int, memo: Memo) -> None:
+        """Bring one's own traces to `frontier`, from the inputs' content; the inputs are hydrated already."""
+
+    def traces(self) -> Sequence[Trace]:
+        """The arrangements that this node writes."""
+        return ()
+
+    def beside(self) -> Mapping[str, int]:
+        """The bytes of what the node keeps beside its arrangements, by the name of the one to which they are counted."""
+        return {}
+
+    def release(self) -> None:
+        """Let go of everything that is shared."""
+
+
+def _moved(updates: Updates | None, epoch: int, sign: int) -> Updates | None:
+    return None if updates is None else Updates(updates.rows, np.full(len(updates), epoch), updates.diffs * sign)
+
+
+def _some(updates: Updates | None) -> Updates | None:
+    return updates if updates is not None and len(updates) else None
+
+
+class StatelessNode(Node):
+    """A node whose content is its delta function applied to its inputs' content."""
+
+    takes_pieces = True
+
+    def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
+        """The function of the inputs' deltas."""
+        return self._of_all([node.delta for node in self.inputs])
+
+    def _of_all(self, deltas: Sequence[Delta]) -> Delta:
+        if any(isinstance(delta, Pieced) for delta in deltas):
+            return Pieced(self._of_pieces(deltas))
+        return self.of(deltas)
+
+    def _of_pieces(self, deltas: Sequence[Delta]) -> Iterator[Delta]:
+        """The function of each piece alone: it is linear."""
+        quiet = [QUIET] * len(deltas)
+        for k, delta in enumerate(deltas):
+            for piece in pieces_of(delta):
+                yield self.of([*quiet[:k], piece, *quiet[k + 1 :]])
+
+    def compute(self, as_of: int, memo: Memo) -> Delta:
+        """The function of the inputs' content."""
+        return self._of_all([node.content_in_pieces(as_of, memo) for node in self.inputs])
+
+    def compute_changes(self, lower: int, upper: int, memo: Memo) -> Delta:
+        """The function of the inputs' changes."""
+        return self.of([node.changes(lower, upper, memo) for node in self.inputs])
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The delta that these deltas make; linear."""
+        raise NotImplementedError
+
+
+class ProjectNode(StatelessNode):
+    """Each row replaced by expressions over it."""
+
+    label = "project"
+
+    def __init__(self, fingerprint: str, source: Node, exprs: Sequence[Expr], schema: Schema) -> None:
+        super().__init__(fingerprint, schema, [source])
+        self.exprs = tuple(exprs)
+        self._arrow: pa.Schema = schema.arrow
+        self._choice = choice_of(self.exprs, self._arrow)
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The projected rows, and errors of rows that fail."""
+        rows = deltas[0].rows
+        if rows is None:
+            return merged(QUIET, deltas[0])
+        return merged(choose(rows, self._choice) or project(rows, self.exprs, self._arrow), deltas[0])
+
+
+class FilterNode(StatelessNode):
+    """The rows for which a predicate is TRUE."""
+
+    label = "filter"
+
+    def __init__(self, fingerprint: str, source: Node, predicate: Expr) -> None:
+        super().__init__(fingerprint, source.schema, [source])
+        self.predicate = predicate
+        self.wanted = wanted(predicate)
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows kept, and errors of rows that fail."""
+        rows = deltas[0].rows
+        return merged(QUIET if rows is None else filter_rows(rows, self.predicate), deltas[0])
+
+
+class ConcatNode(StatelessNode):
+    """All rows of several collections of the same lanes."""
+
+    label = "concat"
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """One delta after the other."""
+        return merged(Delta(concat([d.rows for d in deltas]), None), *deltas)
+
+
+class NegateNode(StatelessNode):
+    """The collection with every multiplicity's sign changed; its errors stay errors."""
+
+    label = "negate"
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows negated."""
+        return merged(Delta(negated(deltas[0].rows), None), deltas[0])
+
+
+class KeyCheckNode(StatelessNode):
+    """A collection in error for each key with more than one live row. Inputs: it, and its rows counted by key."""
+
+    label = "check_key"
+
+    def __init__(self, fingerprint: str, source: Node, counts: Node, view: str, names: Sequence[str]) -> None:
+        super().__init__(fingerprint, source.schema, [source, counts])
+        self._view = view
+        self._names = tuple(names)
+
+    def of(self, deltas: Sequence[Delta]) -> Delta:
+        """The rows as they are, and an error for each count above one."""
+        rows, counts = deltas
+        return merged(Delta(rows.rows, self._repeated(counts.rows)), Delta(None, rows.errors))
+
+    def _repeated(self, counts: Updates | None) -> Updates | None:
+        return None if counts is None else repeated_keys(counts, self._view, self._names)

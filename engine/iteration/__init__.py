@@ -1,0 +1,1 @@
+"""Loops: rounds above the epoch, and the operators that work inside of a scope that iterates."""

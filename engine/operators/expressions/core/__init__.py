@@ -1,0 +1,1 @@
+"""What every family rests on: the catalogue, resolution, evaluation, casts and comparison."""

@@ -1,0 +1,1 @@
+"""Dates, times, timestamps, intervals and time zones."""

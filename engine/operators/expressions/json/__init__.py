@@ -1,0 +1,1 @@
+"""JSON and jsonb, and the SQL/JSON path language."""

@@ -1,0 +1,1 @@
+"""Numbers: integers, doubles and NUMERIC, their functions and templates."""

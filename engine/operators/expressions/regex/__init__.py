@@ -1,0 +1,1 @@
+"""Regular expressions, as Postgres reads and matches them."""

@@ -1,0 +1,1 @@
+"""Text, bytes and bit strings."""

@@ -1,0 +1,127 @@
+"""Bootstrap: a recursive group from nothing, in rounds, each from the rows that the round before brought.
+
+Invariant: each derivation is found once, in the round after the last of its rows came; a row stands with the round of its first
+derivations and the number of them. Nothing is written but that state. Called by `switching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.recursion.codec import Codec, lanes_of
+from headrace.engine.recursion.derive import Deriver, Meter
+from headrace.engine.recursion.program import Program
+from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Store
+
+
+@dataclass(frozen=True)
+class Over:
+    """Where the rows of a variable are too many: the round, how many it had, how many more there would be, and those."""
+
+    variable: int
+    round: int
+    so_far: int
+    more: int
+    rows: Lanes
+
+
+@dataclass(frozen=True)
+class Made:
+    """The variables' rows; the work that it took, the rounds, the messages of derivations that fail, and where it stopped for
+    too many rows.
+    """
+
+    stores: list[Store]
+    work: int
+    rounds: int
+    errors: list[pa.Array]
+    over: Over | None = None
+
+
+def bootstrap(program: Program, outside: Sequence[Store], codec: Codec) -> Made:
+    """All rounds, up to the program's last, over the rows that `outside` holds. Raises DiffOverflow."""
+    own = [Store(lanes_of(program.schemas[v])) for v in range(program.variables)]
+    deriver, meter, errors = Deriver(program, [*own, *outside], codec), Meter(), []
+    for number, rule in enumerate(program.rules):
+        if all(atom.relation >= program.variables for atom in rule.atoms):
+            places = deriver.store(number, 0).places()
+            errors += _counted(deriver, meter, number, 0, places, 1, ())
+    before = [0] * program.variables
+    now, linear = 1, deriver.linear()
+    over = too_many(program, own, before, now)
+    if linear is not None and now < program.last and over is None:
+        now, begun = deriver.count_rounds(linear, 0, now, meter)
+        before = [store.size for store in own]
+        before[program.rules[linear].head] = begun
+        over = too_many(program, own, before, now)
+    while now < program.last and linear is None and over is None:
+        upper = [store.size for store in own]
+        if upper == before:
+            break
+        now += 1
+        for number, rule in enumerate(program.rules):
+            own_atoms = [a for a, atom in enumerate(rule.atoms) if atom.relation < program.variables]
+            for start in own_atoms:
+                relation = rule.atoms[start].relation
+                seeds = np.arange(before[relation], upper[relation], dtype=np.int32)
+                errors += _counted(deriver, meter, number, start, seeds, now, own_atoms)
+        before = upper
+        over = too_many(program, own, before, now)
+    for store in own:
+        store.shrink()
+    return Made(own, meter.spent, now, errors, over)
+
+
+def too_many(program: Program, own: Sequence[Store], before: Sequence[int], now: int) -> Over | None:
+    """Whether a variable has too many rows with those of the round `now`, which then are taken out of all of them.
+
+    `before`: how many places there were before it. Copies of a row are as many rows.
+    """
+    if not program.most:
+        return None
+    for variable, (store, start) in enumerate(zip(own, before, strict=True)):
+        counts = store.counts[: store.size].astype(np.int64)
+        total = int(counts.sum()) if program.copies else store.size
+        if total > program.most:
+            so_far = int(counts[:start].sum()) if program.copies else start
+            rows = store.lanes[start : store.size].copy()
+            for other, size in zip(own, before, strict=True):
+                other.drop_last(size)
+                other.here = size
+            return Over(variable, now - 1, so_far, total - so_far, rows)
+    return None
+
+
+def _counted(
+    deriver: Deriver, meter: Meter, rule: int, start: int, seeds: Int32s, now: int, own: Sequence[int]
+) -> list[pa.Array]:
+    """Count the derivations from some rows in the round `now`, each where the first of its newest rows is one of these."""
+    errors: list[pa.Array] = []
+
+    def latest(atom: int) -> int:
+        return 0 if atom not in own else now - 2 if atom < start else now - 1
+
+    if deriver.counts(rule, start):
+        deriver.count(rule, start, seeds, latest, meter, now)
+        return errors
+    head = deriver.program.rules[rule].head
+    for frame in deriver.derive(rule, start, seeds, latest, meter) if len(seeds) else ():
+        for atom in [a for a, told in enumerate(deriver.program.rules[rule].atoms) if told.negated is not None]:
+            found = frame.places[atom]
+            rounds = deriver.store(rule, atom).rounds
+            there = found >= 0
+            there[there] = rounds[found[there]] != ABSENT
+            frame = frame.take(~there)
+        concluded = deriver.conclude(frame)
+        errors += concluded.errors
+        meter.spend(len(concluded.rows))
+        if head >= 0:
+            deriver.stores[head].count_in(concluded.rows, now)
+    return errors
+
+
+__all__ = ["Made", "Over", "bootstrap", "too_many"]

@@ -1,0 +1,100 @@
+"""Tables that a running sidecar begins to read: `apply` takes them from `headrace.yaml` as it is now.
+
+Invariant: a table begins empty and its views stand; its connector captures it, then it is read from its source by a resync, and
+no other view misses a transaction. Called by `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace.connectors.commands import Added
+from headrace.engine.errors import HeadraceError
+from headrace.engine.schema import Schema
+from headrace.sidecar.config.config import Settings, load
+from headrace.sidecar.config.sources import SourceConfig
+from headrace.sidecar.control.plan import ApplyError
+from headrace.sidecar.intake.connector_preflight import encodings_of
+from headrace.sidecar.intake.source_intake import Intake
+from headrace.sidecar.operations.new_partitions import Capture
+from headrace.sidecar.runtime.loop import Runtime
+from headrace.sidecar.wiring.build import Running
+from headrace.sidecar.wiring.factories import lettered, make_dead_letters, schema_policies, table_specs, with_partitions
+
+
+def settings_now(running: Running) -> Settings:
+    """`headrace.yaml` as it is now; as it was, where the file is gone. Raises ConfigError."""
+    path = running.settings.path
+    return load(path) if path.exists() else running.settings
+
+
+def addable(running: Running, settings: Settings) -> dict[str, Schema]:
+    """The tables that can be read from their source by a sidecar that has not read them so far."""
+    names = {i.name for i in running.runtime.parts.intakes}
+    return {
+        t.name: schema
+        for s in settings.config.sources
+        if s.type == "debezium" and s.database is not None and s.name in names
+        for t in s.tables or ()
+        if (schema := t.schema_of()) is not None
+    }
+
+
+def declare(running: Running, settings: Settings, tables: Sequence[str]) -> list[Added]:
+    """The command log knows that these are to be read from their source, before their views are put in force. Raises
+    ApplyError, CommandsError, and ConfigurationRefused for modes under which they cannot be decoded."""
+    runtime, out = running.runtime, []
+    for table in tables:
+        source = source_of(settings, table)
+        specs, at = table_specs(source), runtime.sources.get(source.name)
+        if specs is None:
+            raise ApplyError("a source's tables are learnt, all or none of them", source=source.name, table=table,
+                             hint="declare the columns of each")  # fmt: skip
+        encodings_of(source).check(specs[table])
+        if at is None:
+            raise ApplyError("the source's snapshot is being read", source=source.name, table=table,
+                             hint="try again once it is: `headrace status` says what is missing")  # fmt: skip
+        runtime.parts.commands.reads(source.name, table)
+        out.append(Added(source=source.name, table=table, lsn=at.lsn + 1, captured=False))
+    runtime.parts.commands.keep(*out)
+    return out
+
+
+def read(runtime: Runtime, settings: Settings, tables: Mapping[str, Schema]) -> None:
+    """Take these tables in from now on. The loop calls it when their views take force."""
+    for table, schema in tables.items():
+        source = source_of(settings, table)
+        [intake] = [i for i in runtime.parts.intakes if i.name == source.name]
+        if table not in intake.schemas:
+            _add(intake, settings, with_partitions(source, runtime.parts.commands), table, schema)
+
+
+def _add(intake: Intake, settings: Settings, source: SourceConfig, table: str, schema: Schema) -> None:
+    specs = table_specs(source)
+    assert specs is not None, "the table is declared with its columns"
+    if lettered(source, [table]) and intake.letters is None:
+        intake.letters = make_dead_letters(settings)
+    intake.lettered |= lettered(source, [table])
+    intake.lost.policies = {**intake.lost.policies, **schema_policies(source, [table])}
+    intake.add_table(table, schema, specs[table].partitions, specs[table].precisions)
+
+
+def capture(running: Running, settings: Settings, commands: Sequence[Added]) -> list[dict[str, str]]:
+    """Have their connectors capture the tables; what became of each: `why` where it is to be done by hand."""
+    told, log = [], running.runtime.parts.commands
+    for command in commands:
+        source = source_of(settings, command.table)
+        [table] = [t for t in source.tables or () if t.name == command.table]
+        try:
+            lsn, why = Capture()(source, table.name, table.partitions or [table.name])
+            if not why:
+                log.keep(Added(source=source.name, table=table.name, lsn=max(lsn, command.lsn), captured=True))
+        except HeadraceError as error:
+            why = str(error)
+        told.append({"table": table.name, "source": source.name, "why": why})
+    return told
+
+
+def source_of(settings: Settings, table: str) -> SourceConfig:
+    """The source that declares a table."""
+    return next(s for s in settings.config.sources if table in {t.name for t in s.tables or ()})

@@ -1,0 +1,199 @@
+"""The staging dataflow: computes new views beside the running dataflow, over the same arrangements.
+
+Invariant: it shares the running dataflow's immutable batches, copies none, and has as many shards. From `begin` on it is fed
+what the running one takes in, so that both reach one frontier. It takes processor time from the loop and disturbs nothing
+else. One thread writes it, except `feed` and `finish`, which the loop calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.engine.batch.consolidation import consolidate
+from headrace.engine.batch.gather_rows import conformed
+from headrace.engine.batch.redeclared_rows import redeclared_upserts
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.batch.updates import Updates, Upserts
+from headrace.engine.errors import HeadraceError
+from headrace.engine.operators.delta import concat
+from headrace.engine.schema import Schema
+from headrace.sidecar.execution.dataflow_host import NOTHING, Flow, Sides, ViewOutput
+from headrace.sidecar.execution.live_errors import add_errors
+from headrace.sidecar.execution.view_plans import Plans
+from headrace.sidecar.intake.table_upserts import TableErrors, push
+from headrace.sidecar.runtime.loop import Runtime
+
+ENOUGH = 4
+"""So many steps may be left for the loop to make up for."""
+ROUNDS = 50
+"""So many rounds of catching up are tried before the loop is asked whatever is left."""
+
+
+class Cancelled(HeadraceError):
+    """Somebody asked for the end of it."""
+
+    code = "cancelled"
+
+
+class NothingYet(HeadraceError):
+    """No epoch is complete yet."""
+
+    code = "control"
+
+
+@dataclass
+class Progress:
+    """How far the building of new arrangements is, in updates of what they are made of. Times in seconds."""
+
+    rows: int = 0
+    of: int = 0
+    seconds: float = 0.0
+    stage: str = "planned"
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left if it goes on so; None where that cannot be told yet."""
+        if self.stage != "hydrating" or not self.rows:
+            return None
+        return self.seconds * (self.of - self.rows) / self.rows
+
+
+@dataclass
+class Watched:
+    """A view followed beside: what it held and what changed since, as one collection at the last epoch taken."""
+
+    output: ViewOutput
+    parts: list[Updates] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+
+    def take(self, rows: Updates, errors: Updates) -> None:
+        """Rows and errors that were there, or changed."""
+        if len(rows):
+            self.parts.append(rows)
+        add_errors(self.errors, errors)
+
+    def content(self, epoch: int) -> Updates:
+        """Everything, consolidated, as of `epoch`."""
+        return settled(self.parts, epoch, self.output.schema)
+
+
+def settled(parts: Sequence[Updates], epoch: int, schema: Schema) -> Updates:
+    """Updates added up as of one epoch."""
+    layout = layout_of(schema, ())
+    at = [Updates(u.rows, np.full(len(u), epoch, np.int64), u.diffs) for u in parts if len(u)]
+    whole = concat(at)
+    if whole is None:
+        return Updates(layout.schema.empty(), np.empty(0, np.int64), np.empty(0, np.int64))
+    found = consolidate(whole, layout.image_plan)
+    return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
+
+
+class StagingDataflow:
+    """The second dataflow. `epoch`: the last one complete in it; `flow`: it, once it is built."""
+
+    def __init__(self, epoch: int, begun: Callable[[], Flow], redeclared: Mapping[str, Schema] = NOTHING) -> None:
+        self.epoch = epoch
+        self._redeclared = redeclared
+        self.watched: dict[str, Watched] = {}
+        self.progress = Progress()
+        self._begun = begun
+        self._flow: Flow | None = None
+        self._waiting: deque[tuple[int, Mapping[str, Upserts], TableErrors]] = deque()
+        self._cancelled = False
+
+    @classmethod
+    def begin(
+        cls, runtime: Runtime, *, follow: bool = True, redeclared: Mapping[str, Schema] = NOTHING
+    ) -> StagingDataflow:
+        """At the epoch where the runtime stands, and, to `follow`, fed from now on; to be called on the loop. `redeclared`: the
+        tables that have other columns here. Raises NothingYet.
+        """
+        if runtime.epoch == 0:
+            raise NothingYet(
+                "nothing is complete yet", hint="ask once the snapshot is read: `headrace status` says what is missing"
+            )
+        beside = cls(runtime.epoch, runtime.parts.flow.beside(redeclared), redeclared)
+        if follow:
+            runtime.feeds.append(beside.feed)
+        return beside
+
+    @property
+    def flow(self) -> Flow:
+        """The dataflow, begun with the first question."""
+        if self._flow is None:
+            self._flow = self._begun()
+        return self._flow
+
+    def feed(self, epoch: int, changes: Mapping[str, Upserts], errors: TableErrors) -> None:
+        """What the running dataflow takes in with the step to `epoch`. Called by the loop."""
+        self._waiting.append((epoch, changes, errors))
+
+    def cancel(self) -> None:
+        """Have it end with Cancelled at the next node or step. Called by any thread."""
+        self._cancelled = True
+
+    def build(self, plans: Plans) -> None:
+        """Build plans, and follow what they put out; nothing is computed yet. To be called once."""
+        self.flow.build(plans, plans.schemas)
+        self.watched = {name: Watched(output) for name, output in self.flow.outputs.items()}
+
+    def answer(self, plans: Plans, view: str) -> Sides:
+        """What `view`, the one that `plans` put out, holds: rows and errors."""
+        self.flow.build(plans, plans.schemas)
+        return self.flow.outputs[view].snapshot(self.epoch)
+
+    def answers(self, plans: Plans, views: Sequence[str]) -> list[Sides]:
+        """As `answer`, of several views."""
+        self.flow.build(plans, plans.schemas)
+        return [self.flow.outputs[view].snapshot(self.epoch) for view in views]
+
+    def hydrate(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Compute what is not there yet, and what is followed. Raises Cancelled."""
+        progress, started = self.progress, clock()
+        for progress.rows, progress.of in self.flow.hydrating():
+            progress.seconds, progress.stage = clock() - started, "hydrating"
+            self._check()
+        progress.rows = progress.of
+        for followed in self.watched.values():
+            self._check()
+            followed.take(*followed.output.snapshot(self.epoch))
+        progress.seconds, progress.stage = clock() - started, "catching up"
+
+    def catch_up(self) -> None:
+        """Take in what came meanwhile, until little is left. Raises Cancelled."""
+        for _ in range(ROUNDS):
+            if len(self._waiting) <= ENOUGH:
+                return
+            for _ in range(len(self._waiting)):
+                self._check()
+                self._step()
+
+    def finish(self) -> None:
+        """Take in the rest: then it stands where the runtime stands. Called by the loop."""
+        self._check()
+        while self._waiting:
+            self._step()
+
+    def _step(self) -> None:
+        epoch, changes, errors = self._waiting.popleft()
+        others = {t: redeclared_upserts(changes[t], s) for t, s in self._redeclared.items() if t in changes}
+        push(self.flow, {**changes, **others}, errors)
+        self.flow.step(epoch + 1)
+        self.epoch = epoch
+        for followed in self.watched.values():
+            followed.take(*followed.output.take())
+        self.flow.advance_since(epoch)
+
+    def _check(self) -> None:
+        if self._cancelled:
+            raise Cancelled("it was cancelled", hint="nothing was changed")
+
+    def close(self) -> None:
+        """Let it go, with all that nobody took over."""
+        if self._flow is not None:
+            self._flow.close()

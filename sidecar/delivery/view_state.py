@@ -1,0 +1,105 @@
+"""A running view: its output, the errors that live in it, and what of it a sink is given.
+
+Single writer: the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.connectors.sink import SinkView, ViewChanges
+from headrace.engine.batch.sort_layout import layout_of
+from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.output import canonical
+from headrace.engine.operators.delta import Delta
+from headrace.sidecar.execution.dataflow_host import ViewOutput
+from headrace.sidecar.execution.live_errors import add_errors
+from headrace.views.lineage import WHOLE
+
+
+@dataclass
+class ViewState:
+    """A running view: its output and the errors that live in it now. Single writer: the runtime.
+
+    `names`: the (table, column) pairs that it names; `lost`: those of them that records no longer have, or that are
+    unproven, each with its error. `mended`: it was suspended, and goes on since the last take. `rows`: how many it has, None
+    where nobody counted. `shown`: how many errors its metric says.
+    """
+
+    view: SinkView
+    output: ViewOutput
+    sinks: tuple[str, ...]
+    errors: dict[str, int] = field(default_factory=dict)
+    mended: bool = False
+    frontier: int = 0
+    names: frozenset[tuple[str, str]] = frozenset()
+    lost: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    rows: int | None = None
+    shown: int = -1
+    _stood: bool = False
+
+    @property
+    def error(self) -> str:
+        """The first of the live errors, in order of their messages; "" where there is none."""
+        return min([*self.errors, *self.lost.values()], default="")
+
+    @property
+    def broken(self) -> str:
+        """As `error`, without the errors of unproven tables: an error of the view's data, or of a column that it names."""
+        columns = [text for (_, column), text in self.lost.items() if column != WHOLE]
+        return min([*self.errors, *columns], default="")
+
+    @property
+    def stands(self) -> bool:
+        """Whether the view is suspended, marked."""
+        return bool(self.errors or self.lost)
+
+    def pause(self, lost: Mapping[tuple[str, str], str]) -> None:
+        """`lost`: every column for which views are suspended now, with its error; those that the view names count."""
+        self._stood |= self.stands
+        self.lost = {c: text for c, text in lost.items() if c in self.names} if lost else {}
+
+    def take(self) -> ViewChanges | None:
+        """What changed since the last take; None where nothing did, the view is suspended, or was until now: what changed
+        meanwhile was given to nobody."""
+        rows, errors = self.output.take()
+        if self.rows is not None and len(rows):
+            self.rows += int(rows.diffs.sum())
+        stood = self._stood or self.stands
+        if len(errors):
+            add_errors(self.errors, errors)
+        self._stood = self.stands
+        self.mended = stood and not self.stands
+        if self.stands or self.mended or not len(rows):
+            return None
+        if len(errors):
+            rows = self._when_whole(rows, errors)
+        return ViewChanges(rows.rows, rows.times, rows.diffs) if len(rows) else None
+
+    def _when_whole(self, rows: Updates, errors: Updates) -> Updates:
+        """The changes; a change of an epoch at which the view was in error gets the next epoch at which it was not."""
+        epochs, back = np.unique(errors.times, return_inverse=True)
+        live = np.zeros(len(epochs), np.int64)
+        np.add.at(live, back, errors.diffs)
+        whole = np.append(np.flatnonzero(np.cumsum(live) == 0), len(epochs))
+        at = np.searchsorted(epochs, rows.times, side="right") - 1
+        ends = whole[np.searchsorted(whole, at)]
+        times = np.where((at < 0) | (ends == at), rows.times, epochs[np.minimum(ends, len(epochs) - 1)])
+        return canonical(Delta(rows.at(times), None), layout_of(self.view.schema, ()))[0]
+
+    def recount(self, epoch: int) -> None:
+        """Count the rows and errors alive at `epoch` from the engine's state: for a view that no checkpoint knew."""
+        rows, errors = self.output.snapshot(epoch)
+        self.rows = int(rows.diffs.sum())
+        add_errors(self.errors, errors)
+
+    def whole(self, epoch: int) -> ViewChanges | None:
+        """The view's whole content at `epoch`, to replace what a sink holds; None where it is in error after all."""
+        rows, errors = self.output.snapshot(epoch)
+        if len(errors):
+            add_errors(self.errors, errors)
+            return None
+        return ViewChanges(rows.rows, np.full(len(rows), epoch, np.int64), rows.diffs, whole=True)

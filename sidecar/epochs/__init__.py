@@ -1,0 +1,1 @@
+"""Epochs: reclock mints them and binds source positions to them, durably."""

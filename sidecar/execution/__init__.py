@@ -1,0 +1,1 @@
+"""The dataflow's hosts: in this process, or in worker processes."""

@@ -1,0 +1,1 @@
+"""What comes in: source intake, heartbeats, schema drift, upserts, connector checks."""

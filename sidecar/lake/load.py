@@ -1,0 +1,313 @@
+"""`headrace load`: fill the tables of a source in an empty state, by a Spark job, and let `headrace run` go on from there.
+
+Always: the state is as it was until everything is written and checked; then it holds a checkpoint of epoch 1. Rows go through no
+shuffle of Spark's: tasks write sorted runs into the state's folder, which they must reach by the same path, or its store. Called
+by the command.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from headrace.connectors.sink import SourceFrontier
+from headrace.connectors.spark.errors import cause
+from headrace.engine.batch import Layout
+from headrace.engine.schema import Schema
+from headrace.sidecar.config.config import Settings
+from headrace.sidecar.config.sources import SourceConfig
+from headrace.sidecar.lake.empty_state import complete, taken
+from headrace.sidecar.lake.inputs import (
+    PostgresSnapshot,
+    Share,
+    delta_shares,
+    delta_version,
+    iceberg_shares,
+    iceberg_snapshot,
+    parquet_shares,
+)
+from headrace.sidecar.lake.runs import EPOCH, SHOWN, Filled, LoadError, Runs, checked, ended, table_traces
+from headrace.sidecar.state.batch_places import Batches
+from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files
+from headrace.sidecar.state.checkpoint import Manifest, table_facts
+from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
+from headrace.sidecar.wiring.factories import program
+from headrace.sidecar.wiring.project import kept_tables, read_project, tables_of
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the rows come from: `kind` parquet, delta or iceberg with a `path` in which {table} stands for each, or postgres, the
+    source's own. `at`: the version of a Delta table, or the snapshot of an Iceberg one; its newest unless given."""
+
+    kind: str
+    path: str = ""
+    at: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """Read `--from`. Raises LoadError."""
+        kind, _, path = text.partition(":")
+        if kind == "parquet" and path:
+            return cls(kind, path)
+        if kind in ("delta", "iceberg") and path:
+            place, _, version = path.rpartition("@")
+            return cls(kind, place, int(version)) if place and version.isdecimal() else cls(kind, path)
+        if text in ("postgres", "jdbc"):
+            return cls("postgres")
+        raise LoadError(
+            "not a place to load from", value=text,
+            hint="--from parquet:PATH, with {table} where there are several, delta:PATH@VERSION, iceberg:NAME@SNAPSHOT, or "
+            "postgres",
+        )  # fmt: skip
+
+    def settled(self) -> tuple[Origin, int]:
+        """The same, of one version for all tasks, and which version of a spark source that is. Raises LoadError, PublishError."""
+        if self.kind == "delta":
+            version = delta_version(self.path, self.at)
+            return replace(self, at=version), version + 1
+        if self.kind == "iceberg":
+            snapshot, number = iceberg_snapshot(self.path, self.at)
+            return replace(self, at=snapshot), number
+        return self, 1
+
+
+@dataclass
+class Loading:
+    """What a load did. `rows`: by table; `repeated`: it was done before, and the state has the same."""
+
+    source: str
+    rows: dict[str, int] = field(default_factory=dict)
+    shards: int = 1
+    seconds: float = 0.0
+    generation: int = 0
+    repeated: bool = False
+
+    def json(self) -> Mapping[str, object]:
+        """As the command prints it."""
+        return {"source": self.source, "rows": dict(self.rows), "shards": self.shards,
+                "seconds": round(self.seconds, 3), "generation": self.generation, "repeated": self.repeated}  # fmt: skip
+
+
+def load_tables(
+    settings: Settings, tables: Sequence[str], origin: Origin, *, version: int | None = None, tasks: int | None = None,
+    repeat: bool = False, session: Callable[[Settings], Any] | None = None,
+) -> Loading:  # fmt: skip
+    """Fill `tables` from `origin`. Raises LoadError, and nothing of it stays. `session`: makes the Spark session.
+    `version`: the version that files are, of a spark source: 1 unless given, of a lake table that by which it is followed.
+    `repeat`: where the state was loaded already, see that the same input gives the same files.
+    """
+    started = time.monotonic()
+    source, used = _chosen(settings, tables)
+    _check_origin(source, origin, tables)
+    origin, number = origin.settled()
+    with taken(settings, repeated=repeat) as (state, before):
+        spark = (session or make_session)(settings)
+        count = _tasks_before(before, source) or tasks or spark.sparkContext.defaultParallelism
+        held = PostgresSnapshot(_database(source)) if origin.kind == "postgres" else None
+        try:
+            done = Loading(source.name, {}, settings.config.engine.workers, 0.0, state.number, before is not None)
+            job = _Job(spark, state.place, done.shards, next(WRITES))
+            files: dict[str, Files] = {}
+            for table in sorted(used):
+                shares = _shares(origin, table, count, held) if table in tables else []
+                files[table], done.rows[table] = job.fill(table, used[table], shares)
+            state.place.flush()
+        except BaseException as error:
+            raise _as_load_error(error) from error
+        finally:
+            if held is not None:
+                held.close()
+        if before is not None:
+            _check_same(before, files)
+            state.discard()
+        else:
+            loaded = None if held is None else Loaded(held.seen, held.lsn)
+            complete(state, _manifest(source, used, files, done, version or number, loaded, count))
+    done.seconds = time.monotonic() - started
+    return done
+
+
+def make_session(settings: Settings) -> Any:
+    """The session that the configuration names for its workers, or one of this machine's threads."""
+    if settings.config.engine.host == "spark":
+        from headrace.sidecar.wiring.worker_pools import spark_session
+
+        return spark_session(settings)
+    from headrace.connectors.spark.session import local_session
+
+    folder = settings.state / "spark"
+    return local_session(folder, cores=os.cpu_count() or 1, log=folder / "spark.log")
+
+
+def _chosen(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, dict[str, Schema]]:
+    """The source of the tables, and every table that a run will read. Raises LoadError."""
+    source, _ = _declared(settings, tables)
+    project, by_source = read_project(settings), _sources(settings)
+    used = {t for v in project.compile() for t in tables_of(v)} | kept_tables(settings)
+    missing = sorted(t for t in used if by_source[t] is source and t not in tables)
+    if missing:
+        raise LoadError("tables of the source would begin empty", source=source.name, missing=", ".join(missing),
+                        hint="a source goes on from one moment: name all of its tables that are read")  # fmt: skip
+    idle = sorted(set(tables) - used)
+    if idle:
+        raise LoadError("no view reads the table", table=idle[0], hint="or let it have `keep: true`")
+    return source, {t: s for t, s in project.tables.items() if t in used}
+
+
+def _sources(settings: Settings) -> dict[str, SourceConfig]:
+    return {t.name: s for s in settings.config.sources for t in s.tables or ()}
+
+
+def _declared(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, Mapping[str, Schema]]:
+    """The one source of the tables, and all tables that are declared. Raises LoadError."""
+    project = read_project(settings)
+    if project.unknown:
+        raise LoadError("the columns of a table are told by messages alone", tables=", ".join(project.unknown),
+                        hint="declare them: `headrace init` writes them")  # fmt: skip
+    by_source = _sources(settings)
+    for table in tables:
+        if table not in by_source:
+            raise LoadError("there is no such table", table=table, tables=", ".join(sorted(by_source)))
+    sources = {by_source[t].name: by_source[t] for t in tables}
+    if len(sources) != 1:
+        raise LoadError("the tables of one source are loaded", sources=", ".join(sorted(sources)) or "none")
+    return next(iter(sources.values())), project.tables
+
+
+def _check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str]) -> None:
+    if origin.kind in ("delta", "iceberg") and len(tables) > 1:
+        raise LoadError("versions of several lake tables are of no common clock", tables=", ".join(tables),
+                        hint="one source a table")  # fmt: skip
+    if source.type == "spark" and origin.kind == "postgres":
+        raise LoadError("a spark source has no database", source=source.name, hint="--from parquet:PATH")
+    if source.type != "spark" and origin.kind != "postgres":
+        raise LoadError(
+            "files do not say which transactions of the source they hold", source=source.name,
+            hint="--from postgres reads one moment of it; --from parquet goes with sources of type spark",
+        )  # fmt: skip
+
+
+def _database(source: SourceConfig) -> str:
+    if source.database is None:
+        raise LoadError("the source's database is not known", source=source.name,
+                        hint="give its address as `database:` of the source in headrace.yaml")  # fmt: skip
+    return source.database.get_secret_value()
+
+
+def _tasks_before(before: Manifest | None, source: SourceConfig) -> int | None:
+    """Of how many tasks the load was that is repeated. Raises LoadError where the state is no load any more."""
+    if before is None:
+        return None
+    noted = before.remembered.get(source.name, {}).get(LOADED, {})
+    if before.epoch != EPOCH or "tasks" not in noted:
+        raise LoadError("the state has gone on since it was loaded", epoch=before.epoch,
+                        hint="there is nothing to repeat: `headrace run` has taken it over")  # fmt: skip
+    return int(noted["tasks"])
+
+
+def _check_same(before: Manifest, files: Mapping[str, Files]) -> None:
+    """Raise LoadError for the tables whose files are others than those of the load before."""
+
+    def digests(some: Sequence[BatchFile]) -> list[tuple[int, str]]:
+        return sorted((f.shard, f.name.partition(".")[0]) for f in some)
+
+    was = before.arrangements
+    changed = [t for t, of in files.items() if any(digests(was.get(n, ())) != digests(some) for n, some in of.items())]
+    if changed or len(was) != sum(map(len, files.values())):
+        raise LoadError("the input is not what was loaded", changed=", ".join(changed) or "the tables",
+                        hint="the state stays as it was loaded; load what there is now into an empty one")  # fmt: skip
+
+
+def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None) -> Sequence[Share]:
+    if held is not None:
+        return held.shares(table, tasks)
+    path = origin.path.replace("{table}", table)
+    if origin.kind == "delta" and origin.at is not None:
+        return delta_shares(path, origin.at, table, tasks)
+    if origin.kind == "iceberg" and origin.at is not None:
+        return iceberg_shares(path, origin.at, tasks)
+    return parquet_shares(path, table, tasks)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Spark's tasks, which fill one state: batches go to `place`, in one write of this number."""
+
+    spark: Any
+    place: Batches
+    shards: int
+    write: int
+
+    def fill(self, table: str, schema: Schema, shares: Sequence[Share]) -> tuple[dict[str, list[BatchFile]], int]:
+        """The batch files of a table's two arrangements, and its rows. Raises LoadError for keys that do not identify a row."""
+        (rows_name, layout), (errors_name, errors_layout) = table_traces(table, schema)
+        made = self._each(partial(_run, table, schema, layout, self.place, self.shards, self.write), shares)
+        _refuse(table, made)
+        files = [f for m in made for f in m.files]
+        if schema.key is not None:
+            several = [mine for k in range(self.shards) if len(mine := [f for f in files if f.shard == k]) > 1]
+            _refuse(table, self._each(partial(checked, layout, schema, self.place), several))
+        ends = [ended(layout, self.place, shard, self.write) for shard in range(self.shards)]
+        errors = [ended(errors_layout, self.place, shard, self.write) for shard in range(self.shards)]
+        return {rows_name: [*files, *ends], errors_name: errors}, sum(m.rows for m in made)
+
+    def _each(self, task: Callable[[Any], Filled], items: Sequence[Any]) -> list[Filled]:
+        """A Spark task for each."""
+        if not items:
+            return []
+        context = self.spark.sparkContext
+        context.setJobGroup("headrace load", "headrace load", False)
+        spread = context.parallelize(list(items), len(items))
+        found: list[Filled] = spread.mapPartitions(partial(_all, task)).collect()
+        return found
+
+
+def _all(task: Callable[[Any], Filled], items: Iterator[Any]) -> Iterator[Filled]:
+    return map(task, items)
+
+
+def _run(
+    table: str, schema: Schema, layout: Layout, place: Batches, shards: int, write: int, share: Share
+) -> Filled:  # fmt: skip
+    return Runs(table, schema, layout, place, shards, write).fill(share.batches(table, schema))
+
+
+def _refuse(table: str, made: Sequence[Filled]) -> None:
+    bad = [m for m in made if m.why]
+    if bad:
+        keys = [k for m in bad if m.why == bad[0].why for k in m.keys]
+        raise LoadError(
+            f"{bad[0].why}: {'; '.join(keys[:SHOWN])}", table=table, hint="nothing was written: mend the data"
+        )
+
+
+def _manifest(
+    source: SourceConfig, used: Mapping[str, Schema], files: Mapping[str, Files], done: Loading, version: int,
+    loaded: Loaded | None, tasks: int,
+) -> Manifest:  # fmt: skip
+    """Of the loaded tables at epoch 1. What was loaded is remembered of the source, as no log of epochs tells it."""
+    how = {"tasks": tasks, "rows": done.rows}
+    if loaded is None:
+        frontier, known = SourceFrontier({}, version, time.time_ns() // 1000), {"version": version, LOADED: how}
+    else:
+        frontier, known = SourceFrontier({}, 0, 0), {LOADED: {**loaded.json(), **how}}
+    arrangements = {name: some for of in files.values() for name, some in of.items()}
+    return Manifest(
+        epoch=EPOCH, sources={source.name: frontier}, arrangements=arrangements, tables=table_facts(used), program=program(),
+        workers=done.shards, remembered={source.name: known},
+    )  # fmt: skip
+
+
+def _as_load_error(error: BaseException) -> BaseException:
+    """What a task raised, as it raised it; what Spark adds is left out."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException | Py4JError):
+        return LoadError(f"a task failed: {cause(str(error))}", hint="nothing was written")
+    return error

@@ -1,0 +1,1 @@
+"""Commands over a deployment: audit, resync, dead-letter replay, checks against Postgres."""

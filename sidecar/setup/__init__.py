@@ -1,0 +1,1 @@
+"""`headrace init`: a first configuration from a live database."""

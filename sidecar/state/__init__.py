@@ -1,0 +1,1 @@
+"""The state folder: file system, batch store, checkpoints, generations, spill files."""

@@ -1,0 +1,1 @@
+"""Metrics, the latency trace, the memory budget, and HTTP."""

@@ -1,0 +1,1 @@
+"""Whole transactions out of partitions: assemblers, snapshots, truncations, suspended tables."""

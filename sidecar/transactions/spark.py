@@ -1,0 +1,167 @@
+"""The assembler of Spark publishers: puts whole versions together, in any interleaving.
+
+Invariant: a version is given once, whole, in ascending order, and after every version that its END names as completed before
+it. Repeated tasks and failed attempts change nothing. Only reclock calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.connectors.changes import Decoded, TableChanges, Undecodable, VersionEnd
+from headrace.engine.schema import Schema
+from headrace.sidecar.transactions.model import Ahead, SparkVersion, Transaction, Waiting
+from headrace.sidecar.transactions.partial import Slice, runs
+from headrace.sidecar.transactions.references import key_identities
+from headrace.sidecar.transactions.suspended_tables import Stop
+
+
+class VersionAssembler:
+    """Spark: a version is complete when one attempt's END of every partition of every table is there with all its keys.
+
+    `keys`: table → positions of its primary key. Versions are given in ascending order; rows of other attempts, and
+    repetitions of a task (the same key again), change nothing.
+    """
+
+    def __init__(self, keys: Mapping[str, tuple[int, ...]]) -> None:
+        self._keys = dict(keys)
+        self._rows: dict[tuple[int, int], list[Slice]] = {}
+        self._marks: dict[tuple[int, int], dict[tuple[str, int], VersionEnd]] = {}
+        self._given = -1
+
+    def accept(self, decoded: Decoded) -> None:
+        """Take in what a format decoded."""
+        for changes in decoded.changes:
+            if not len(changes):
+                continue
+            order = np.stack([changes.transactions, changes.attempts])
+            step = (order[:, 1:] != order[:, :-1]).any(axis=0)
+            for start, stop in runs(np.concatenate([[0], np.cumsum(step)])):
+                at = (int(changes.transactions[start]), int(changes.attempts[start]))
+                if at[0] > self._given:
+                    self._rows.setdefault(at, []).append(Slice(changes, start, stop))
+        for mark in decoded.marks:
+            if isinstance(mark, VersionEnd) and mark.version > self._given:
+                self._marks.setdefault((mark.version, mark.attempt), {})[(mark.table, mark.partition)] = mark
+
+    def complete(self) -> list[Transaction]:
+        """Complete versions, ascending; a lower version that never completes is passed by a higher that did."""
+        out: list[Transaction] = []
+        for version, attempt in sorted(self._marks):
+            if version > self._given and not self._missing(version, attempt):
+                slices = tuple(self._rows.get((version, attempt), ()))
+                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
+                out.append(SparkVersion(lsn=version, commit_us=at, slices=slices))
+                self._forget(version)
+        return out
+
+    def _missing(self, version: int, attempt: int) -> dict[str, int]:
+        marks = self._marks[version, attempt]
+        first = next(iter(marks.values()))
+        missing: dict[str, int] = {}
+        for table, version_before in first.after.items():
+            if table in self._keys and version_before > self._given:
+                missing[table] = 1  # its topic is read later than those of this version
+        for table in first.tables:
+            partitions = [m for (t, _), m in marks.items() if t == table]
+            if not partitions or len(partitions) < partitions[0].partitions:
+                missing[table] = missing.get(table, 0) + 1
+                continue
+            for mark in partitions:
+                lack = mark.count - self._distinct(table, mark)
+                if lack > 0:
+                    missing[table] = missing.get(table, 0) + lack
+        return missing
+
+    def _distinct(self, table: str, mark: VersionEnd) -> int:
+        hashes = []
+        for s in self._rows.get((mark.version, mark.attempt), ()):
+            if s.changes.table == table and s.changes.partition == mark.partition:
+                rows = s.changes.rows.slice(s.start, s.stop - s.start)
+                hashes.append(np.stack(key_identities(rows, self._keys[table])))
+        return len(np.unique(np.concatenate(hashes, axis=1), axis=1).T) if hashes else 0
+
+    def _forget(self, version: int) -> None:
+        self._given = version
+        self._rows = {k: v for k, v in self._rows.items() if k[0] > version}
+        self._marks = {k: v for k, v in self._marks.items() if k[0] > version}
+
+    def pending_positions(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → the oldest offset of what is not given yet."""
+        out: dict[tuple[str, int], int] = {}
+        for slices in self._rows.values():
+            for s in slices:
+                key = (s.changes.topic, s.changes.partition)
+                offset = int(s.changes.offsets[s.start])
+                out[key] = min(out.get(key, offset), offset)
+        for marks in self._marks.values():
+            for mark in marks.values():
+                key = (mark.topic, mark.partition)
+                out[key] = min(out.get(key, mark.offset), mark.offset)
+        return out
+
+    def waiting(self) -> Waiting | None:
+        """What the oldest version with an END waits for, or None."""
+        for version, attempt in sorted(self._marks):
+            missing = self._missing(version, attempt)
+            if missing:
+                at = max(m.timestamp_us for m in self._marks[version, attempt].values())
+                return Waiting("version", version, missing, at)
+        return None
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        """None: a version is of all its tables or of none."""
+        return ()
+
+    def stop(self, table: str, record: Undecodable, text: str) -> bool:  # noqa: ARG002
+        """A table of a publisher does not stop without the others."""
+        return False
+
+    def begin_late(self, tables: Iterable[str]) -> None:
+        """All tables of a publisher begin with its first version."""
+
+    def add_table(self, table: str, partitions: Sequence[str], schema: Schema) -> None:
+        """A publisher's tables are declared before the start."""
+
+    def add_partition(self, partition: str, table: str) -> None:
+        """A publisher's table has no partitions of other names."""
+
+    def skip(self, record: Undecodable, *, known: bool = False) -> None:
+        """Nothing is passed over: a version without a row would not be that version."""
+
+    @property
+    def overdue(self) -> int:
+        """There are no snapshots."""
+        return -1
+
+    def follow(self, log: Ahead) -> None:
+        """Versions come in one order only."""
+
+    def remembered(self) -> Mapping[str, Any]:
+        """The last version that was given, or loaded: of the latter the log tells nothing."""
+        return {"version": self._given} if self._given >= 0 else {}
+
+    def outlived(self, row: TableChanges) -> bool | None:  # noqa: ARG002
+        """Every row that goes is told."""
+        return False
+
+    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:  # noqa: ARG002
+        """There are no such rows."""
+        return (rows,)
+
+    def resume(
+        self,
+        bound: Iterable[tuple[int, int]],
+        stops: Iterable[Stop] = (),  # noqa: ARG002
+        remembered: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Continue after these versions."""
+        known = (remembered or {}).get("version", self._given)
+        self._given = max((v for v, _ in bound), default=known)
+
+    def finish(self) -> None:
+        """Nothing more comes; incomplete versions stay out."""

@@ -1,0 +1,1 @@
+"""The one composition root: it names and connects the concrete parts."""

@@ -1,0 +1,418 @@
+"""The composition root: the one place that names concrete parts and puts them together.
+
+Always in this order (decision 15): take the generation, fence every sink and read its frontier, carry over what the
+generation before knew, restore, and only then read. Called by the command and by tests.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from headrace.connectors.commands import Added
+from headrace.connectors.sink import SinkState
+from headrace.connectors.source import Source, check_topic_ids
+from headrace.connectors.step_hooks import Reached, unwatched
+from headrace.engine.schema import Schema
+from headrace.sidecar.config.config import KafkaSinkConfig, Settings, SinkConfig
+from headrace.sidecar.config.sources import SourceConfig
+from headrace.sidecar.delivery.sink_writer import SinkWriter
+from headrace.sidecar.delivery.view_state import ViewState
+from headrace.sidecar.epochs.epoch_binding import ReclockError
+from headrace.sidecar.epochs.log_index import EpochLog
+from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
+from headrace.sidecar.execution.dataflow_host import Flow
+from headrace.sidecar.execution.local import KeptDataflow
+from headrace.sidecar.execution.view_plans import Plans
+from headrace.sidecar.execution.workers.coordinator import Workers
+from headrace.sidecar.execution.workers.pool import Maker
+from headrace.sidecar.execution.workers.worker import Task
+from headrace.sidecar.intake.connector_preflight import check_connectors
+from headrace.sidecar.intake.heartbeats import HeartbeatChain
+from headrace.sidecar.intake.schema_drift import SchemaDrift
+from headrace.sidecar.intake.shard_source import ShardFormat
+from headrace.sidecar.intake.source_intake import Intake
+from headrace.sidecar.intake.unused_data import Unread, unread
+from headrace.sidecar.runtime.components import RuntimeComponents
+from headrace.sidecar.runtime.loop import Runtime
+from headrace.sidecar.runtime.recovery import reconcile, recover_errors
+from headrace.sidecar.state.batch_store import BatchStore
+from headrace.sidecar.state.checkpoint import (
+    CheckpointStore,
+    Manifest,
+    changed_tables,
+    manifest_of,
+    refuse_change,
+    table_facts,
+)
+from headrace.sidecar.state.command_log import CommandLog
+from headrace.sidecar.state.filesystem import LOCAL, Disk
+from headrace.sidecar.state.generation import Generation, RunState, sweep_generations, take_generation
+from headrace.sidecar.state.object_generation import take_run
+from headrace.sidecar.state.synthetic_transactions import Injected
+from headrace.sidecar.telemetry.metrics import Metrics
+from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
+from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.wiring.factories import (
+    begun_sources,
+    lettered,
+    make_assembler,
+    make_barrier,
+    make_commands,
+    make_dead_letters,
+    make_epoch_log,
+    make_format,
+    make_memory,
+    make_sink,
+    make_source,
+    make_spill,
+    program,
+    schema_policies,
+    tables_at,
+    with_partitions,
+)
+from headrace.sidecar.wiring.failpoints import failpoints
+from headrace.sidecar.wiring.project import Project, kept_tables, sink_view, tables_of
+from headrace.sidecar.wiring.run_states import objects_of
+from headrace.sidecar.wiring.shard_intakes import make_shard_source
+from headrace.sidecar.wiring.worker_pools import make_pool
+from headrace.views.compile import CompiledView
+from headrace.views.lineage import rests_on
+from headrace.views.yaml_reader import ConfigError
+
+LEARN_SECONDS = 60.0
+KEPT_GENERATIONS = 2
+
+
+def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: Reached, maker: Maker) -> Flow:
+    """What runs the plans: one dataflow here, or as many workers as the configuration says, where it says."""
+    engine = settings.config.engine
+    if engine.workers == 1 and engine.host == "local":
+        flow = KeptDataflow(BatchStore(generation.place, reached=reached))
+        flow.build(plans, plans.schemas)
+        return flow
+    task = Task(plans, generation.place, partial(failpoints, dict(os.environ)))
+    return Workers.start(engine.workers, task, plans.tables, plans.schemas, maker=maker)
+
+
+def learn(settings: Settings, project: Project, seconds: float = LEARN_SECONDS) -> dict[str, Schema]:
+    """The schemas of tables that the configuration leaves to the messages, from the first messages of each.
+
+    Raises ConfigError naming what could not be learnt in time.
+    """
+    tables = dict(project.tables)
+    if not project.unknown:
+        return tables
+    for source in settings.config.sources:
+        named = {t.name for t in source.tables or ()}
+        if source.tables is not None and named <= tables.keys():
+            continue
+        format_ = make_format(source, settings.path)
+        transport = make_source(settings, source, format_)
+        transport.open({})
+        try:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                polled = transport.poll(0.5)
+                for messages in polled:
+                    tables |= {t: s for t, s in format_.decode(messages).schemas.items() if not named or t in named}
+                if (named and named <= tables.keys()) or (not named and not polled and tables):
+                    break
+        finally:
+            transport.close()
+        missing = named - tables.keys()
+        if missing:
+            raise ConfigError("no message tells these tables' columns", file=settings.path, tables=", ".join(sorted(missing)),
+                              hint="declare their columns, or let the connector send schemas")  # fmt: skip
+    return tables
+
+
+def _one_thread(name: str) -> Executor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run has of its machine, and a simulator has its own of: disk, clocks, and who does what the loop need not
+    wait for. `executor`: one of that name, which does one thing after the other; `writer`: makes a sink's group."""
+
+    disk: Disk = LOCAL
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    executor: Callable[[str], Executor] = _one_thread
+    writer: Callable[..., SinkWriter] | None = None
+
+
+@dataclass
+class Running:
+    """A runtime with everything that must be closed after it. `views`: those in force; `schemas`: of every table known;
+    `started_seconds`: how long its workers took to start."""
+
+    runtime: Runtime
+    metrics: Metrics
+    views: Sequence[CompiledView]
+    closers: ExitStack
+    settings: Settings
+    schemas: Mapping[str, Schema]
+    generation: RunState
+    maker: Maker
+    reached: Reached = unwatched
+    started_seconds: float = 0.0
+
+    def close(self) -> None:
+        """Close what was opened, the last first: all of it, whatever one of them raises, and once."""
+        self.closers.close()
+
+
+def build(project: Project, machine: Machine | None = None) -> Running:
+    """Make a runtime, recovered and ready to turn. Raises HeadraceError; nothing is left open then."""
+    with ExitStack() as closers:
+        running = _build(project, closers, machine or Machine())
+        running.closers = closers.pop_all()
+        return running
+
+
+def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
+    settings, metrics, disk = project.settings, Metrics(), machine.disk
+    check_connectors(settings, partial(begun_sources, settings, disk))
+    schemas = learn(settings, project)
+    compiled = project.compile(schemas)
+    used = {t for v in compiled for t in tables_of(v)} | kept_tables(settings)
+    tables = {t: s for t, s in schemas.items() if t in used}
+
+    reached = failpoints(os.environ)
+    generation = _take(settings, reached, disk)
+    writers, states = _open_sinks(settings, compiled, closers, reached, machine.writer or SinkWriter)
+    generation.begin(reached)
+    manifest = manifest_of(generation)
+    facts = table_facts(tables)
+    changed = _changed(settings, manifest, facts)
+
+    plans = Plans.of(compiled, tables)
+    maker = make_pool(settings, generation.number)
+    asked = machine.clock()
+    flow = make_flow(settings, plans, generation, reached, maker)
+    started = machine.clock() - asked - flow.slot_seconds
+    closers.callback(flow.close)
+    metrics.workers, metrics.exchanges = flow.workers, flow.exchanges
+    named = rests_on(compiled)
+    views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.put_out]
+    epoch = manifest.epoch if manifest else 0
+    for state in views if manifest is None else ():
+        state.rows = 0
+    store = CheckpointStore(generation, program(), reached)
+    if manifest is not None:
+        resumed = flow.recover(epoch + 1, manifest.arrangements, manifest.workers)
+        recover_errors(views, manifest, flow, resumed)
+    executor, syncing = (machine.executor(name) for name in ("checkpoint", "reclock"))
+    for pool in (executor, syncing):
+        closers.callback(pool.shutdown)
+    try:
+        log = _open_log(settings, generation, syncing, reached, disk, epoch + 1)
+    except ReclockError:
+        generation.check_newest()
+        raise
+    closers.callback(log.close)
+    reclock = Reclock(log, epoch + 1, Injected(generation.rows, reached))
+    commands = _open_commands(settings, tables, manifest)
+    commands.keep(*_added(settings, changed, reclock, manifest))
+    intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers, commands, changed, flow)
+    for intake in intakes:
+        intake.spill = make_spill(settings, generation.folder)
+        reclock.drop_stale_by(intake.name, intake.assembler.standing)
+    bound = log.bound
+    reclock.started()
+
+    parts = RuntimeComponents(
+        name=settings.config.name,
+        intakes=intakes,
+        reclock=reclock,
+        log_size=lambda: log.size,
+        forget=log.forget,
+        flow=flow,
+        tables=tables,
+        views=views,
+        writers=writers,
+        store=store,
+        metrics=metrics,
+        executor=executor,
+        fingerprints={v.name: v.fingerprint for v in compiled},
+        checkpoint_seconds=settings.config.checkpoint.interval_seconds,
+        program=program(),
+        generation=generation.number,
+        table_facts=facts,
+        clock=machine.clock,
+        wall=machine.wall,
+        memory=make_memory(settings, flow),
+        reached=reached,
+        commands=commands,
+    )
+    runtime = Runtime(parts, manifest.sources if manifest else {}, epoch)
+    metrics.store = lambda: generation.place.counts + parts.flow.store()
+    runtime.pause()
+    for writer in writers:
+        writer.on_written(runtime.written, runtime.pacing.rested)
+    for intake in intakes:
+        if (
+            intake.loaded is not None
+        ):  # until there it may lack transactions that were committed before some that it has
+            runtime.hold.await_lsn(intake.name, intake.loaded.lsn)
+    reconcile(runtime, states, manifest.sinks if manifest else {}, bound)
+    if settings.store is None:
+        sweep_generations(settings.state, KEPT_GENERATIONS, disk)
+    reached("generation swept")
+    return Running(runtime, metrics, compiled, closers, settings, schemas, generation, maker, reached, started)
+
+
+def _take(settings: Settings, reached: Reached, disk: Disk) -> RunState:
+    """Begin a run, in the state folder or in the store."""
+    objects = objects_of(settings)
+    if objects is None:
+        return take_generation(settings.state, reached, disk)[0]
+    return take_run(objects, settings.state, reached, grace=settings.config.store.grace_seconds)
+
+
+def _open_log(
+    settings: Settings, generation: RunState, executor: Executor, reached: Reached, disk: Disk, before: int
+) -> EpochLog:
+    """The log of epochs, with what it holds. Raises ReclockError."""
+    if settings.config.reclock == "kafka":
+        return make_epoch_log(settings, generation, executor, reached, before)
+    assert isinstance(generation, Generation), "a store has its log in Kafka"
+    return ReclockLog(generation.log, executor, reached, disk, before)
+
+
+def _open_sinks(
+    settings: Settings, compiled: Sequence[CompiledView], closers: ExitStack, reached: Reached,
+    make: Callable[..., SinkWriter],
+) -> tuple[list[SinkWriter], dict[str, SinkState]]:  # fmt: skip
+    writers, states = [], {}
+    for config in settings.config.sinks:
+        views = [sink_view(v) for v in compiled if config.name in v.spec.sinks]
+        if not views:
+            continue
+        writer = make_writer(settings, config, reached, make)
+        closers.callback(writer.close)
+        states[config.name] = writer.open(views)
+        writers.append(writer)
+    return writers, states
+
+
+def make_writer(
+    settings: Settings, config: SinkConfig, reached: Reached = unwatched, make: Callable[..., SinkWriter] = SinkWriter
+) -> SinkWriter:
+    """The group of a sink's views, not opened yet."""
+    sink = make_sink(settings, config, reached)
+    each = isinstance(config, KafkaSinkConfig) and config.granularity == "transaction"
+    return make(sink, interval=config.interval_ms / 1000, limit=config.detach_seconds, each=each)
+
+
+def _changed(settings: Settings, manifest: Manifest | None, facts: Mapping[str, Any]) -> Collection[str]:
+    """The tables that the state folder holds otherwise than they are declared, or not. Raises CheckpointError for one whose
+    source names no database to read it from."""
+    found = changed_tables(manifest, facts)
+    for name, change in found.items():
+        source = _source_of(settings, name)
+        if source.type != "debezium" or source.database is None:
+            raise refuse_change(name, change)
+    return found
+
+
+def _source_of(settings: Settings, table: str) -> SourceConfig:
+    """The source that declares a table, else the one that learns its tables."""
+    sources = settings.config.sources
+    declares = (s for s in sources if table in {t.name for t in s.tables or ()})
+    return next(declares, None) or next(s for s in sources if s.tables is None)
+
+
+def _added(settings: Settings, tables: Collection[str], reclock: Reclock, manifest: Manifest | None) -> Iterator[Added]:
+    """Commands by which tables that begin empty are read from their source: after all that the log has of it."""
+    for table in tables:
+        source = _source_of(settings, table).name
+        bound = [lsn for _, lsn in reclock.bound_transactions(source, reclock.frontier)]
+        at = manifest.sources[source].lsn if manifest is not None and source in manifest.sources else -1
+        yield Added(source=source, table=table, lsn=max([at, *bound]) + 1, captured=True)
+
+
+def _open_commands(settings: Settings, tables: Mapping[str, Schema], manifest: Manifest | None) -> CommandLog:
+    """The command log. Letters whose records were read before, and that this state does not have, ask for their tables."""
+    mine = {
+        s.name: [n for n in tables if s.tables is None or n in {t.name for t in s.tables}]
+        for s in settings.config.sources
+    }
+    at = {s: frontier.positions for s, frontier in manifest.sources.items()} if manifest else {}
+    return CommandLog(make_commands(settings), mine, manifest.commands if manifest else None, at)
+
+
+def _open_intakes(
+    settings: Settings,
+    schemas: Mapping[str, Schema],
+    tables: Mapping[str, Schema],
+    manifest: Manifest | None,
+    reclock: Reclock,
+    closers: ExitStack,
+    commands: CommandLog,
+    changed: Collection[str],
+    flow: Flow,
+) -> list[Intake]:
+    intakes = []
+    for configured in settings.config.sources:
+        source = with_partitions(configured, commands)
+        declared = (
+            {t.name for t in source.tables} if source.tables is not None else schemas.keys() - _declared(settings)
+        )
+        mine = {n: s for n, s in tables.items() if n in declared}
+        format_ = make_format(source, settings.path)
+        transport: Source
+        if settings.config.engine.intake == "shards":
+            transport = make_shard_source(settings, source, {n: s for n, s in schemas.items() if n in declared}, flow)
+            format_ = ShardFormat(format_, transport)
+        else:
+            transport = make_source(settings, source, format_)
+        closers.callback(transport.close)
+        barrier = make_barrier(source, transport)
+        assembler = make_assembler(source, mine, barrier=barrier)
+        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
+        intake.tables_at, intake.barrier = tables_at(source), barrier
+        intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)
+        intake.commands, intake.skipped_before = commands, commands.skips(source.name)
+        intake.prefix = source.topic_prefix
+        intake.lettered = lettered(source, mine)
+        intake.letters = make_dead_letters(settings) if intake.lettered else None
+        intake.schemas, intake.lost = mine, SchemaDrift(source.name, schema_policies(source, mine))
+        intake.beats = HeartbeatChain(source.name)
+        assembler.follow(reclock.ahead(source.name))
+        intake.known = reclock.passed(source.name)
+        recovered = manifest.sources.get(source.name) if manifest else None
+        if manifest is not None and recovered is not None:
+            stood = (s for s in manifest.stopped.get(source.name, ()) if s["table"] in mine)
+            stops = [Stop.parse(s) for s in stood if s["table"] not in changed]  # those are read from their source
+            assembler.begin_late(mine.keys() & set(changed))
+            bound = reclock.bound_transactions(source.name, reclock.frontier)
+            known = dict(manifest.remembered.get(source.name, {}))
+            intake.loaded = Loaded.of(known.pop(LOADED, None))
+            assembler.resume(bound, stops, known or None)
+            intake.resume_holds(recovered.positions)
+            intake.lost.restore(manifest.lost.get(source.name, ()), mine)
+            intake.beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)
+        transport.open(recovered.positions if recovered else {})
+        if manifest is not None:
+            check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
+        intake.unread = partial(_unread, settings, source, intake, declared)
+        intakes.append(intake)
+    return intakes
+
+
+def _unread(settings: Settings, source: SourceConfig, intake: Intake, tables: Set[str]) -> Sequence[Unread]:
+    others, left_out = intake.source.others(), intake.format.left_out
+    return unread(settings, source, others, tables, intake.subscribed, left_out)
+
+
+def _declared(settings: Settings) -> set[str]:
+    return {t.name for s in settings.config.sources for t in s.tables or ()}

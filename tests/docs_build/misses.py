@@ -1,0 +1,97 @@
+"""The goals beside the peer that are missed: a table made of the figures, and what is known of each, written by hand.
+
+Always: by how much a goal is missed comes from the figures alone, so that the words hold none that a benchmark measures anew;
+what is written by hand says what a profile showed and what was tried. Called by `figures`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.docs_build.markdown import table
+
+Row = Mapping[str, Any]
+
+HEAD = """## Goals beside the peer that are missed, and why
+
+Within each benchmark those come first that are furthest behind. The factor is how many times better ours would have to be.
+"""
+
+REASONS = {
+    "arrange": """Many epochs of one update: two fifths of the time are merges (three quarters of them comparing and adding
+up, the rest copying), a sixth each is sealing a physical batch and making one of eight small ones, the rest is Python, a
+fixed cost a batch: with ten times the epochs a batch it all but goes. The peer moves key, time and diff; ours moves a hash
+and a payload as well and stages each entry in a scratch, and each update is moved once a level, about seven times. Tried:
+sealing in one call of a kernel (saves a fifth of sealing, a few hundredths of the whole: left alone); rows of short runs
+copied one by one (kept: rows of eleven columns move three to ten times as fast, narrow ones a tenth faster); merges without
+branches that nothing can guess (kept: three fifths of the time where few rows meet, less than half where six share a key; of
+the stream copying took half as long, and comparing a quarter longer); adding up before the other lanes are fetched (slower:
+left). Not tried: merging more than two batches at a time, and a merge that writes its result without a scratch, for lanes
+that are constant on both sides. The tail of epochs of 10,000 changes is that of the same merges.""",
+    "reduce": """Against the `_total` forms at many changes an epoch more than half of a step is the table's intake: it
+finds out how many copies of each row there are, as a retraction of a row that is not there has to be an error, and that
+look-up of every key is two fifths of the step; merges are a quarter. What a count shows follows from those copies without
+another look. The peer takes its input at its word, and looks each key up once.""",
+    "join": """One key tells the fixed cost of a dispatch: Python's calls of a step. At 10 and 100 keys the figure is that
+and the memory's latency: a look-up interpolates and lets all reads of a pass wait together, which pays from 1,000 keys on,
+where ours passes the peer.""",
+    "sharing": """What an install keeps is of the allocator: tens of bytes an install over a thousand of them, a third of
+the peer's; no object of ours is left (a test counts them). Of a change ten queries do their own part each, which is a fixed
+number of calls for every one of them, on a shared arrangement as on a private one.""",
+    "graph": """A hundred arguments at a time: no kernel takes a sixth of a step. It goes to the hundreds of calls of Python
+and Arrow that a step of any size makes, in the intake of the arguments (a table, which counts them), in arranging them and
+in each operator on the way; with one hop that is nearly all of it.""",
+    "recursion": """A first computation looks every derivation up in a hash table of the rows so far, and that one kernel is nine
+tenths of it; batch libraries sort and merge, whose memory is read in order. Tried: counting rows as the join finds them, and all
+rounds of a linear rule in one call (kept: nothing is listed on the way). A change of few rows is followed by one kernel, which is
+a quarter of its step; the rest is Python's calls of the nodes around it, a fixed part that the peer has not.""",
+    "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of
+updates, resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as
+they come. Of Q6 with its table, merging the table's own arrangement is two fifths, looking up whether each key is new a
+fifth, sealing a tenth. Tried: rows of short runs copied one by one in merges (kept: halves their part); sifting look-ups
+that ask a small trace for many keys (kept: it serves the joins with nations and regions).""",
+    "workers": """What is lost is the exchange: every other row is copied to the other worker, which weighs where the work on
+a row is least. Arranging numbers is little else.""",
+}
+"""Benchmark → what its profile says, and what was tried."""
+
+FURTHEST = """The three places where ours is furthest behind:
+
+1. **TPC-H Q6 and Q1**, because a table keeps its rows by primary key whoever reads them, while the peer's inputs keep
+nothing and these two queries need nothing kept: the lines without tables, which are the peer's work, come several times
+nearer.
+
+2. **Many epochs of one update, a thousand a physical batch, and a hundred arguments of a look-up**: both are physical
+batches of few rows, of which Python's calls are a fixed part that the peer has not; the streams are merged besides, once a
+level, with a payload that the peer does not have.
+
+3. **First computations of recursive views beside batch libraries**, which sort and merge where ours looks each derivation up in
+a hash table; and their changes of one row, where the calls of a step are most of it.
+
+The last full runs beside the peer were on one afternoon, one after the other, on a machine that did nothing else but, now and
+then, on its second core, short tests of other parts.
+"""
+"""The places where we are furthest behind, and why."""
+
+
+def missed(rows: Sequence[Row]) -> list[tuple[float, Row]]:
+    """The rows whose goal is missed, by how many times, worst first; where the goal is nothing at all that is infinite."""
+    found = []
+    for row in rows:
+        if row["met"] is False:
+            better, worse = (row["ours"], row["goal"]) if row["unit"].endswith("/s") else (row["goal"], row["ours"])
+            found.append((worse / better if better else math.inf, row))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def section(figures: Mapping[str, Sequence[Row]]) -> str:
+    """The page's part; nothing where no goal with a reason is missed."""
+    parts = []
+    for name, why in REASONS.items():
+        found = missed(figures.get(name, ()))
+        if found:
+            lines = [(row["name"], "—" if factor == math.inf else f"{factor:.2f}") for factor, row in found]
+            parts.append(f"### `make bench-{name}`\n\n{table(('missed goal', 'factor'), lines)}\n{why}\n")
+    return "\n".join([HEAD, FURTHEST, *parts]) if parts else ""

@@ -1,0 +1,169 @@
+"""Update of a state against Bootstrap over what is outside then: each row's round and count, after every epoch."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from headrace.engine.errors import InvariantBroken
+from headrace.engine.recursion import small_update
+from headrace.engine.recursion import update as update_module
+from headrace.engine.recursion.derive import Meter, OverBudget
+from headrace.engine.recursion.switching import SparseRecursion, Strategy
+from headrace.engine.recursion.update import Update
+from tests.engine.recursion.histories import changes_of, histories, state_of, translated
+from tests.reference import elastic
+from tests.reference.elastic import PROGRAMS, Fact
+
+EPOCHS = 6
+
+
+def different(name: str, seed: int, strategy: Strategy = Strategy.UPDATE, *, columns: bool = False) -> bool:
+    """Whether a history ends in other states than the twin's; `columns`: where no change is small enough for a kernel alone."""
+    with patch.object(update_module, "MOST_CHANGES", -1 if columns else small_update.MOST_CHANGES):
+        return _different(name, seed, strategy)
+
+
+def _different(name: str, seed: int, strategy: Strategy) -> bool:
+    program = PROGRAMS[name]
+    recursion = SparseRecursion(translated(program), strategy)
+    before: set[Fact] = set()
+    for facts in histories(seed, EPOCHS):
+        recursion.follow(changes_of(program, before, facts))
+        if state_of(recursion, program) != elastic.bootstrap(program, facts):
+            return True
+        before = facts
+    return False
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_twins_update_makes_what_its_bootstrap_makes(name: str) -> None:
+    program = PROGRAMS[name]
+    for seed in range(12):
+        state: elastic.State = {}
+        before: set[Fact] = set()
+        for facts in histories(seed, EPOCHS, 5):
+            state = elastic.update(program, state, before, facts)
+            assert state == elastic.bootstrap(program, facts), seed
+            before = facts
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["small", "columns"])
+@pytest.mark.parametrize("strategy", [Strategy.BOOTSTRAP, Strategy.UPDATE])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_state_is_the_twins(name: str, strategy: Strategy, *, columns: bool) -> None:
+    assert not [seed for seed in range(25) if different(name, seed, strategy, columns=columns)]
+
+
+@pytest.mark.parametrize("room", ["_MOST_WAITING", "_SPARE"])
+def test_what_is_too_large_for_a_kernel_is_followed_in_columns(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = []
+    run = small_update.SmallUpdate.run
+
+    def told(*args: object) -> tuple[int, int]:
+        found = run(*args)  # type: ignore[arg-type]
+        given_up.append(found[0] == small_update.GIVEN_UP)
+        return found
+
+    monkeypatch.setattr(small_update, room, {"_MOST_WAITING": 6, "_SPARE": 1}[room])
+    monkeypatch.setattr(small_update.SmallUpdate, "run", told)
+    assert not [seed for seed in range(25) if different("closure", seed)]
+    assert 0 < sum(given_up) < len(given_up)
+
+
+@pytest.mark.parametrize("forwards", [False, True], ids=["backwards", "forwards"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_directions_find_the_same_again(name: str, *, forwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Update, "_goes_forwards", lambda *_: forwards)
+    assert not [seed for seed in range(25) if different(name, 200 + seed, columns=True)]
+
+
+@pytest.mark.parametrize("term", ["_delete", "_insert", "_find_again"])
+def test_an_update_without_one_of_its_terms_is_noticed(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Update, term, lambda *_: None)
+    noticed = 0
+    for seed in range(60):
+        try:
+            noticed += different("closure", seed, columns=True)
+        except InvariantBroken:
+            noticed += 1
+    assert noticed
+
+
+def test_the_twin_without_one_of_its_terms_is_noticed() -> None:
+    program = PROGRAMS["closure"]
+    for terms in ("di", "dr", "ir"):
+        wrong = 0
+        for seed in range(60):
+            before: set[Fact] = set()
+            for facts in histories(seed, 4, 5):
+                state = elastic.update(program, elastic.bootstrap(program, before), before, facts, terms)
+                wrong += state != elastic.bootstrap(program, facts)
+                before = facts
+        assert wrong, terms
+
+
+def test_an_update_past_its_budget_changes_nothing_and_bootstrap_runs() -> None:
+    program = PROGRAMS["closure"]
+    before: set[Fact] = {("e", (a, b)) for a in range(20) for b in range(20) if (a * b) % 7 == 1}
+    recursion = SparseRecursion(translated(program), Strategy.AUTO, switch=1e-9)
+    recursion.follow(changes_of(program, set(), before))
+    recursion._budget = lambda: 3  # type: ignore[method-assign]
+    after: set[Fact] = {f for f in before if f[1][0] % 3}
+    recursion.follow(changes_of(program, before, after))
+    assert (recursion.account.dropped, recursion.account.updates, recursion.account.bootstraps) == (1, 0, 2)
+    assert state_of(recursion, program) == elastic.bootstrap(program, after)
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["small", "columns"])
+def test_a_dropped_update_leaves_the_variables_as_they_were(monkeypatch: pytest.MonkeyPatch, *, columns: bool) -> None:
+    if columns:
+        monkeypatch.setattr(update_module, "MOST_CHANGES", -1)
+    program = PROGRAMS["points to"]
+    dropped = 0
+    for seed in range(20):
+        *_, before, after = histories(seed, 4)
+        for most in range(1, 9000, 700) if columns else range(1, 300, 20):
+            recursion = SparseRecursion(translated(program), Strategy.UPDATE)
+            recursion.follow(changes_of(program, set(), before))
+            kept = state_of(recursion, program)
+            outside = {r: recursion._changed(r, u) for r, u in changes_of(program, before, after).items()}
+            update = Update(recursion._deriver, Meter(most))
+            try:
+                update.run(outside)
+            except OverBudget:
+                dropped += 1
+                update.drop()
+                assert state_of(recursion, program) == kept
+                assert [s.size for s in recursion._stores[: recursion.program.variables]] == [len(kept)]
+            else:
+                break
+    assert dropped > 40
+
+
+def test_no_updates_are_tried_that_are_sure_to_fail() -> None:
+    program = PROGRAMS["closure"]
+    recursion = SparseRecursion(translated(program), Strategy.AUTO)
+    recursion._budget = lambda: 3  # type: ignore[method-assign]
+    before: set[Fact] = set()
+    for k in range(12):
+        after: set[Fact] = {("e", (a, a + 1 + k % 2)) for a in range(30)}
+        recursion.follow(changes_of(program, before, after))
+        assert state_of(recursion, program) == elastic.bootstrap(program, after)
+        before = after
+    assert (recursion.account.dropped, recursion.account.not_tried) == (3, 8)
+
+
+def test_rows_of_the_last_round_leave_with_a_mark() -> None:
+    program = PROGRAMS["closure"]
+    recursion = SparseRecursion(translated(program, last=3), Strategy.UPDATE)
+    chain: set[Fact] = {("e", (a, a + 1)) for a in range(9)}
+    [shown] = recursion.follow(changes_of(program, set(), chain)).variables
+    first = dict(
+        zip(zip(*(c.to_pylist() for c in shown.rows[:2]), strict=True), shown.rows[2].to_pylist(), strict=True)
+    )
+    assert first == {(a, a + d): d == 3 for a in range(9) for d in (1, 2, 3) if a + d <= 9}
+    [shown] = recursion.follow(changes_of(program, chain, {*chain, ("e", (0, 3))})).variables
+    moved = list(zip(*(c.to_pylist() for c in shown.rows), shown.diffs.tolist(), strict=True))
+    assert sorted(moved) == [(0, 3, False, 1), (0, 3, True, -1), (0, 4, False, 1), (0, 5, True, 1)]

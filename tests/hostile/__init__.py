@@ -1,0 +1,1 @@
+"""Views that ask for the most work a change can make, beside ordinary ones."""

@@ -1,0 +1,44 @@
+"""Transactions of any kind out of the same few facts, as the log spells them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.sidecar.transactions.model import (
+    EpochKind,
+    IncrementalRows,
+    Marker,
+    Microbatch,
+    Repair,
+    Resync,
+    SnapshotTransaction,
+    SourceTransaction,
+    SparkVersion,
+    Transaction,
+)
+from headrace.sidecar.transactions.partial import Slice
+
+
+def transaction_of(
+    kind: str, id_: int, lsn: int, commit_us: int = 1, slices: tuple[Slice, ...] = (), *,
+    errors: Mapping[str, Mapping[str, int]] | None = None, more: bool = False,
+) -> Transaction:  # fmt: skip
+    """A transaction of this kind; what its kind does not have is left out."""
+    told: dict[str, Any] = {"errors": errors or {}}
+    match EpochKind(kind):
+        case EpochKind.TRANSACTION:
+            return SourceTransaction(lsn, commit_us, slices, id=id_, more=more, **told)
+        case EpochKind.SNAPSHOT | EpochKind.LATER_SNAPSHOT as found:
+            later = found is EpochKind.LATER_SNAPSHOT
+            return SnapshotTransaction(lsn, commit_us, slices, later=later, more=more, **told)
+        case EpochKind.VERSION:
+            return SparkVersion(lsn, commit_us, slices)
+        case EpochKind.MICROBATCH:
+            return Microbatch(lsn, commit_us, slices, id=id_, **told)
+        case EpochKind.INCREMENTAL:
+            return IncrementalRows(lsn, commit_us, slices)
+        case EpochKind.REPAIR:
+            return Repair(lsn, commit_us, slices, **told)
+        case EpochKind.RESYNC:
+            return Resync(lsn, commit_us, slices, table="t", **told)
+        case EpochKind.MARKER:
+            return Marker(lsn, commit_us)

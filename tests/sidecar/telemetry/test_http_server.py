@@ -1,0 +1,72 @@
+"""Probes answer as text and as JSON; a client that hangs up leaves no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from headrace.sidecar.telemetry.http_server import HttpServer, Probe, Served
+
+
+def ready(query: Mapping[str, str]) -> Probe:
+    return Probe.of("view" not in query, "\nlate" if "view" not in query else "stale", asked=dict(query))
+
+
+def big() -> bytes:
+    time.sleep(0.3)
+    return b"x" * (8 << 20)
+
+
+@pytest.fixture
+def door() -> Iterator[HttpServer]:
+    made = HttpServer("127.0.0.1:0", Served(ready, big, dict, started=lambda: Probe.of(False, "catching up")))
+    made.start()
+    yield made
+    made.close()
+
+
+def get(door: HttpServer, path: str, accept: str = "*/*") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://{door.address}{path}", headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_as_text_and_as_json(door: HttpServer) -> None:
+    assert get(door, "/livez") == get(door, "/healthz") == (200, "ok\n")
+    assert get(door, "/startupz") == (503, "catching up\n")
+    assert get(door, "/readyz") == (200, "ok\nlate\n")
+    assert get(door, "/readyz?view=v&max_staleness=2") == (503, "stale\n")
+    for code, text in (
+        get(door, "/readyz?view=v&max_staleness=2&format=json"),
+        get(door, "/readyz?view=v&max_staleness=2", "application/json"),
+    ):
+        body = json.loads(text)
+        assert (code, body["ok"], body["asked"]["max_staleness"]) == (503, False, "2")
+    assert json.loads(get(door, "/livez", "application/json")[1]) == {"ok": True}
+    assert get(door, "/nothing")[0] == 404
+
+
+def test_a_client_that_hangs_up_leaves_no_traceback(door: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
+    host, _, port = door.address.rpartition(":")
+    for sent in (
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /met",
+        b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+    ):
+        client = socket.create_connection((host, int(port)))
+        client.sendall(sent)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()  # with a reset
+    assert get(door, "/livez")[0] == 200
+    time.sleep(0.6)
+    assert capfd.readouterr().err == ""

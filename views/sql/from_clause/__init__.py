@@ -1,0 +1,1 @@
+"""FROM: tables, joins, VALUES and functions that return sets."""

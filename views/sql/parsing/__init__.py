@@ -1,0 +1,1 @@
+"""From text to sqlglot's tree, as Postgres's grammar has it."""

@@ -1,0 +1,1 @@
+"""Row values and composite types."""

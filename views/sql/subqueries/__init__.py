@@ -1,0 +1,1 @@
+"""Subqueries in expressions, and their decorrelation."""

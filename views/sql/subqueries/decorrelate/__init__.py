@@ -1,0 +1,1 @@
+"""A subquery that reads the query around it, turned into a join."""
