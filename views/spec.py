@@ -20,7 +20,7 @@ class ViewSpec:
     `check`: what must hold of another view, "unique of view.column"; then this one holds the rows that break it.
     `tests`: its unit tests, with their lines. `indexes`, `grants`: of its table in a Postgres sink. `rounds`, `rows`: with
     more a recursive query is taken not to end. `unstratified`: of a program, how relations that negate themselves are made.
-    `recursion`: how it follows changes.    `freshness`: how old it may become, None for its sources' default.
+    `recursion`: how it follows changes. `freshness`: how old it may become, None for its sources' default.
     `program`, `relation`: of a view that a Datalog program puts out, whose text is `sql` then; a constraint's relation is
     `constraint NAME`.
     """

@@ -18,7 +18,7 @@ from headrace.sidecar.wiring.project import Project
 from headrace.sidecar.wiring.run_states import newest_run
 from headrace.views.limits import MOST_ROUNDS, MOST_ROWS, FreshnessLimits, Unstratified
 from headrace.views.spec import ViewSpec
-from headrace.views.view_models import ColumnSpec
+from headrace.views.view_models import FOLLOWED, ColumnSpec, RecursionModel
 
 FORMAT = 1
 _PLAIN = ("name", "sql", "file", "description", "meta", "line", "check", "rounds", "rows", "program", "relation")
@@ -86,7 +86,8 @@ def _as_json(spec: ViewSpec) -> dict[str, Any]:
     body = {k: getattr(spec, k) for k in (*_PLAIN, *_TUPLES)}
     limits = None if spec.freshness is None else spec.freshness.model_dump(mode="json")
     rounds = {} if spec.unstratified is None else {"unstratified": spec.unstratified.model_dump(mode="json")}
-    return {**body, "columns": columns, "indexes": spec.indexes, "freshness": limits, **rounds}
+    recursion = spec.recursion.model_dump(mode="json")
+    return {**body, "columns": columns, "indexes": spec.indexes, "freshness": limits, "recursion": recursion, **rounds}
 
 
 def _spec(body: dict[str, Any]) -> ViewSpec:
@@ -95,6 +96,8 @@ def _spec(body: dict[str, Any]) -> ViewSpec:
     found = {k: body[k] for k in _PLAIN} | {k: None if body[k] is None else tuple(body[k]) for k in _TUPLES}
     found["indexes"] = tuple(tuple(columns) for columns in body["indexes"])
     found["columns"] = tuple(ColumnSpec.model_validate(c, strict=False) for c in body["columns"])
+    recursion = body.get("recursion")
+    found["recursion"] = FOLLOWED if recursion is None else RecursionModel.model_validate(recursion, strict=False)
     limits = body.get("freshness")
     found["freshness"] = None if limits is None else FreshnessLimits.model_validate(limits, strict=False)
     if "unstratified" in body:
