@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.batch.updates import Updates
+from headrace.engine.batch.updates import Int64s, Updates
 from headrace.sidecar.cli import app
 from headrace.sidecar.delivery.view_state import ViewState
 
@@ -21,7 +21,7 @@ def break_one(view: str = "order_totals") -> None:
     take = ViewState.take
     seen: list[int] = []
 
-    def faulty(state: ViewState) -> object:
+    def faulty(state: ViewState, ends: Int64s) -> object:
         if state.view.name == view:
             output_take = state.output.take
 
@@ -36,10 +36,10 @@ def break_one(view: str = "order_totals") -> None:
 
             state.output.take = once  # type: ignore[method-assign]
             try:
-                return take(state)
+                return take(state, ends)
             finally:
                 state.output.take = output_take  # type: ignore[method-assign]
-        return take(state)
+        return take(state, ends)
 
     ViewState.take = faulty  # type: ignore[method-assign, assignment]
 

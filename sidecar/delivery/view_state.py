@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.connectors.sink import SinkView, ViewChanges
 from headrace.engine.batch.sort_layout import layout_of
-from headrace.engine.batch.updates import Updates
+from headrace.engine.batch.updates import Int64s
 from headrace.engine.dataflow.output import canonical
 from headrace.engine.operators.delta import Delta
 from headrace.sidecar.execution.dataflow_host import ViewOutput
@@ -62,9 +62,13 @@ class ViewState:
         self._stood |= self.stands
         self.lost = {c: text for c, text in lost.items() if c in self.names} if lost else {}
 
-    def take(self) -> ViewChanges | None:
-        """What changed since the last take; None where nothing did, the view is suspended, or was until now: what changed
-        meanwhile was given to nobody."""
+    def take(self, ends: Int64s) -> ViewChanges | None:
+        """What changed since the last take, told at `ends`; None where nothing did, the view is suspended, or was until now:
+        what changed meanwhile was given to nobody.
+
+        `ends` [e] int64, ascending: the epochs at which a sink may be told something. What happened at another one, an error
+        too, counts as of the next of them: it is of a portion of a transaction that ends there.
+        """
         rows, errors = self.output.take()
         if self.rows is not None and len(rows):
             self.rows += int(rows.diffs.sum())
@@ -75,20 +79,12 @@ class ViewState:
         self.mended = stood and not self.stands
         if self.stands or self.mended or not len(rows):
             return None
+        times = _told_at(rows.times, ends)
         if len(errors):
-            rows = self._when_whole(rows, errors)
+            times = _when_whole(times, _told_at(errors.times, ends), errors.diffs)
+        if times is not rows.times:
+            rows, _ = canonical(Delta(rows.at(times), None), layout_of(self.view.schema, ()))
         return ViewChanges(rows.rows, rows.times, rows.diffs) if len(rows) else None
-
-    def _when_whole(self, rows: Updates, errors: Updates) -> Updates:
-        """The changes; a change of an epoch at which the view was in error gets the next epoch at which it was not."""
-        epochs, back = np.unique(errors.times, return_inverse=True)
-        live = np.zeros(len(epochs), np.int64)
-        np.add.at(live, back, errors.diffs)
-        whole = np.append(np.flatnonzero(np.cumsum(live) == 0), len(epochs))
-        at = np.searchsorted(epochs, rows.times, side="right") - 1
-        ends = whole[np.searchsorted(whole, at)]
-        times = np.where((at < 0) | (ends == at), rows.times, epochs[np.minimum(ends, len(epochs) - 1)])
-        return canonical(Delta(rows.at(times), None), layout_of(self.view.schema, ()))[0]
 
     def recount(self, epoch: int) -> None:
         """Count the rows and errors alive at `epoch` from the engine's state: for a view that no checkpoint knew."""
@@ -103,3 +99,21 @@ class ViewState:
             add_errors(self.errors, errors)
             return None
         return ViewChanges(rows.rows, np.full(len(rows), epoch, np.int64), rows.diffs, whole=True)
+
+
+def _told_at(epochs: Int64s, ends: Int64s) -> Int64s:
+    """For each epoch the first of `ends` that is not before it; the epochs themselves where that changes none."""
+    at = ends[np.searchsorted(ends, epochs)]
+    return epochs if np.array_equal(at, epochs) else at
+
+
+def _when_whole(epochs: Int64s, failed: Int64s, diffs: Int64s) -> Int64s:
+    """For each epoch of a change the first one, from it on, at whose end the view is not in error. `failed`, `diffs`: at which
+    epochs errors come and go."""
+    known, back = np.unique(failed, return_inverse=True)
+    live = np.zeros(len(known), np.int64)
+    np.add.at(live, back, diffs)
+    whole = np.append(np.flatnonzero(np.cumsum(live) == 0), len(known))
+    at = np.searchsorted(known, epochs, side="right") - 1
+    ends = whole[np.searchsorted(whole, at)]
+    return np.where((at < 0) | (ends == at), epochs, known[np.minimum(ends, len(known) - 1)])

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Protocol
 
 from headrace.connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
-from headrace.engine.batch.updates import Upserts
+from headrace.engine.batch.updates import Int64s, Upserts
 from headrace.sidecar.delivery.catch_up import CatchUpGate, stands_at
 from headrace.sidecar.delivery.sink_writer import SinkWriter
 from headrace.sidecar.delivery.view_state import ViewState
@@ -29,7 +29,7 @@ from headrace.sidecar.state.checkpoint import Capture, Manifest, ViewRecord
 from headrace.sidecar.telemetry.latency_trace import LatencyTrace, StageTimes
 from headrace.sidecar.telemetry.memory_budget import Memory
 from headrace.sidecar.transactions.model import Resync, Transaction, Waiting, errors_of, goes_on
-from headrace.sidecar.transactions.splitting import ROWS, Pairs, as_published, first_portions, in_steps
+from headrace.sidecar.transactions.splitting import ROWS, Pairs, ends_of, first_portions, in_steps
 
 LOG_BYTES = 32 << 20
 """Size at which the reclock log is trimmed to what repetitions may still need."""
@@ -250,7 +250,8 @@ class Runtime:
         }
         self.each.note(stamps)
         self.pause()
-        changes = {v.view.name: c for v in self.parts.views if (c := self._take(v, pairs, more)) is not None}
+        ends = ends_of(pairs, more)
+        changes = {v.view.name: c for v in self.parts.views if (c := self._take(v, ends)) is not None}
         for tell in self.told:
             tell(self.epoch, changes)
         if self.hold and not self._released():
@@ -318,8 +319,8 @@ class Runtime:
         errors = {n: v.error if v.stands else "" for n, v in mine.items()}
         writer.offer(out, Frontier(self.epoch, dict(self.sources)), stamps, errors)
 
-    def _take(self, state: ViewState, pairs: Pairs, more: Set[int]) -> ViewChanges | None:
-        changes = state.take()
+    def _take(self, state: ViewState, ends: Int64s) -> ViewChanges | None:
+        changes = state.take(ends)
         errors = len(state.errors) + len(state.lost)
         if errors != state.shown:
             state.shown = errors
@@ -329,7 +330,7 @@ class Runtime:
                 self.whole.setdefault(sink, set()).add(state.view.name)
         if not state.stands:
             state.frontier = self.epoch
-        return None if changes is None else as_published(changes, state.view.schema, pairs, more)
+        return changes
 
     def _released(self) -> bool:
         """Whether every source has passed what the sinks already hold; then nothing is held back any more.

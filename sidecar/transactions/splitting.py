@@ -13,12 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from headrace.connectors.sink import ViewChanges
-from headrace.engine.batch.sort_layout import layout_of
-from headrace.engine.batch.updates import Updates
-from headrace.engine.dataflow.output import canonical
-from headrace.engine.operators.delta import Delta
-from headrace.engine.schema import Schema
+from headrace.engine.batch.updates import Int64s
 from headrace.sidecar.transactions.model import (
     Divisible,
     IncrementalRows,
@@ -131,12 +126,6 @@ def first_portions(more: Set[int]) -> dict[int, int]:
     return firsts
 
 
-def as_published(changes: ViewChanges, schema: Schema, pairs: Pairs, more: Set[int]) -> ViewChanges | None:
-    """A view's changes over these epochs, each as of its own or of its transaction's last portion; None where none is left.
-    `more`: the epochs of portions that are not the last."""
-    if not more:
-        return changes
-    ends = np.array([epoch for epoch, _ in pairs if epoch not in more], np.int64)
-    updates = Updates(changes.rows, ends[np.searchsorted(ends, changes.epochs)], changes.diffs)
-    rows, _ = canonical(Delta(updates, None), layout_of(schema, ()))
-    return ViewChanges(rows.rows, rows.times, rows.diffs) if len(rows) else None
+def ends_of(pairs: Pairs, more: Set[int]) -> Int64s:
+    """The epochs at which transactions end. `more`: the epochs of portions that are not the last."""
+    return np.array([epoch for epoch, _ in pairs if epoch not in more], np.int64)

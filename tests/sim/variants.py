@@ -78,12 +78,19 @@ def _reached(state: State) -> Counter[Any]:
     return Counter(found)
 
 
+def _bounded(state: State) -> Counter[Any] | None:
+    """As `_reached`, in error where it has more rows than the view's limit."""
+    found = _reached(state)
+    return found if found.total() <= MOST_REACHED else None
+
+
 _WALK = (
     "with recursive t(a, b) as (select id, v from public.orders union select t.a, o.v from t join public.orders o on "
     "o.id = t.b) select a, b from t where a > -{}"
 )
-"""Each definition has a constant of its own, below all ids: the judge knows definitions by their fingerprints, which do not tell
-how a recursion is kept."""
+"""Each definition has a constant of its own, below all ids: the judge knows definitions by their fingerprints, which do not
+tell how a recursion is kept nor its limits."""
+MOST_REACHED = 9
 _JOIN = "from public.orders o join public.customers c on c.id = o.v"
 EXTRA = (
     Definition(
@@ -125,6 +132,11 @@ DEFINITIONS: dict[str, tuple[Definition, ...]] = {
         Definition(f'sinks: [s, k], sql: "{_WALK.format(1)}"', _reached),
         Definition(f'sinks: [s, k], recursion: {{strategy: update}}, sql: "{_WALK.format(2)}"', _reached),
         Definition(f'sinks: [s, k], recursion: {{strategy: bootstrap}}, sql: "{_WALK.format(3)}"', _reached),
+        Definition(
+            f'sinks: [s, k], limits: {{rows: {MOST_REACHED}}}, recursion: {{strategy: update}}, sql: "{_WALK.format(4)}"',
+            _bounded,
+        ),
+        Definition(f'sinks: [s, k], limits: {{rows: {MOST_REACHED}}}, sql: "{_WALK.format(5)}"', _bounded),
     ),
     "chained": tuple(
         Definition('sinks: [s, k], sql: "select count(*) as n from extra"', lambda s, d=d: Counter([(d.answer(s).total(),)]))

@@ -30,9 +30,11 @@ class Output:
         return Updates(batch, np.array(times, np.int64), np.array(diffs, np.int64)), failed
 
 
-def taken(rows: list[tuple[int, int, int]], errors: list[tuple[str, int, int]]) -> list[tuple[int, int, int]] | None:
+def taken(
+    rows: list[tuple[int, int, int]], errors: list[tuple[str, int, int]], ends: range | list[int] = range(1, 11)
+) -> list[tuple[int, int, int]] | None:
     output: Any = Output(rows, errors)
-    changes = ViewState(SinkView("v", SCHEMA, None, "f"), output, ()).take()
+    changes = ViewState(SinkView("v", SCHEMA, None, "f"), output, ()).take(np.array(ends, np.int64))
     if changes is None:
         return None
     values = changes.rows.column(0).to_pylist()
@@ -51,3 +53,18 @@ def test_without_errors_each_epoch_tells_its_own() -> None:
 
 def test_a_view_that_is_in_error_at_the_end_tells_nothing() -> None:
     assert taken([(1, 3, 1)], [("a", 4, 1)]) is None
+
+
+def test_portions_of_a_transaction_are_told_at_its_end_and_added_up() -> None:
+    rows = [(1, 3, 1), (2, 4, 1), (2, 5, -1), (3, 6, 1), (4, 7, 1)]
+    assert taken(rows, [], [3, 6, 7]) == [(1, 3, 1), (3, 6, 1), (4, 7, 1)]
+
+
+def test_a_transaction_that_ends_in_error_tells_nothing_of_its_earlier_portions() -> None:
+    rows = [(1, 3, 1), (2, 4, 1), (3, 8, 1)]
+    assert taken(rows, [("a", 5, 1), ("a", 8, -1)], [5, 8]) == [(1, 8, 1), (2, 8, 1), (3, 8, 1)]
+
+
+def test_an_error_between_the_portions_of_a_transaction_was_never_there() -> None:
+    rows = [(1, 3, 1), (2, 5, 1)]
+    assert taken(rows, [("a", 3, 1), ("a", 5, -1)], [5, 6]) == [(1, 5, 1), (2, 5, 1)]
