@@ -442,6 +442,10 @@ EQUAL = {
 }  # fmt: skip
 LATE = "timestamps from 294247-01-10 04:00:54.775806 on are not supported"
 REFUSED = {
+    "a_whole_row_grouped_by_its_columns": (
+        "select q::text from (select id, name from shelf) q group by q.id, q.name",
+        'column "q.*" must appear in GROUP BY or be used in an aggregate',
+    ),
     "a_late_timestamp": ("select timestamp '294276-12-31 23:59:59.999999', id from edge", LATE),
     **{
         f"a_timestamp_that_gets_late_{i}": (f"select {late} from edge where id <> 2", f"the view is in error: {LATE}")

@@ -117,7 +117,7 @@ class Select:
         if collected:
             check_aggregates(self.source, self.queries.env, query)
         if group is not None or collected or having is not None:
-            grouping = Grouping(binder, collected, self.grouped(group))
+            grouping = Grouping(binder, collected, *self.grouped(group))
             plan = grouping.reduce(plan, self.queries, self.sets)
             nodes = [i.node for i in self.items]
             nodes += [query] * (len(self.exprs) - len(nodes))
@@ -332,10 +332,11 @@ class Select:
             return binder.bind(item.node) if row is None else row
         return binder.reference(item.star, item.node)
 
-    def grouped(self, group: exp.Expr | None) -> Sets:
-        """The grouping sets: ordinals and output names looked up in the SELECT list."""
+    def grouped(self, group: exp.Expr | None) -> tuple[Sets, frozenset[str]]:
+        """The grouping sets, ordinals and output names looked up in the SELECT list, and the tables grouped by as whole rows."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
         used: list[Item] = []
+        wholes: set[str] = set()
 
         def bind(node: exp.Expr) -> tuple[Expr, ...]:
             inner = node.this if isinstance(node, exp.Paren) and not isinstance(node, UnaryPlus) else node
@@ -343,7 +344,9 @@ class Select:
             used.extend([] if item is None else [item])
             cells = row_values.cells(binder, inner) if item is None else self.row_of(binder, item)
             if cells is not None:
-                row_values.missing_cell(binder, inner if item is None else item.node, cells)
+                row = inner if item is None else item.node
+                row_values.missing_cell(binder, row, cells)
+                wholes.update([] if row_values.whole(binder, row) is None else [row_values.table_of(row)])
                 exprs = [binder.settled(cell) for cell in cells]
             else:
                 exprs = [binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))]
@@ -356,7 +359,7 @@ class Select:
             # Each of the two columns would have NULLs of its own.
             reason = "grouping sets by one of two equal items of the SELECT list are not supported"
             self.source.refuse(group or self.query, reason, "name the columns apart in a subquery in FROM")
-        return sets
+        return sets, frozenset(wholes)
 
     def meant(self, node: exp.Expr) -> Item | None:
         """The SELECT item that an ordinal or an output name in GROUP BY means; an input column's name goes first."""

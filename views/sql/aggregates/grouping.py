@@ -75,11 +75,14 @@ def _crossed(parts: list[Sets]) -> Sets:
 
 class Grouping:
     """The groups of one SELECT. `keys` are expressions over the FROM row; `sets`: by which of them each grouping set
-    groups, None where there is only one.
+    groups, None where there is only one; `wholes`: the tables whose whole rows are grouped by.
     """
 
-    def __init__(self, binder: Binder, aggregates: list[Aggregate], sets: Sets) -> None:
+    def __init__(
+        self, binder: Binder, aggregates: list[Aggregate], sets: Sets, wholes: frozenset[str] = frozenset()
+    ) -> None:
         self.binder = binder
+        self.wholes = wholes
         self.aggregates = aggregates
         self.keys: list[Expr] = list(dict.fromkeys(e for some in sets for e in some))
         self.sets = None if len(sets) == 1 else sets
@@ -184,8 +187,7 @@ class Grouping:
         if not isinstance(place, WholeRowColumn):
             return
         relation = next(r for r in self.binder.scope.relations if ref.index < r.offset + len(r.columns))
-        own = set(range(relation.offset, relation.offset + len(relation.columns)))
-        if self.sets is None and own <= self.grouped:
+        if self.sets is None and relation.alias in self.wholes:
             return
         if self.sets is not None or not relation.key or not relation.key <= self.grouped:
             reason = f'column "{relation.alias}.*" must appear in GROUP BY or be used in an aggregate'
