@@ -74,7 +74,7 @@ class Rescaling:
         runtime = self._running.runtime
         started, old = runtime.parts.clock(), runtime.parts.flow
         check_steady(runtime)
-        runtime.settle_checkpoint()
+        runtime.checkpoints.clear()
         files = old.hold()() if runtime.epoch else {}
         if fresh is None:
             old.close()

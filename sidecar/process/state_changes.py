@@ -38,7 +38,7 @@ class StateChanges:
         self._skewed: set[str] = set()
         self._unproven: set[str] = set()
         self._gauging, self._gauged = threading.Lock(), set[tuple[str, str]]()
-        self._checkpointed = running.runtime.checkpointed
+        self._checkpointed = running.runtime.checkpoints.epoch
 
     def look(self) -> list[Facts]:
         """What began or ended since the last look."""
@@ -152,7 +152,7 @@ class StateChanges:
         self._ages = now
 
     def _of_checkpoints(self) -> Iterable[Facts]:
-        now = self._running.runtime.checkpointed
+        now = self._running.runtime.checkpoints.epoch
         if now != self._checkpointed:
             self._checkpointed = now
             yield {"event": "checkpoint", "epoch": now}

@@ -177,11 +177,12 @@ def status(running: Running) -> Mapping[str, Any]:
 
 
 def _checkpoint(running: Running) -> dict[str, Any]:
-    runtime, away = running.runtime, running.runtime.store_away
-    old = runtime.epoch > runtime.checkpointed  # while nothing comes, the last one holds all there is
+    runtime, checkpoints = running.runtime, running.runtime.checkpoints
+    away = checkpoints.store_away
+    old = runtime.epoch > checkpoints.epoch  # while nothing comes, the last one holds all there is
     return {
-        "epoch": runtime.checkpointed,
-        "age_seconds": round(max(0.0, runtime.parts.wall() - runtime.checkpoint_wall), 1) if old else 0.0,
+        "epoch": checkpoints.epoch,
+        "age_seconds": round(max(0.0, runtime.parts.wall() - checkpoints.wall), 1) if old else 0.0,
         "where": running.generation.where,
         "error": None if away is None else str(away[0]),
         "since": None if away is None else round(away[1], 3),

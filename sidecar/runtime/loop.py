@@ -1,14 +1,13 @@
-"""The one loop: poll, reclock, step, emit, checkpoint, commit, compact.
+"""The one loop: poll, reclock, step, emit, checkpoint, compact.
 
-Always: an epoch is bound durably before any sink or manifest carries it; a manifest carries an epoch only once every sink
-that takes part holds it; offsets are committed only after their manifest. Time, waiting and the executor are handed in.
-Wiring makes the parts; the local host calls `run`. It is longer than a file should be: the order of these steps is one decision.
+Always: an epoch is bound durably before any sink or manifest carries it. Time, waiting and the executor are handed in. Wiring
+makes the parts; the local host calls `run`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import Protocol
 
 from headrace.connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
@@ -21,20 +20,15 @@ from headrace.sidecar.epochs.epoch_binding import Binding
 from headrace.sidecar.epochs.epoch_ranges import EpochRanges, at_range_ends
 from headrace.sidecar.intake.source_intake import as_read
 from headrace.sidecar.intake.table_upserts import TableErrors, push, upserts
+from headrace.sidecar.runtime.checkpointer import Checkpointer
 from headrace.sidecar.runtime.components import RuntimeComponents
 from headrace.sidecar.runtime.loop_tasks import LoopTaskQueue
 from headrace.sidecar.runtime.pacing import Pacing
-from headrace.sidecar.state.batch_store import StoreAway
-from headrace.sidecar.state.checkpoint import Capture, Manifest, ViewRecord
 from headrace.sidecar.telemetry.latency_trace import LatencyTrace, StageTimes
 from headrace.sidecar.telemetry.memory_budget import Memory
 from headrace.sidecar.transactions.model import Resync, Transaction, Waiting, errors_of, goes_on
 from headrace.sidecar.transactions.splitting import ROWS, Pairs, ends_of, first_portions, in_steps
 
-LOG_BYTES = 32 << 20
-"""Size at which the reclock log is trimmed to what repetitions may still need."""
-LOG_EPOCHS = 200_000
-"""Of each source, how many of those before the checkpoint are left then."""
 WATCH_SECONDS = 0.25
 DRAIN_SECONDS = 30.0  # for the sinks and the last checkpoint, unless `stop` says otherwise
 FUEL = 20_000  # updates that idle merging may handle in one go
@@ -68,11 +62,7 @@ class Runtime:
         self.whole: dict[str, set[str]] = {}
         self.hold = CatchUpGate()
         self.jobs: list[BackgroundJob] = []
-        self._pending_capture: Capture | None = None
-        self._writing: Future[Manifest] | None = None
-        self._checkpointed, self._last_checkpoint = epoch, parts.clock()
-        self.checkpoint_wall: float = parts.wall()  # of the last one, or of the start
-        self.store_away: tuple[StoreAway, float] | None = None  # why none is written, and since when
+        self.checkpoints = Checkpointer(parts, epoch)
         self._caught_up, self._following = False, parts.reclock.replaying is not None
         self._watch: Callable[[], None] = lambda: None
         self._polled_at, self._watched = 0.0, float("-inf")
@@ -148,13 +138,13 @@ class Runtime:
         if not self.memory.look(self.parts.clock()):
             return False
         writing = [g for g in self.attached if g.epoch < self.epoch]
-        if not writing and self._writing is None:
+        if not writing and self.checkpoints.writing is None:
             return False
         started = self.parts.clock()
         if writing:
             writing[0].drain(timeout)
-        elif self._writing is not None:
-            wait([self._writing], timeout)
+        elif self.checkpoints.writing is not None:
+            wait([self.checkpoints.writing], timeout)
         self.parts.metrics.paused.inc(max(0.0, self.parts.clock() - started))
         return True
 
@@ -360,98 +350,28 @@ class Runtime:
                     histogram.observe(stage.total)
 
     def checkpoint(self, *, force: bool = False) -> None:
-        """Capture now and then; write a capture once every sink holds its epoch; commit and trim once it is written."""
-        parts = self.parts
-        if self._writing is not None and self._writing.done():
-            self._await_write(0.0)
-        due = force or parts.clock() - self._last_checkpoint >= parts.checkpoint_seconds
-        if due and self._pending_capture is None and self._writing is None and self.epoch > self._checkpointed:
-            if parts.reclock.replaying is None and not self.hold:
-                self._pending_capture = self._capture()
-            self._last_checkpoint = parts.clock()
-        capture = self._pending_capture
-        if capture is not None and all(g.epoch >= capture.epoch for g in self.attached):
-            self._pending_capture = None
-            self._writing = parts.executor.submit(self._write, capture)
-        self._latency.forget(min((g.epoch for g in self.attached), default=self.epoch))
-
-    def _capture(self) -> Capture:
-        prints, intakes = self.parts.fingerprints, self.parts.intakes
-        views = {v.view.name: ViewRecord(prints[v.view.name], dict(v.errors), v.rows) for v in self.parts.views}
-        ids, known = (
-            {i.name: i.source.topic_ids() for i in intakes},
-            {i.name: i.assembler.remembered() for i in intakes},
-        )
-        stopped = {i.name: [s.json() for s in i.assembler.stops if s.told] for i in intakes}
-        sinks = {g.name: g.epoch for g in self.parts.writers}
-        lost, beats = {i.name: i.lost.json() for i in intakes}, {i.name: i.beats.json() for i in intakes}
-        flow, facts, at = self.parts.flow, self.parts.table_facts, dict(self.sources)
-        commands = self.parts.commands.json()
-        return Capture(
-            epoch=self.epoch, sources=at, write=flow.hold(), views=views, tables=facts, topic_ids=ids, stopped=stopped,
-            sinks=sinks, workers=flow.count, lost=lost, beats=beats, remembered=known, commands=commands,
-        )  # fmt: skip
-
-    def _write(self, capture: Capture) -> Manifest:
-        started = self.parts.clock()
-        manifest = self.parts.store.write(capture)
-        self.parts.metrics.checkpoint_seconds.set(self.parts.clock() - started)
-        return manifest
-
-    def _finish(self, manifest: Manifest) -> None:
-        self._checkpointed, self.checkpoint_wall, self.store_away = manifest.epoch, self.parts.wall(), None
-        self.parts.metrics.checkpoints.inc()
-        for intake in self.parts.intakes:
-            if intake.name in manifest.sources:
-                intake.source.commit(manifest.sources[intake.name].positions)
-        self.parts.reached("offsets committed")
-        self.parts.reclock.checkpointed(manifest.epoch)
-        stopped = any(i.assembler.stops for i in self.parts.intakes)  # what they are owed is told apart by the log
-        if self.parts.log_size() > LOG_BYTES and not stopped:
-            self.parts.forget(manifest.epoch, LOG_EPOCHS)
-        self.parts.metrics.observed(self.parts.flow.facts(), {i.name: i.lags() for i in self.parts.intakes})
-
-    def settle_checkpoint(self) -> None:
-        """Have none under way: what is being written is waited for, what waits for sinks is let go of and taken anew soon."""
-        self._pending_capture, self._last_checkpoint = None, float("-inf")
-        if self._writing is not None:
-            wait([self._writing])
-            self._await_write(0.0)
-
-    @property
-    def checkpointed(self) -> int:
-        """The epoch of the last checkpoint that is complete."""
-        return self._checkpointed
+        """Capture now and then; write a capture once every sink holds its epoch."""
+        self.checkpoints.look()
+        if self.checkpoints.due(self.epoch, force=force) and self.parts.reclock.replaying is None and not self.hold:
+            self.checkpoints.capture(self.epoch, self.sources)
+        written = min((g.epoch for g in self.attached), default=self.epoch)
+        self.checkpoints.settle(written)
+        self._latency.forget(written)
 
     def drain(self) -> Sequence[str]:
         """Let every sink write what it was offered, then take a last checkpoint; what there was no time for, by name."""
         self.tasks.close()
         self._drain_by = self._drain_by or self.parts.clock() + DRAIN_SECONDS
         left = [g.name for g in self.parts.writers if not g.drain(self._seconds_left()) and g.attached]
-        written = self._await_write(self._seconds_left())
+        written = self.checkpoints.wait(self._seconds_left())
         if written:
-            self._pending_capture = None
+            self.checkpoints.drop()
             self.checkpoint(force=True)
-            written = self._await_write(self._seconds_left())
-        return left if written and self.store_away is None else [*left, "checkpoint"]
+            written = self.checkpoints.wait(self._seconds_left())
+        return left if written and self.checkpoints.store_away is None else [*left, "checkpoint"]
 
     def _seconds_left(self) -> float:
         return max(0.0, (self._drain_by or 0.0) - self.parts.clock())
-
-    def _await_write(self, timeout: float) -> bool:
-        """Wait for the checkpoint that is being written; whether none is any more."""
-        if self._writing is not None:
-            try:
-                manifest = self._writing.result(timeout)
-            except TimeoutError:
-                return False
-            except StoreAway as away:
-                self._writing = None
-                self.store_away = away, self.parts.wall() if self.store_away is None else self.store_away[1]
-                return True
-            self._writing = None
-            self._finish(manifest)
-        return True
 
     def _behind(self) -> bool:
         behind = any(g.epoch < self.epoch for g in self.attached) or self.waiting() is not None

@@ -25,6 +25,7 @@ from headrace.sidecar.delivery import sink_writer
 from headrace.sidecar.epochs import reclock
 from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
 from headrace.sidecar.runtime import recovery
+from headrace.sidecar.runtime.checkpointer import Checkpointer
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state import generation
 from headrace.sidecar.state.generation import Generation
@@ -146,16 +147,16 @@ def _(patch: Patch) -> None:
 
 @guard("offsets are committed after their manifest")
 def _(patch: Patch) -> None:
-    real = Runtime._capture
+    real = Checkpointer._capture
 
-    def early(self: Runtime) -> Any:
-        capture = real(self)
-        for intake in self.parts.intakes:
+    def early(self: Checkpointer, epoch: int, sources: Any) -> Any:
+        capture = real(self, epoch, sources)
+        for intake in self._parts.intakes:
             if intake.name in capture.sources:
                 intake.source.commit(capture.sources[intake.name].positions)
         return capture
 
-    patch.setattr(Runtime, "_capture", early)
+    patch.setattr(Checkpointer, "_capture", early)
 
 
 @guard("a run has a generation of its own")

@@ -19,7 +19,7 @@ import pytest
 from headrace.sidecar.delivery import sink_writer
 from headrace.sidecar.delivery.write_backlog import ENTRY_BYTES
 from headrace.sidecar.intake.source_intake import Intake
-from headrace.sidecar.runtime import loop
+from headrace.sidecar.runtime import checkpointer, loop
 from headrace.sidecar.state.spill import DEFAULT_BYTES, Spill
 from headrace.sidecar.transactions import snapshot_barrier
 from headrace.sidecar.transactions.splitting import ROWS
@@ -54,8 +54,8 @@ class Limits:
     @contextmanager
     def in_place(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         """While a life is played."""
-        patch.setattr(loop, "LOG_BYTES", self.log_bytes)
-        patch.setattr(loop, "LOG_EPOCHS", self.log_epochs)
+        patch.setattr(checkpointer, "LOG_BYTES", self.log_bytes)
+        patch.setattr(checkpointer, "LOG_EPOCHS", self.log_epochs)
         patch.setattr(sink_writer, "MAX_BACKLOG_BYTES", self.backlog_bytes)
         patch.setattr(loop, "ROWS", self.portion_rows)
         patch.setattr(snapshot_barrier, "LULL_MS", LULL_MS)

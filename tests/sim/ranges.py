@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.sidecar.runtime.loop import Runtime
+from headrace.sidecar.runtime.checkpointer import Checkpointer
 
 if TYPE_CHECKING:
     from headrace.engine.errors import HeadraceError
@@ -37,14 +37,12 @@ class Ranges:
         world.patches.append(self._in_place)
 
     def _in_place(self, patch: pytest.MonkeyPatch) -> None:
-        real = Runtime.checkpoint
+        real = Checkpointer.due
 
-        def checkpoint(runtime: Runtime, *, force: bool = False) -> None:
-            if self.held and not force and runtime._pending_capture is None:
-                runtime._last_checkpoint = runtime.parts.clock()  # it is not due
-            real(runtime, force=force)
+        def due(checkpoints: Checkpointer, epoch: int, *, force: bool = False) -> bool:
+            return (force or not self.held) and real(checkpoints, epoch, force=force)
 
-        patch.setattr(Runtime, "checkpoint", checkpoint)
+        patch.setattr(Checkpointer, "due", due)
 
     def befall(self, world: World) -> None:
         """See `Fate`."""

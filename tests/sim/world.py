@@ -259,7 +259,7 @@ class World:
         newest = max((p.running.generation.number for p in self.processes if p.running is not None), default=0)
         last = process.number == self.started_count  # the run before it may yet have begun after it
         if last and process.running is not None and process.running.generation.number == newest:
-            self.safe = max(self.safe, process.running.runtime._checkpointed)
+            self.safe = max(self.safe, process.running.runtime.checkpoints.epoch)
 
     def _befall(self) -> None:
         """What an operator may do to us: the state folder is lost, the database goes back to a backup."""

@@ -86,7 +86,7 @@ class Two(Little):
         for _ in range(count):
             self.now += 100.0
             self.running.runtime.turn(0.0)
-            self.running.runtime._await_write(10.0)
+            self.running.runtime.checkpoints.wait(10.0)
 
     @property
     def detached(self) -> list[str]:
@@ -184,9 +184,9 @@ def test_while_it_is_away_checkpoints_go_on_and_a_restart_gives_it_what_it_lacks
     shop.sick.error = AWAY
     go_on(shop, 3)
     assert shop.running is not None
-    taken = shop.running.runtime._checkpointed
+    taken = shop.running.runtime.checkpoints.epoch
     go_on(shop, 3, seed=8)
-    assert shop.running.runtime._checkpointed > taken
+    assert shop.running.runtime.checkpoints.epoch > taken
     shop.end()
     shop.start()
     shop.turn(2)
