@@ -406,6 +406,12 @@ EQUAL = {
             "select s from shelf s order by s offset 1", "select k from np order by row(n, k) limit 3",
         ))
     },
+    **{
+        f"distinct_on_a_row_{i}": f"select distinct on ({on}) n, k from np order by {order}"
+        for i, (on, order) in enumerate((
+            ("np", "np, k"), ("row(n, k)", "row(n, k)"), ("(n, k)", "(n, k) desc"), ("k, np", "np, k"),
+        ))
+    },
     "capitals_behind_symbols":
         "select initcap(s || name) from shelf, (values ('€uro™a '), ('→b∑d 🎉party x☃'), ('°a ±b ¨c ℃d ㊗')) v(s)",
     "bits_beside_null":
@@ -446,6 +452,15 @@ REFUSED = {
         "select q::text from (select id, name from shelf) q group by q.id, q.name",
         'column "q.*" must appear in GROUP BY or be used in an aggregate',
     ),
+    **{
+        f"rows_in_the_order_of_a_query_below_{i}": (query, f'the order of the rows of "{name}" is not kept')
+        for i, (query, name) in enumerate((
+            ("with c as (select k from np order by k desc) select array_agg(k) from c", "c"),
+            ("select string_agg(k::text, ',') from (with c as (select k from np order by k desc) select k from c) q", "c"),
+            ("with c as (select k from np order by k) select json_agg(k) from (select k from c where k > 1) q", "c"),
+            ("select array_agg(k) from (select k from (select k from np order by k desc) inside) q", "inside"),
+        ))
+    },
     "a_late_timestamp": ("select timestamp '294276-12-31 23:59:59.999999', id from edge", LATE),
     **{
         f"a_timestamp_that_gets_late_{i}": (f"select {late} from edge where id <> 2", f"the view is in error: {LATE}")
@@ -515,6 +530,7 @@ ALIKE = {
     "select * from values (1), (2) as v(x)": 'syntax error at or near "("',
     "select sum(id) filter (id > 1) from shelf": 'syntax error at or near "id"',
     "select sum(id) from shelf group by all": "syntax error at end of input",
+    "select distinct row(id, name) from shelf order by id": "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
     "select [1, 2]": 'syntax error at or near "["',
     "select interval(10000000000) '1'": 'syntax error at or near "10000000000"',
     **{

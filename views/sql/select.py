@@ -50,6 +50,9 @@ _SELECT = {
 }
 
 
+_NOT_LISTED = "for SELECT DISTINCT, ORDER BY expressions must appear in select list"
+
+
 @dataclass(frozen=True)
 class Item:
     """One column of a SELECT list: its node, its name, and its position when it came from a `*`. `shown`: whether it is a column
@@ -177,6 +180,7 @@ class Select:
         if on is not None:
             binder.clause = "DISTINCT ON"
             nodes = on.expressions if isinstance(on, exp.Tuple) else [on]
+            nodes = [part for node in nodes for part in self.as_cells(binder, node)]
             firsts = [self.asked(binder, node)[0] for node in nodes]
             for node, column in zip(nodes, firsts, strict=True):
                 comparable(self.source, node, Column("", self.exprs[column].type), "DISTINCT ON")
@@ -189,12 +193,21 @@ class Select:
         orders = orders_of(self.source, clause, lambda node: self.asked(binder, node))
         if distinct is not None and on is None and len(self.exprs) > width:
             node = next(o.this for o in clause.expressions if self.asked(binder, o.this)[0] >= width)  # type: ignore[union-attr]
-            self.source.refuse(node, "for SELECT DISTINCT, ORDER BY expressions must appear in select list")
+            self.source.refuse(node, _NOT_LISTED)
         leading = [o.column for o in orders[: len(set(firsts))]]
         if firsts and orders and not set(leading) <= set(firsts):
             reason = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions"
             self.source.refuse(clause, reason)
         return orders, firsts
+
+    def as_cells(self, binder: Binder, node: exp.Expr) -> list[exp.Expr]:
+        """What a row in DISTINCT ON is told apart by: its columns; anything else as it is."""
+        cells = (
+            row_values.ordered_cells(binder, exp.Ordered(this=node))
+            if self.output(node, binder.clause) is None
+            else None
+        )
+        return [node] if cells is None else [cell.this for cell in cells]
 
     def asked(self, binder: Binder, node: exp.Expr) -> tuple[int, DataType]:
         """The column, of the SELECT list or behind it, that an expression of ORDER BY or DISTINCT ON means."""
@@ -226,6 +239,7 @@ class Select:
     def spelled_out(self, binder: Binder, clause: exp.Expr | None) -> exp.Expr | None:
         """An ORDER BY in which a row is its columns, one after the other: so Postgres compares rows."""
         found: list[exp.Expr] = []
+        shown = len(self.items)
         for one in () if clause is None else clause.expressions:
             at = self.output(one.this, binder.clause)
             meant = one
@@ -235,6 +249,8 @@ class Select:
             cells = (
                 None if at is not None and self.items[at].star is not None else row_values.ordered_cells(binder, meant)
             )
+            if cells is None and self.alike and self.asked(binder, one.this)[0] >= shown:
+                self.source.refuse(one.this, _NOT_LISTED)
             found += [one] if cells is None else cells
         return None if clause is None else exp.Order(expressions=found)
 
