@@ -33,8 +33,8 @@ def load_tables(
         str,
         typer.Option(
             "--from",
-            help="parquet:PATH ({table} stands for each), delta:PATH@VERSION, iceberg:NAME@SNAPSHOT, or postgres: the "
-            "source's own.",
+            help="parquet:PATH ({table} stands for each), delta:PATH@VERSION, iceberg:NAME@SNAPSHOT, spark:QUERY of Spark's "
+            "SQL, or postgres: the source's own.",
         ),
     ],
     config: ConfigPath = DEFAULT,

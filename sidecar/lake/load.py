@@ -8,15 +8,17 @@ by the command.
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.connectors.sink import SourceFrontier
 from headrace.connectors.spark.errors import cause
-from headrace.engine.batch import Layout
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.config.sources import SourceConfig
@@ -30,7 +32,7 @@ from headrace.sidecar.lake.inputs import (
     iceberg_snapshot,
     parquet_shares,
 )
-from headrace.sidecar.lake.runs import EPOCH, SHOWN, Filled, LoadError, Runs, checked, ended, table_traces
+from headrace.sidecar.lake.runs import EPOCH, SHOWN, Filled, LoadError, Runs, checked, conformed, ended, table_traces
 from headrace.sidecar.state.batch_places import Batches
 from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files
 from headrace.sidecar.state.checkpoint import Manifest, table_facts
@@ -41,8 +43,9 @@ from headrace.sidecar.wiring.project import kept_tables, read_project, tables_of
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the rows come from: `kind` parquet, delta or iceberg with a `path` in which {table} stands for each, or postgres, the
-    source's own. `at`: the version of a Delta table, or the snapshot of an Iceberg one; its newest unless given."""
+    """Where the rows come from: `kind` parquet, delta or iceberg with a `path` in which {table} stands for each, spark whose
+    `path` is a query of its SQL, or postgres, the source's own. `at`: the version of a Delta table, or the snapshot of an
+    Iceberg one; its newest unless given."""
 
     kind: str
     path: str = ""
@@ -52,7 +55,7 @@ class Origin:
     def parse(cls, text: str) -> Origin:
         """Read `--from`. Raises LoadError."""
         kind, _, path = text.partition(":")
-        if kind == "parquet" and path:
+        if kind in ("parquet", "spark") and path:
             return cls(kind, path)
         if kind in ("delta", "iceberg") and path:
             place, _, version = path.rpartition("@")
@@ -61,8 +64,8 @@ class Origin:
             return cls("postgres")
         raise LoadError(
             "not a place to load from", value=text,
-            hint="--from parquet:PATH, with {table} where there are several, delta:PATH@VERSION, iceberg:NAME@SNAPSHOT, or "
-            "postgres",
+            hint="--from parquet:PATH, with {table} where there are several, delta:PATH@VERSION, iceberg:NAME@SNAPSHOT, "
+            "spark:QUERY, or postgres",
         )  # fmt: skip
 
     def settled(self) -> tuple[Origin, int]:
@@ -103,7 +106,7 @@ def load_tables(
     """
     started = time.monotonic()
     source, used = _chosen(settings, tables)
-    _check_origin(source, origin, tables)
+    _check_origin(source, origin, tables, repeat=repeat)
     origin, number = origin.settled()
     with taken(settings, repeated=repeat) as (state, before):
         spark = (session or make_session)(settings)
@@ -114,8 +117,8 @@ def load_tables(
             job = _Job(spark, state.place, done.shards, next(WRITES))
             files: dict[str, Files] = {}
             for table in sorted(used):
-                shares = _shares(origin, table, count, held) if table in tables else []
-                files[table], done.rows[table] = job.fill(table, used[table], shares)
+                rows = _shares(origin, table, count, held) if table in tables else []
+                files[table], done.rows[table] = job.fill(table, used[table], rows)
             state.place.flush()
         except BaseException as error:
             raise _as_load_error(error) from error
@@ -179,7 +182,10 @@ def _declared(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, 
     return next(iter(sources.values())), project.tables
 
 
-def _check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str]) -> None:
+def _check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str], *, repeat: bool) -> None:
+    if origin.kind == "spark" and repeat:
+        raise LoadError("a query need not give its rows to the same tasks again",
+                        hint="--repeat goes with files and lake tables")  # fmt: skip
     if origin.kind in ("delta", "iceberg") and len(tables) > 1:
         raise LoadError("versions of several lake tables are of no common clock", tables=", ".join(tables),
                         hint="one source a table")  # fmt: skip
@@ -223,10 +229,19 @@ def _check_same(before: Manifest, files: Mapping[str, Files]) -> None:
                         hint="the state stays as it was loaded; load what there is now into an empty one")  # fmt: skip
 
 
-def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None) -> Sequence[Share]:
+@dataclass(frozen=True)
+class Query:
+    """Rows that a query of Spark's SQL gives, in as many tasks as Spark takes for it."""
+
+    text: str
+
+
+def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None) -> Sequence[Share] | Query:
     if held is not None:
         return held.shares(table, tasks)
     path = origin.path.replace("{table}", table)
+    if origin.kind == "spark":
+        return Query(path)
     if origin.kind == "delta" and origin.at is not None:
         return delta_shares(path, origin.at, table, tasks)
     if origin.kind == "iceberg" and origin.at is not None:
@@ -243,10 +258,13 @@ class _Job:
     shards: int
     write: int
 
-    def fill(self, table: str, schema: Schema, shares: Sequence[Share]) -> tuple[dict[str, list[BatchFile]], int]:
+    def fill(
+        self, table: str, schema: Schema, rows: Sequence[Share] | Query
+    ) -> tuple[dict[str, list[BatchFile]], int]:  # fmt: skip
         """The batch files of a table's two arrangements, and its rows. Raises LoadError for keys that do not identify a row."""
         (rows_name, layout), (errors_name, errors_layout) = table_traces(table, schema)
-        made = self._each(partial(_run, table, schema, layout, self.place, self.shards, self.write), shares)
+        runs = Runs(table, schema, layout, self.place, self.shards, self.write)
+        made = self._of_query(runs, rows) if isinstance(rows, Query) else self._each(partial(_run, runs), rows)
         _refuse(table, made)
         files = [f for m in made for f in m.files]
         if schema.key is not None:
@@ -256,13 +274,21 @@ class _Job:
         errors = [ended(errors_layout, self.place, shard, self.write) for shard in range(self.shards)]
         return {rows_name: [*files, *ends], errors_name: errors}, sum(m.rows for m in made)
 
+    def _of_query(self, runs: Runs, query: Query) -> list[Filled]:
+        """What the tasks of a query make of its rows, which come as Arrow batches."""
+        self._named()
+        frame = self.spark.sql(query.text).mapInArrow(partial(_run_frame, runs), "filled binary")
+        return [pickle.loads(row.filled) for row in frame.collect()]  # noqa: S301 - our own tasks wrote it
+
+    def _named(self) -> None:
+        self.spark.sparkContext.setJobGroup("headrace load", "headrace load", False)
+
     def _each(self, task: Callable[[Any], Filled], items: Sequence[Any]) -> list[Filled]:
         """A Spark task for each."""
         if not items:
             return []
-        context = self.spark.sparkContext
-        context.setJobGroup("headrace load", "headrace load", False)
-        spread = context.parallelize(list(items), len(items))
+        self._named()
+        spread = self.spark.sparkContext.parallelize(list(items), len(items))
         found: list[Filled] = spread.mapPartitions(partial(_all, task)).collect()
         return found
 
@@ -271,10 +297,13 @@ def _all(task: Callable[[Any], Filled], items: Iterator[Any]) -> Iterator[Filled
     return map(task, items)
 
 
-def _run(
-    table: str, schema: Schema, layout: Layout, place: Batches, shards: int, write: int, share: Share
-) -> Filled:  # fmt: skip
-    return Runs(table, schema, layout, place, shards, write).fill(share.batches(table, schema))
+def _run(runs: Runs, share: Share) -> Filled:
+    return runs.fresh().fill(share.batches(runs.table, runs.schema))
+
+
+def _run_frame(runs: Runs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    filled = runs.fresh().fill(conformed(runs.table, runs.schema, batches))
+    yield pa.RecordBatch.from_pydict({"filled": [pickle.dumps(filled)]})
 
 
 def _refuse(table: str, made: Sequence[Filled]) -> None:
@@ -306,8 +335,12 @@ def _manifest(
 def _as_load_error(error: BaseException) -> BaseException:
     """What a task raised, as it raised it; what Spark adds is left out."""
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException, PySparkException
 
+    if isinstance(error, AnalysisException):
+        return LoadError(
+            f"Spark refuses the query: {str(error).splitlines()[0]}", hint="nothing was written: mend the query"
+        )
     if isinstance(error, PySparkException | Py4JError):
         return LoadError(f"a task failed: {cause(str(error))}", hint="nothing was written")
     return error

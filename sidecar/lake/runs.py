@@ -87,6 +87,10 @@ class Runs:
     _rows: int = 0
     _bytes: int = 0
 
+    def fresh(self) -> Runs:
+        """Of the same table and place, without rows."""
+        return Runs(self.table, self.schema, self.layout, self.place, self.shards, self.write)
+
     def fill(self, batches: Iterable[pa.RecordBatch]) -> Filled:
         """Seal all of them; what was made, or the keys that are NULL or stand in several rows of a run."""
         files, total = [], 0

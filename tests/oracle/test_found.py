@@ -530,7 +530,7 @@ ALIKE = {
     "select * from values (1), (2) as v(x)": 'syntax error at or near "("',
     "select sum(id) filter (id > 1) from shelf": 'syntax error at or near "id"',
     "select sum(id) from shelf group by all": "syntax error at end of input",
-    "select distinct row(id, name) from shelf order by id": "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+    "select distinct row(n, k) from np order by k": "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
     "select [1, 2]": 'syntax error at or near "["',
     "select interval(10000000000) '1'": 'syntax error at or near "10000000000"',
     **{

@@ -292,6 +292,51 @@ def test_what_stops_a_load_leaves_nothing(
     assert numbers(load(config).state) == []
 
 
+def test_rows_of_a_query_are_those_of_its_answer(spark: SparkSession, tmp_path: Path) -> None:
+    config, table = folder_of(tmp_path, 2), rows_of(3_000)
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=500)
+    csv = tmp_path / "rows.csv"
+    csv.write_text("id,city\n" + "".join(f"{i},c{i % 7}\n" for i in range(9_000, 9_100)))
+    rest = ", ".join("null" for _ in range(len(COLUMNS) - 2))
+    query = (
+        f"spark:select * from parquet.`{tmp_path}/rows.parquet` where city is not null union all "
+        f"select id, city, {rest} from csv.`{csv}` with (header = 'true', inferSchema = 'true')"
+    )
+    done = load_tables(load(config), ["public.big"], Origin.parse(query), session=lambda _: spark)
+    kept = [r for r in table.to_pylist() if r["city"] is not None]
+    assert done.rows == {"public.big": len(kept) + 100}
+    settings = load(config)
+    schema = read_project(settings).tables["public.big"]
+    (name, layout), _ = table_traces("public.big", schema)
+    generation = last_generation(settings.state)
+    assert generation is not None
+    manifest = read_manifest(generation.manifest)
+    assert manifest is not None
+    found = []
+    for shard in range(2):
+        files = [f for f in manifest.arrangements[name] if f.shard == shard]
+        found += content(
+            layout, load_batches({name: files}, generation.batches, {name: layout})[name], 1
+        ).rows.to_pylist()
+    pairs = {(r["id"], r["city"]) for r in kept} | {(i, f"c{i % 7}") for i in range(9_000, 9_100)}
+    assert {(r["id"], r["city"]) for r in found} == pairs
+    wanted = {r["id"]: r for b in runs.conformed("public.big", schema, table.to_batches()) for r in b.to_pylist()}
+    assert all(r == wanted[r["id"]] for r in found if r["id"] < 9_000)
+
+
+def test_a_query_that_spark_refuses_or_that_is_to_be_repeated_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    settings = load(folder_of(tmp_path))
+    for text, why in (("select * from nowhere", "Spark refuses the query"), ("selec", "Spark refuses the query")):
+        with pytest.raises(LoadError, match=why):
+            load_tables(settings, ["public.big"], Origin.parse(f"spark:{text}"), session=lambda _: spark)
+    twice = "select 1 as id, * from values (1), (2) t(x)"
+    with pytest.raises(LoadError, match="the data have no such column"):
+        load_tables(settings, ["public.big"], Origin.parse(f"spark:{twice}"), session=lambda _: spark)
+    with pytest.raises(LoadError, match="need not give its rows to the same tasks"):
+        load_tables(settings, ["public.big"], Origin.parse("spark:x"), session=lambda _: spark, repeat=True)
+    assert numbers(settings.state) == []
+
+
 def test_refusals(spark: SparkSession, tmp_path: Path) -> None:
     config = folder_of(tmp_path)
     pq.write_table(rows_of(10), tmp_path / "rows.parquet")
