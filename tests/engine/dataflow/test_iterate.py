@@ -389,7 +389,7 @@ def test_a_loop_at_rest_keeps_no_updates_of_its_rounds() -> None:
     flow.step(1)
     [loop] = [node for node in reachable([left.node]) if isinstance(node, IterateNode)]
     assert [node.label for node in loop.body if node.delta is not QUIET] == []
-    assert [door._parts for _, door in loop.loop_exit] == [[]]
+    assert [one._parts for _, one in loop.exits] == [[]]
     assert left.node.delta.rows is not None
     assert len(left.node.delta.rows) == 15
 
