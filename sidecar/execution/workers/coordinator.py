@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count as numbers
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -32,22 +32,16 @@ from headrace.sidecar.execution.dataflow_host import (
     WorkerFacts,
 )  # fmt: skip
 from headrace.sidecar.execution.malloc import give_back
+from headrace.sidecar.execution.workers import messages
 from headrace.sidecar.execution.workers.channel import ChannelClosed, moved
 from headrace.sidecar.execution.workers.failure import cause
 from headrace.sidecar.execution.workers.gather import Gathered
 from headrace.sidecar.execution.workers.kept_rows import in_order, placed_in, truncates_of, wanted_out
 from headrace.sidecar.execution.workers.liveness import Replies, Watch, answered
 from headrace.sidecar.execution.workers.local_pool import LocalPool
+from headrace.sidecar.execution.workers.messages import A, Command, Question
 from headrace.sidecar.execution.workers.pool import Maker, WorkerLost, WorkerPool
-from headrace.sidecar.execution.workers.protocol import (
-    Head,
-    files_in,
-    files_out,
-    message,
-    packed,
-    sides_in,
-    upserts_out,
-)
+from headrace.sidecar.execution.workers.protocol import files_in, files_out, packed, sides_in, upserts_out
 from headrace.sidecar.execution.workers.shard_router import Dealer, keys_only
 from headrace.sidecar.execution.workers.worker import Task
 from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files, StoreAway
@@ -82,7 +76,7 @@ class Workers:
         self._numbers = numbers(1)
         self._intakes = {name: Intake(name) for name in tables}
         self._crossing: dict[int, set[str]] = {}
-        self._errors: list[Mapping[str, Any]] = []
+        self._errors: list[messages.PushErrors] = []
         self._asked: Sequence[Counts] = ()
         self._exchanged: Sequence[ExchangeFacts] = ()
         self._still_seconds = still_seconds
@@ -107,23 +101,24 @@ class Workers:
 
     def build(self, build: Build, views: Mapping[str, Schema]) -> None:
         """As `Flow.build`."""
-        self._tell_all({"do": "build"}, [packed(build)])
+        self._tell_all(messages.Build(), [packed(build)])
         self.outputs = self._gathered(views)
 
     def hydrating(self) -> Iterator[tuple[int, int]]:
         """As `Flow.hydrating`: all shards compute the same part, each its own of it."""
         while True:
-            found = [head["at"] for head, _ in self._ask({"do": "hydrate"})]
-            if found[0] is None:
+            found = [told.at for told, _ in self._ask(messages.Hydrate())]
+            parts = [at for at in found if at is not None]
+            if not parts:
                 return
-            yield sum(done for done, _ in found), sum(of for _, of in found)
+            yield sum(done for done, _ in parts), sum(of for _, of in parts)
 
     def beside(self, redeclared: Mapping[str, Schema] = NOTHING) -> Callable[[], Workers]:
         """As `Flow.beside`: a thread in each worker."""
         self._check()
         number = next(self._numbers)
         begun = self._pool.beside(f"beside {number}")
-        self._ask({"do": "begin_beside", "number": number}, [packed(dict(redeclared))])
+        self._ask(messages.BeginBeside(number), [packed(dict(redeclared))])
         tables = {name: dealer.schema for name, dealer in self._dealers.items()} | dict(redeclared)
         return partial(
             Workers, begun(), tables, {}, still_seconds=self._still_seconds, frontier=self.frontier, number=number
@@ -135,8 +130,7 @@ class Workers:
         if beside is not None:
             assert isinstance(beside, Workers), "it began beside this one"
             names = beside.at_rest()
-        asked = {"do": "change", "beside": None if beside is None else beside.number, "names": names}
-        self._ask(asked, [packed(change)])
+        self._ask(messages.Change(None if beside is None else beside.number, names), [packed(change)])
         fresh = self._gathered(change.views)
         self.outputs = {n: self.outputs[n] if n in change.stay else o for n, o in fresh.items()}
         for table, schema in {**change.tables_new, **change.redeclared}.items():
@@ -158,9 +152,10 @@ class Workers:
             return upserts
         self._check()
         for shard, parts in enumerate(wanted_out(upserts, self.count)):
-            self._tell(shard, {"do": "rows_of"}, parts[:1])
+            self._tell(shard, messages.RowsOf(), parts[:1])
         schema = self._dealers[table].schema
-        found = [placed_in(head["columns"], parts, schema) for head, parts in self._replies() if parts]
+        told = self._answers(messages.RowsOf())
+        found = [placed_in(one.columns, parts, schema) for one, parts in told if parts]
         truncates = truncates_of(upserts, schema)
         return replace(in_order([*found, *([truncates] if truncates else [])]), fill_from=upserts.fill_from)
 
@@ -168,7 +163,7 @@ class Workers:
         """Have every worker read its part of a source: `reads`, on a thread and over a channel of that name."""
         self._check()
         begun = self._pool.beside(name)
-        self._ask({"do": "begin_intake", "name": name}, [packed(reads)])
+        self._ask(messages.BeginIntake(name), [packed(reads)])
         return begun()
 
     def give_up(self, why: HeadraceError) -> NoReturn:
@@ -179,7 +174,7 @@ class Workers:
 
     def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
         """As `Dataflow.push_errors`: they are the first shard's."""
-        self._errors.append({"do": "push_errors", "table": table, "errors": dict(errors), "epoch": epoch})
+        self._errors.append(messages.PushErrors(table, dict(errors), epoch))
 
     def step(self, upper: int) -> None:
         """As `Dataflow.step`. Raises WorkerLost, which names the shard, and what a worker raised."""
@@ -206,18 +201,18 @@ class Workers:
             self._take_in(kept)
         self._let_go()
         for errors in self._errors:
-            if errors["epoch"] < upper:
+            if errors.epoch < upper:
                 self._tell(0, errors)
-        self._errors = [errors for errors in self._errors if errors["epoch"] >= upper]
+        self._errors = [errors for errors in self._errors if errors.epoch >= upper]
         if upper > self.frontier:
-            self._tell_all({"do": "step", "upper": upper})
+            self._tell_all(messages.Step(upper))
             self.frontier = upper
 
     def _take_in(self, kept: Mapping[str, Upserts]) -> None:
         """Have the workers exchange rows that they keep."""
         wanted = [wanted_out(upserts, self.count) for upserts in kept.values()]
         for shard in range(self.count):
-            self._tell(shard, {"do": "take_in", "tables": list(kept)}, [p for parts in wanted for p in parts[shard]])
+            self._tell(shard, messages.TakeIn(list(kept)), [p for parts in wanted for p in parts[shard]])
 
     def _let_go(self) -> None:
         """Have the workers let go of runs that nobody refers to."""
@@ -227,7 +222,7 @@ class Workers:
             runs[number % self.count].append(number)
         for shard, numbers_ in enumerate(runs):
             if numbers_:
-                self._tell(shard, {"do": "forget", "runs": numbers_})
+                self._tell(shard, messages.Forget(numbers_))
 
     def _settle(self, table: str, epoch: int) -> None:
         """Route an epoch in which rows change shards, with what they take along."""
@@ -235,7 +230,7 @@ class Workers:
         assert waiting is not None
         parts = [sent(keys_only(waiting))]
         schema = self._dealers[table].schema.arrow
-        replies = self._ask({"do": "look_up", "table": table}, parts)
+        replies = self._ask(messages.LookUp(table), parts)
         found = concat([received(there[0], schema) for _, there in replies])
         stored = schema.empty_table().combine_chunks().to_batches() if found is None else [found.rows]
         rows = stored[0] if stored else pa.RecordBatch.from_pylist([], schema=schema)
@@ -245,35 +240,35 @@ class Workers:
         for shard, part in enumerate(dealt):
             if part is not None:
                 columns, parts = upserts_out(part)
-                self._tell(shard, {"do": "push", "table": table, "columns": columns}, parts)
+                self._tell(shard, messages.Push(table, columns), parts)
 
     def _take(self) -> None:
         """Gather what the views emitted."""
-        replies = self._ask({"do": "take"})
-        self.cpu_seconds = [float(head["cpu"]) for head, _ in replies]
-        for head, parts in replies:
-            assert head["frontier"] == self.frontier, "a shard answered of another step"
-            for k, name in enumerate(head["names"]):
+        replies = self._ask(messages.Take())
+        self.cpu_seconds = [told.cpu for told, _ in replies]
+        for told, parts in replies:
+            assert told.frontier == self.frontier, "a shard answered of another step"
+            for k, name in enumerate(told.names):
                 output = self.outputs[name]
                 output.receive(Delta(*sides_in(parts[2 * k : 2 * k + 2], output.schema.arrow)))
 
     def _snapshot(self, view: str, as_of: int) -> Sequence[Delta]:
         """What each shard holds of a view."""
-        replies = self._ask({"do": "snapshot", "view": view, "as_of": as_of})
+        replies = self._ask(messages.Snapshot(view, as_of))
         return [Delta(*sides_in(parts, self.outputs[view].schema.arrow)) for _, parts in replies]
 
     def advance_since(self, epoch: int) -> None:
         """As `Dataflow.advance_since`."""
-        self._tell_all({"do": "since", "epoch": epoch})
+        self._tell_all(messages.AdvanceSince(epoch))
 
     def exert(self, fuel: int) -> None:
         """As `Dataflow.exert`, in each shard that has nothing else to do."""
         self._let_go()
-        self._tell_all({"do": "exert", "fuel": fuel})
+        self._tell_all(messages.Exert(fuel))
 
     def give_back(self) -> None:
         """As `Flow.give_back`."""
-        self._tell_all({"do": "give_back"})
+        self._tell_all(messages.TrimMemory())
         give_back()
 
     def hold(self) -> Callable[[], Files]:
@@ -282,41 +277,40 @@ class Workers:
 
     def at_rest(self) -> Sequence[str]:
         """Have all shards hold their arrangements as of now, and the names of those that are whole."""
-        replies = self._ask({"do": "hold"})
-        return sorted(frozenset.intersection(*(frozenset(head["names"]) for head, _ in replies)))
+        replies = self._ask(messages.Hold())
+        return sorted(frozenset.intersection(*(frozenset(told.names) for told, _ in replies)))
 
     def _write(self, names: Sequence[str]) -> Files:
         """Have all shards write what they hold; called on another thread. Raises CheckpointError, StoreAway, WorkerLost."""
-        asides, number = self._pool.asides, next(WRITES)
+        asides, asked = self._pool.asides, messages.Write(names, next(WRITES))
         for aside in asides:
-            aside.put(message({"do": "write", "names": names, "number": number}))
+            aside.put(messages.sent_as(asked))
         try:
-            replies = answered(asides)
+            replies = [asked.answered(head) for head, _ in answered(asides)]
         except HeadraceError as why:
             found = cause(self._pool, asides, why, NAMING_SECONDS)
             raise (self._lost or found) from why  # once the driver stops them all, how they ended says nothing
         files: dict[str, list[BatchFile]] = {name: [] for name in names}
-        self._asked = [Counts(*head["store"]) for head, _ in replies]
-        for shard, (head, _) in enumerate(replies):
-            if "away" in head:
-                told = head["away"]
-                raise StoreAway(told["what"], worker=shard, store=told["where"].get("store"), hint=told["hint"])
-            for name, some in files_in(head["files"]).items():
+        self._asked = [Counts(*told.store) for told in replies]
+        for shard, told in enumerate(replies):
+            if told.away is not None:
+                away = told.away
+                raise StoreAway(away["what"], worker=shard, store=away["where"].get("store"), hint=away["hint"])
+            for name, some in files_in(told.files or {}).items():
                 files[name] += some
         return files
 
     def recover(self, frontier: int, files: Files, count: int) -> frozenset[str]:
         """As `Flow.recover`."""
-        asked = {"do": "recover", "frontier": frontier, "files": files_out(files), "count": count}
-        replies = self._ask(asked)
+        replies = self._ask(messages.Recover(frontier, files_out(files), count))
         self.frontier = frontier
-        return frozenset.intersection(*(frozenset(head["resumed"]) for head, _ in replies))
+        return frozenset.intersection(*(frozenset(told.names) for told, _ in replies))
 
     def facts(self) -> Mapping[str, ArrangementFacts]:
         """As `Flow.facts`."""
-        heads = [head for head, _ in self._ask({"do": "facts"})]
-        self._exchanged = [ExchangeFacts(*head["exchanged"]) for head in heads if head.get("exchanged")]
-        shards = [head["arrangements"] for head in heads]
+        told = [one for one, _ in self._ask(messages.Facts())]
+        self._exchanged = [ExchangeFacts(*one.exchanged) for one in told if one.exchanged]
+        shards = [one.arrangements for one in told]
         return {
             name: ArrangementFacts(
                 sum(s[name][0] for s in shards), sum(s[name][1] for s in shards), readers, frozenset(views)
@@ -326,8 +320,8 @@ class Workers:
 
     def sizes(self) -> Sequence[int]:
         """By shard: updates held in all arrangements."""
-        replies = self._ask({"do": "facts"})
-        return [sum(rows for rows, *_ in head["arrangements"].values()) for head, _ in replies]
+        replies = self._ask(messages.Facts())
+        return [sum(rows for rows, *_ in told.arrangements.values()) for told, _ in replies]
 
     def store(self) -> Counts:
         """As `Flow.store`, as of the last checkpoint."""
@@ -367,22 +361,26 @@ class Workers:
         if self._lost is not None:
             raise self._lost
 
-    def _tell_all(self, head: Head, parts: Sequence[Message] = ()) -> None:
+    def _tell_all(self, command: Command, parts: Sequence[Message] = ()) -> None:
         for shard in range(self.count):
-            self._tell(shard, head, parts)
+            self._tell(shard, command, parts)
         self._written()
 
-    def _tell(self, shard: int, head: Head, parts: Sequence[Message] = ()) -> None:
+    def _tell(self, shard: int, said: Command | Question[A], parts: Sequence[Message] = ()) -> None:
         """Leave it to be written with what is said to all next: all are written to side by side."""
         self._check()
-        self._pool.channels[shard].put(message(head, parts))
+        self._pool.channels[shard].put(messages.sent_as(said, parts))
 
-    def _ask(self, head: Head, parts: Sequence[Message] = ()) -> Replies:
-        """Say it to all, and their answers by shard."""
+    def _ask(self, question: Question[A], parts: Sequence[Message] = ()) -> list[tuple[A, list[Message]]]:
+        """Ask all, and their answers by shard."""
         self._check()
         for shard in range(self.count):
-            self._tell(shard, head, parts)
-        return self._replies()
+            self._tell(shard, question, parts)
+        return self._answers(question)
+
+    def _answers(self, question: Question[A]) -> list[tuple[A, list[Message]]]:
+        """What all answer to a question that each was asked."""
+        return [(question.answered(head), parts) for head, parts in self._replies()]
 
     def _replies(self) -> Replies:
         """One answer of each shard. Raises WorkerLost, after which all are stopped."""

@@ -34,7 +34,7 @@ def opened(found: Message) -> tuple[dict[str, Any], list[Message]]:
     """The head and the parts of a message."""
     head = json.loads(bytes(found[0]))
     parts, at = [], 1
-    for count in head["parts"]:
+    for count in head.pop("parts"):
         parts.append(found[at : at + count])
         at += count
     return head, parts

@@ -11,18 +11,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, assert_never
 
 from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.engine.batch.exchange_codec import Message, received, sent
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow.shard import Shard
-from headrace.engine.errors import HeadraceError
+from headrace.engine.errors import HeadraceError, InvariantBroken
 from headrace.engine.schema import Schema
 from headrace.sidecar.execution.dataflow_host import Build
 from headrace.sidecar.execution.local import Held, KeptDataflow
+from headrace.sidecar.execution.workers import messages
 from headrace.sidecar.execution.workers.channel import Channel, ChannelClosed, moved
 from headrace.sidecar.execution.workers.kept_rows import KeptRows, exchanged, found_out
 from headrace.sidecar.execution.workers.protocol import (
@@ -30,7 +31,6 @@ from headrace.sidecar.execution.workers.protocol import (
     files_in,
     files_out,
     message,
-    opened,
     sides_out,
     unpacked,
     upserts_in,
@@ -39,7 +39,7 @@ from headrace.sidecar.execution.workers.shard_port import SocketPort
 from headrace.sidecar.state.batch_places import Batches
 from headrace.sidecar.state.batch_store import BatchStore, StoreAway
 
-Answer = tuple[Head, Sequence[Message]]
+Reply = tuple[messages.Answer, Sequence[Message]]
 READER_SECONDS = 2.0
 """How long a worker that ends waits for a source to be closed: its process must not end in the middle of that."""
 
@@ -91,34 +91,56 @@ class Serving:
         self.held: Held = {}
         self._hydrating: Iterator[tuple[int, int]] | None = None
 
-    def do(self, head: dict[str, Any], parts: Sequence[Message]) -> Answer | None:
-        """What one command asks for; None where nothing is to be answered."""
-        found: Answer | None = getattr(self, f"_{head['do']}")(head, parts)
-        return found
+    def do(self, told: messages.Told, parts: Sequence[Message]) -> Reply | None:
+        """What one message asks for; None where nothing is to be answered."""
+        flow = self.flow
+        match told:
+            case messages.Push(table, columns):
+                flow.push(table, upserts_in(columns, parts, flow.schema_of(table).arrow))
+            case messages.PushErrors(table, errors, epoch):
+                flow.push_errors(table, errors, epoch)
+            case messages.Step(upper):
+                flow.step(upper)
+            case messages.AdvanceSince(epoch):
+                flow.advance_since(epoch)
+            case messages.Exert(fuel):
+                flow.exert(fuel)
+            case messages.TrimMemory():
+                flow.give_back()
+            case messages.Build():
+                flow.build(unpacked(parts[0]), {})
+            case messages.Take():
+                return self._taken()
+            case messages.Snapshot(view, as_of):
+                return messages.Done(), sides_out(flow.outputs[view].snapshot(as_of))
+            case messages.LookUp(table):
+                asked = received(parts[0], flow.schema_of(table).arrow)
+                found: Updates | None = None if asked is None else flow.look_up(table, asked.rows)
+                return messages.Done(), [sent(found)]
+            case messages.Hydrate():
+                self._hydrating = self._hydrating or flow.hydrating()
+                return messages.Hydrated(next(self._hydrating, None)), []
+            case messages.Facts():
+                return self._facts(), []
+            case messages.Recover(frontier, files, count):
+                return messages.Resumed(sorted(flow.recover(frontier, files_in(files), count))), []
+            case messages.Hold():
+                self.held = flow.held()
+                return messages.Held(sorted(self.held)), []
+            case (
+                messages.BeginBeside()
+                | messages.BeginIntake()
+                | messages.TakeIn()
+                | messages.RowsOf()
+                | messages.Forget()
+                | messages.Change()
+            ):
+                raise InvariantBroken("only the dataflow that a worker keeps does this", told=type(told).__name__)
+            case _:
+                assert_never(told)
+        return None
 
-    def _schema(self, table: str) -> Schema:
-        return self.flow.schema_of(table)
-
-    def _push(self, head: Head, parts: Sequence[Message]) -> None:
-        table = head["table"]
-        self.flow.push(table, upserts_in(head["columns"], parts, self._schema(table).arrow))
-
-    def _push_errors(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.push_errors(head["table"], head["errors"], head["epoch"])
-
-    def _step(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.step(head["upper"])
-
-    def _since(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.advance_since(head["epoch"])
-
-    def _exert(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.exert(head["fuel"])
-
-    def _give_back(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.give_back()
-
-    def _take(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
+    def _taken(self) -> Reply:
         """What every view emitted since the last take; that every shard has stepped is known then."""
         names, out = [], []
         for name, output in self.flow.outputs.items():
@@ -126,40 +148,14 @@ class Serving:
             if len(rows) or len(errors):
                 names.append(name)
                 out += sides_out((rows, errors))
-        return {"names": names, "frontier": self.flow.frontier, "cpu": time.process_time()}, out
+        return messages.Taken(names, self.flow.frontier, time.process_time()), out
 
-    def _snapshot(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        return {}, sides_out(self.flow.outputs[head["view"]].snapshot(head["as_of"]))
+    def _facts(self) -> messages.FactsTold:
+        return messages.FactsTold(
+            {n: [f.rows, f.bytes, f.readers, sorted(f.views)] for n, f in self.flow.facts().items()}
+        )
 
-    def _look_up(self, head: Head, parts: Sequence[Message]) -> Answer:
-        """The rows of a table that stand under some keys."""
-        asked = received(parts[0], self._schema(head["table"]).arrow)
-        found: Updates | None = None if asked is None else self.flow.look_up(head["table"], asked.rows)
-        return {}, [sent(found)]
-
-    def _build(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.flow.build(unpacked(parts[0]), {})
-
-    def _hydrate(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        """The next part of what is to be computed, and how far it is before it."""
-        self._hydrating = self._hydrating or self.flow.hydrating()
-        at = next(self._hydrating, None)
-        return {"at": at}, []
-
-    def _facts(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        facts = {n: [f.rows, f.bytes, f.readers, sorted(f.views)] for n, f in self.flow.facts().items()}
-        return {"arrangements": facts}, []
-
-    def _recover(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        resumed = self.flow.recover(head["frontier"], files_in(head["files"]), head["count"])
-        return {"resumed": sorted(resumed)}, []
-
-    def _hold(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        """What is there now stays there until it is written."""
-        self.held = self.flow.held()
-        return {"names": sorted(self.held)}, []
-
-    def write(self, names: Sequence[str], number: int) -> Head:
+    def write(self, names: Sequence[str], number: int) -> messages.Written:
         """Write those of the arrangements held; called on another thread, while nothing else is held.
 
         A store that is away ends nothing: the driver is told.
@@ -168,8 +164,8 @@ class Serving:
         try:
             files = files_out(self.flow.write({name: held[name] for name in names}, number))
         except StoreAway as away:
-            return {"away": away.as_json(), "store": astuple(self.flow.asked())}
-        return {"files": files, "store": astuple(self.flow.asked())}
+            return messages.Written(astuple(self.flow.asked()), away=away.as_json())
+        return messages.Written(astuple(self.flow.asked()), files=files)
 
 
 Reads = Callable[[Channel, KeptRows, Path], None]
@@ -191,17 +187,39 @@ class Worker(Serving):
         self._door, self._port = door, port
         self._beside: dict[int, Serving] = {}
 
-    def _facts(self, head: Head, parts: Sequence[Message]) -> Answer:
-        told, out = super()._facts(head, parts)
-        return {**told, "exchanged": None if self._port is None else astuple(self._port.facts())}, out
+    def do(self, told: messages.Told, parts: Sequence[Message]) -> Reply | None:
+        """See `Serving.do`."""
+        match told:
+            case messages.BeginBeside(number):
+                self._begin_beside(number, unpacked(parts[0]))
+                return messages.Done(), []
+            case messages.BeginIntake(name):
+                self._begin_intake(name, unpacked(parts[0]))
+                return messages.Done(), []
+            case messages.TakeIn(tables):
+                self._take_in(tables, parts)
+            case messages.RowsOf():
+                columns, found = found_out(self.kept, parts[0])
+                return messages.RowsFound(columns), found
+            case messages.Forget(runs):
+                self.kept.forget(runs)
+            case messages.Change(beside, names):
+                held = {} if beside is None else self._beside[beside].held
+                self.flow.changed(unpacked(parts[0]), {name: held[name] for name in names})
+                return messages.Done(), []
+            case _:
+                return super().do(told, parts)
+        return None
 
-    def _begin_beside(self, head: Head, parts: Sequence[Message]) -> Answer:
+    def _facts(self) -> messages.FactsTold:
+        return replace(super()._facts(), exchanged=None if self._port is None else astuple(self._port.facts()))
+
+    def _begin_beside(self, number: int, redeclared: Mapping[str, Schema]) -> None:
         """Serve another dataflow over what is there now, on a thread of its own."""
         shard = self.flow.shard
         others = [k for k in range(shard.count) if k != shard.index]
-        channels = self._door.take(f"beside {head['number']}", others)
-        begin = self.flow.beside(unpacked(parts[0]), Shard(shard.index, shard.count, _port(*channels)))
-        number = head["number"]
+        channels = self._door.take(f"beside {number}", others)
+        begin = self.flow.beside(redeclared, Shard(shard.index, shard.count, _port(*channels)))
 
         def run() -> None:
             try:
@@ -210,15 +228,13 @@ class Worker(Serving):
                 self._beside.pop(number, None)
 
         threading.Thread(target=run, name=f"beside-{number}", daemon=True).start()
-        return {}, []
 
-    def _begin_intake(self, head: Head, parts: Sequence[Message]) -> Answer:
+    def _begin_intake(self, name: str, reads: Reads) -> None:
         """Read a part of a source, on a thread of its own."""
         shard = self.flow.shard
-        driver, others = self._door.take(head["name"], [k for k in range(shard.count) if k != shard.index])
+        driver, others = self._door.take(name, [k for k in range(shard.count) if k != shard.index])
         for channel in others.values():
             channel.close()
-        reads: Reads = unpacked(parts[0])
 
         def run() -> None:
             try:
@@ -230,29 +246,14 @@ class Worker(Serving):
             finally:
                 driver.close()
 
-        self.reading.append(threading.Thread(target=run, name=head["name"], daemon=True))
+        self.reading.append(threading.Thread(target=run, name=name, daemon=True))
         self.reading[-1].start()
-        return {}, []
 
-    def _take_in(self, head: Head, parts: Sequence[Message]) -> None:
+    def _take_in(self, tables: Sequence[str], parts: Sequence[Message]) -> None:
         """Rows that were decoded are of epochs now: each goes to the shard of its key."""
-        schemas = {table: self._schema(table) for table in head["tables"]}
+        schemas = {table: self.flow.schema_of(table) for table in tables}
         for table, rows in exchanged(self.flow.shard, self.kept, schemas, parts).items():
             self.flow.push(table, rows)
-
-    def _rows_of(self, head: Head, parts: Sequence[Message]) -> Answer:  # noqa: ARG002
-        """Rows that were decoded, for the driver."""
-        columns, found = found_out(self.kept, parts[0])
-        return {"columns": columns}, found
-
-    def _forget(self, head: Head, parts: Sequence[Message]) -> None:  # noqa: ARG002
-        self.kept.forget(head["runs"])
-
-    def _change(self, head: Head, parts: Sequence[Message]) -> Answer:
-        """Other plans, of which what is held beside is computed."""
-        held = {} if head["beside"] is None else self._beside[head["beside"]].held
-        self.flow.changed(unpacked(parts[0]), {name: held[name] for name in head["names"]})
-        return {}, []
 
 
 def serve(ends: Ends, index: int, task: Task) -> None:
@@ -293,15 +294,16 @@ def _serve(driver: Channel, others: Mapping[int, Channel], begun: Callable[[], S
     """Serve what is `begun`, and close all channels in the end."""
     try:
         serving = begun()
-        _tell(driver, ({"ready": True}, []))
+        _tell(driver, vars(messages.Done()))
         while True:
             moved([driver], lambda: not driver.arrived, lambda: None)
-            head, parts = opened(driver.arrived.popleft())
-            if head["do"] == "exert" and _more_waits(driver):
+            told, parts = messages.read_as(driver.arrived.popleft())
+            assert not isinstance(told, messages.Write), "it goes to the thread that writes"
+            if isinstance(told, messages.Exert) and _more_waits(driver):
                 continue
-            answer = serving.do(head, parts)
-            if answer is not None:
-                _tell(driver, answer)
+            reply = serving.do(told, parts)
+            if reply is not None:
+                _tell(driver, vars(reply[0]), reply[1])
     except ChannelClosed as error:
         _say_why(driver, error.as_json())
     except BaseException as error:
@@ -323,8 +325,9 @@ def _write_aside(aside: Channel, serving: Serving) -> None:
     try:
         while True:
             moved([aside], lambda: not aside.arrived, lambda: None)
-            head, _ = opened(aside.arrived.popleft())
-            _tell(aside, (serving.write(head["names"], head["number"]), []))
+            told, _ = messages.read_as(aside.arrived.popleft())
+            assert isinstance(told, messages.Write), "the thread that writes is told nothing else"
+            _tell(aside, vars(serving.write(told.names, told.number)))
     except ChannelClosed:
         return
     except HeadraceError as error:
@@ -336,8 +339,8 @@ def _write_aside(aside: Channel, serving: Serving) -> None:
         aside.close()
 
 
-def _tell(driver: Channel, answer: Answer) -> None:
-    driver.put(message(*answer))
+def _tell(driver: Channel, head: Head, parts: Sequence[Message] = ()) -> None:
+    driver.put(message(head, parts))
     moved([driver], lambda: False, lambda: None)
 
 
@@ -350,6 +353,6 @@ def _told(error: BaseException) -> Mapping[str, object]:
 def _say_why(driver: Channel, error: Mapping[str, object]) -> None:
     """The driver may be gone itself."""
     try:
-        _tell(driver, ({"error": error}, []))
+        _tell(driver, {"error": error})
     except ChannelClosed:
         return
