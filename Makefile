@@ -39,7 +39,7 @@ export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: alerts proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: alerts proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo failures test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -155,6 +155,9 @@ sim-guards: setup kernels ## every fsync, fence, dedupe and order taken away alo
 
 proofs: setup ## the last counts of sim, crash, mutate and fuzz into docs/proofs.md
 	$(PY) -m tests.crash.counts
+
+failures: setup jars kernels ## what may fail on Spark: machines, drivers, masters, stores, the network between them
+	$(PY) -m pytest -m long tests/sidecar/execution
 
 proof: setup jars kernels chart alerts walk ## what proves rather than tests, all of it: many hours
 	$(PY) -m pytest -m 'long' --ignore tests/alerts --ignore tests/sidecar/cli/test_walk.py

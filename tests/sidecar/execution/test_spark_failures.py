@@ -136,6 +136,7 @@ def test_what_is_killed_is_named_and_replaced(shop: Real, cluster: EmbeddedSpark
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 def test_with_too_few_slots_it_is_alive_and_not_ready_and_says_so_until_there_are_enough(
     shop: Real, cluster: EmbeddedSpark
 ) -> None:
@@ -161,6 +162,7 @@ def test_with_too_few_slots_it_is_alive_and_not_ready_and_says_so_until_there_ar
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 def test_a_master_that_forgot_us_is_asked_anew(shop: Real, cluster: EmbeddedSpark) -> None:
     source = begun(shop, cluster)
     cluster.restart_master(0.5)
@@ -170,6 +172,7 @@ def test_a_master_that_forgot_us_is_asked_anew(shop: Real, cluster: EmbeddedSpar
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 def test_a_machine_that_is_decommissioned_works_on_until_it_is_gone_and_is_done_without(
     shop: Real, cluster: EmbeddedSpark
 ) -> None:
@@ -215,6 +218,7 @@ ENVIRONMENT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("secret")
 def test_a_driver_that_was_frozen_writes_nothing_when_it_wakes_and_its_executors_end(
     shop: Real, cluster: EmbeddedSpark, server: S3Server, tmp_path: Path
@@ -247,6 +251,7 @@ def test_a_driver_that_was_frozen_writes_nothing_when_it_wakes_and_its_executors
         other.end()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("secret")
 def test_a_killed_driver_leaves_nothing_and_another_machine_goes_on_from_the_store(
     shop: Real, cluster: EmbeddedSpark, server: S3Server
@@ -267,6 +272,7 @@ def test_a_killed_driver_leaves_nothing_and_another_machine_goes_on_from_the_sto
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("secret")
 def test_while_the_store_is_away_steps_go_on_and_status_says_since_when(shop: Real, cluster: EmbeddedSpark) -> None:
     pytest.importorskip("moto")

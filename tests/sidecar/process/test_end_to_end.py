@@ -80,6 +80,7 @@ def test_both_sinks_show_postgres_answers_at_positions_during_the_run(shop: Chan
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_kills_under_load_lose_nothing_and_double_nothing(shop: Channel) -> None:
     traffic = Traffic(shop.source_url, 11)

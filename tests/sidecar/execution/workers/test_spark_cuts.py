@@ -21,7 +21,7 @@ from tests.sidecar.execution.workers.machines import Machines, MachineSpark
 from tests.sidecar.execution.workers.test_processes import go_on
 from tests.sidecar.execution.workers.test_spark_pool import begun
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 FOUND_SECONDS = 15.0
 BACK_SECONDS = 90.0
 
@@ -39,9 +39,11 @@ def distant(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Ite
     pytest.importorskip("pyspark")
     cluster = MachineSpark(tmp_path_factory.mktemp("distant"), pick(1)[0], machines)
     path = tmp_path_factory.mktemp("configured") / "headrace.yaml"
+    # What the first session of this process was begun with stands in its JVM's properties: all of it is said anew.
     conf = {
-        "spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.driver.host": machines.here,
-        "spark.driver.bindAddress": machines.here, "spark.executorEnv.PYTHONPATH": own_path(),
+        "spark.executor.cores": "1", "spark.cores.max": "2", "spark.executor.memory": "512m", "spark.driver.memory": "512m",
+        "spark.driver.host": machines.here, "spark.driver.bindAddress": machines.here,
+        "spark.executorEnv.PYTHONPATH": own_path(),
     }  # fmt: skip
     path.write_text(
         "version: 1\nname: tests\nkafka: {bootstrap.servers: localhost}\n"
