@@ -69,12 +69,13 @@ def test_a_killed_executor_is_named_and_new_workers_go_on_from_the_checkpoint(
         before = [as_bytes([side]) for side in workers.outputs["by_city"].snapshot(0)]
         pid = workers.pids[1]
         assert pid is not None
+        one_executor = len({executor_of(p).pid for p in workers.pids if p is not None}) == 1
         executor_of(pid).kill()
         with pytest.raises(
-            WorkerLost, match=rf"pid={pid}, exit=its executor ended by SIGKILL, executor=\d+, host=\S+, attempt="
+            WorkerLost, match=r"pid=\d+, exit=its executor ended by SIGKILL, executor=\d+, host=\S+, attempt="
         ) as lost:
             go_on(workers, 1000)
-        assert lost.value.where["shard"] == 1 or executor_of_both_was_one(lost.value)
+        assert lost.value.where["shard"] == 1 or one_executor
     assert all_gone(workers.pids)
     with begun(spark_maker, tmp_path) as again:
         again.recover(1, files, 2)
@@ -83,11 +84,6 @@ def test_a_killed_executor_is_named_and_new_workers_go_on_from_the_checkpoint(
         again.push("orders", orders(1, 50_000, 10))
         again.step(2)
         assert [w.attempt for w in again.workers()] == [2 if isinstance(spark_maker, SparkCluster) else 1] * 2
-
-
-def executor_of_both_was_one(lost: WorkerLost) -> bool:
-    """Both shards were tasks of the executor that was killed: either may be named."""
-    return lost.where["shard"] == 0
 
 
 def test_what_is_told_of_each_worker(spark_maker: Maker, tmp_path: Path) -> None:
