@@ -80,7 +80,7 @@ def run_scripts(paths: Sequence[Path], seed: int, *, as_json: bool) -> None:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """A query that would take all of the machine's memory fails by itself."""
+    """Limits the memory of Postgres, so that a query that needs more fails and the machine does not."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = pages * resource.getpagesize() + MEMORY

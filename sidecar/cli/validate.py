@@ -1,6 +1,7 @@
 """`headrace validate`: the views as they were understood, and where a Postgres says otherwise of them.
 
-Always: leaves with 4 where a view is refused, by us or by that Postgres, or has other columns there. Called by the command.
+Always: the exit code is 4 where Headrace or that Postgres refuses a view, or a view's columns differ between them. Called by
+the command.
 """
 
 from __future__ import annotations

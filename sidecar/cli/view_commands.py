@@ -193,7 +193,7 @@ def _values(given: Sequence[str]) -> dict[str, str]:
 def run_explain_row(
     settings: Settings, url: str | None, view: str, key: Sequence[str], *, as_json: bool
 ) -> None:  # fmt: skip
-    """Print why a row is there as a tree, or how far each rule comes that could give it. Raises HeadraceError."""
+    """Print the derivation of a row as a tree; for a row that is not there, how far each rule gets. Raises HeadraceError."""
     found = Client(settings, url).ask("/row", {"view": view, "key": list(key)})
     if as_json:
         sys.stdout.write(json.dumps(found) + "\n")

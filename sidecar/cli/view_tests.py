@@ -1,6 +1,6 @@
 """`headrace test`: how each unit test of the views ended, and for those that failed what was expected and what came.
 
-Always: leaves with 9 where a test failed. Called by the command.
+Always: the exit code is 9 where a test failed. Called by the command.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`headrace.yaml`: the shape of the one configuration file, strict, with its meaning beside each field.
 
-Always: a value that passed here is usable as it is; secrets come in through `${env:…}` or `${file:…}` and are never
+Always: a value that was accepted here can be used as it is. Secrets come from `${env:…}` or `${file:…}` and are never
 printed. The reference in docs/configuration.md and the JSON Schema are generated from these models.
 """
 
@@ -183,7 +183,7 @@ class Config(StrictModel):
 
 
 class Settings:
-    """A configuration and the folder its relative paths start from. `unfilled`: what of it is not known here, and why."""
+    """A configuration and the folder from which relative paths start. `unfilled`: the values not known here, and why."""
 
     def __init__(self, config: Config, path: Path, unfilled: Sequence[str] = ()) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""The parts of `headrace.yaml` that say where the work is done and where the state lies.
+"""The parts of `headrace.yaml` about hosts and stores: where workers run, and where the state is kept.
 
 Always: as in `headrace.sidecar.config.config`, of whose model they are parts: a value that passed is usable as it is.
 """
@@ -13,7 +13,7 @@ from headrace.views.yaml_models import StrictModel
 
 
 class StoreConfig(StrictModel):
-    """How the store is reached that `state` names by a URL, and what of it lies on this machine."""
+    """How to reach the store that `state` names by a URL, and what is kept of it on this machine."""
 
     folder: str = Field(
         default="./state",

@@ -138,7 +138,7 @@ def _runs(part: dict[str, Any], folder: Path) -> bool:
 
 
 class _Ended:
-    """Set by the first signal; before the stack is up a signal interrupts instead, so that nobody waits for a start."""
+    """Set by the first signal. Before the stack is up a signal raises KeyboardInterrupt instead of waiting for it."""
 
     def __init__(self) -> None:
         self.event = threading.Event()

@@ -30,8 +30,8 @@ _PROVIDERS = ("directory", "env", "file")
 class ConnectApi:
     """A Connect worker's REST API, wherever the worker runs.
 
-    `slot_active(name)` answers whether a replication slot is in use: only that tells that a task streams, as the state
-    RUNNING may be left over from before a restart.
+    `slot_active(name)` tells whether a replication slot is in use. It is the only proof that a task streams: the state RUNNING
+    may date from before a restart.
     """
 
     def __init__(self, host: str, port: int, slot_active: Callable[[str], bool] | None = None) -> None:

@@ -1,7 +1,7 @@
 """The Java that runs broker and Connect, and how it is told to start fast and stay small.
 
-It always holds that the version is 17 or newer. The class archive (AOT cache from Java 25 on, CDS before) is used where
-the cache folder holds one for exactly this Java and these jars, and left out where not. Called by the JVM parts.
+Always: the version is 17 or newer. The class archive (AOT cache from Java 25 on, CDS before) is used where the cache folder
+holds one for exactly this Java and these jars. Called by the JVM parts.
 """
 
 from __future__ import annotations

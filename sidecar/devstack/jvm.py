@@ -89,7 +89,7 @@ def launch(
 ) -> Child:
     """Start the JVM `server` in `folder`, its log in `<server>.log` there; returns at once.
 
-    `death` is what it gets when the process that started it is gone.
+    `death`: the signal that the process gets when its parent is gone.
     """
     logging = folder / "log4j2.properties"
     if not logging.exists():

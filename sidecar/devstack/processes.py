@@ -90,7 +90,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The server's process id: the shim has become the server, so there is none in between."""
+        """The server's process id: the shim replaces itself by the server, so that there is no process between."""
         return self._process.pid
 
     @property

@@ -1,7 +1,7 @@
 """An embedded Spark: a standalone master and workers from the installed pyspark, on loopback ports, in one folder.
 
-Always: what is started is the wheel's own program on the stack's Java, behind a launcher that leaves out a module which
-that runtime does not carry; executors end with their worker. Called by the stack, the demo and the tests' fixtures.
+Always: Spark is the wheel's own, on the stack's Java; a launcher leaves out a module that this Java does not have. Executors
+end with their worker. Called by the stack, the demo and the tests' fixtures.
 """
 
 from __future__ import annotations

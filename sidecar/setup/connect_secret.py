@@ -50,7 +50,7 @@ def register_by_reference(
 
 
 def _write(file: Path, password: str) -> None:
-    """As Java reads properties: a backslash is written twice; what is not ASCII by its code."""
+    """Escapes text for a Java properties file: a backslash is doubled, and what is not ASCII is written by its code."""
     text = "".join(c if c.isascii() else _escaped(c) for c in password.replace("\\", "\\\\"))
     text = f"\\{text}" if text[:1] in " \t" else text
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -75,9 +75,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Server:
-    """What decides whether changes can be read at all. `heartbeat`: our heartbeat table is there
-    and the user may write it.
-    """
+    """The settings on which reading changes depends. `heartbeat`: our heartbeat table exists and the user may write to it."""
 
     version: int
     wal_level: str

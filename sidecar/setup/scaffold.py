@@ -37,7 +37,7 @@ PASSWORD = "${env:HEADRACE_SOURCE_PASSWORD}"  # noqa: S105 (a placeholder)
 
 @dataclass(frozen=True)
 class InitWarning:
-    """Something that will stop or distort the capture, and its remedy. `table`: None for the server."""
+    """An obstacle that will stop or distort the capture, and its remedy. `table`: None where it concerns the whole server."""
 
     what: str
     remedy: str
@@ -222,7 +222,7 @@ def _connector(
 
 
 def warnings(found: Reflection, via_root: bool = False) -> list[InitWarning]:
-    """What stands in the way of an exact capture, the server's first."""
+    """The obstacles to an exact capture, those of the server first."""
     s = found.server
     out = []
     if s.wal_level != "logical":

@@ -20,7 +20,7 @@ from headrace.sidecar.setup.introspection import Column, Table
 
 
 def unsent(column: Column) -> CannotDecode | None:
-    """Why no view can have the column, with a remedy; None where it can."""
+    """Why views cannot use the column, with a remedy; None where they can."""
     if column.generated:
         return CannotDecode("generated: in the snapshot but not among changes", "compute it in the view")
     if column.composite:

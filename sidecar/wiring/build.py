@@ -1,7 +1,7 @@
 """The composition root: the one place that names concrete parts and puts them together.
 
-Always in this order (decision 15): take the generation, fence every sink and read its frontier, carry over what the
-generation before knew, restore, and only then read. Called by the command and by tests.
+Always in this order (decision 15): take a generation, fence every sink and read its frontier, carry over what the previous
+generation knew, restore the state, and only then read from the sources. Called by the command and by tests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ KEPT_GENERATIONS = 2
 
 
 def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: Reached, maker: Maker) -> Flow:
-    """What runs the plans: one dataflow here, or as many workers as the configuration says, where it says."""
+    """The dataflow that runs the plans: one in this process, or the configured number of workers on the configured host."""
     engine = settings.config.engine
     if engine.workers == 1 and engine.host == "local":
         flow = KeptDataflow(BatchStore(generation.place, reached=reached))
@@ -166,7 +166,7 @@ class Running:
     started_seconds: float = 0.0
 
     def close(self) -> None:
-        """Close what was opened, the last first: all of it, whatever one of them raises, and once."""
+        """Close everything that was opened, in reverse order and once, even where closing one part raises."""
         self.closers.close()
 
 
@@ -314,8 +314,8 @@ def make_writer(
 
 
 def _changed(settings: Settings, manifest: Manifest | None, facts: Mapping[str, Any]) -> Collection[str]:
-    """The tables that the state folder holds otherwise than they are declared, or not. Raises CheckpointError for one whose
-    source names no database to read it from."""
+    """The tables that the state lacks, or holds with other columns than are declared. Raises CheckpointError for a table
+    whose source names no database from which it could be read."""
     found = changed_tables(manifest, facts)
     for name, change in found.items():
         source = _source_of(settings, name)

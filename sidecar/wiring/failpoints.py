@@ -2,8 +2,8 @@
 `STEP:N:stop` freezes it there by SIGSTOP, and `STEP:N:hang` keeps the thread that reached it, as a server or a disk does that
 never answers.
 
-Always: read once, by wiring; unset, every part keeps a function that does nothing. `STEPS` is every name that a part may
-tell: a name that is none of them is refused. Called by wiring; used by tests/crash.
+Always: wiring reads the variable once; where it is not set, every part calls a function that does nothing. `STEPS` lists
+every step that a part announces; another name is refused. Called by wiring; used by tests/crash.
 """
 
 from __future__ import annotations

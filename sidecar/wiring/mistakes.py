@@ -1,4 +1,4 @@
-"""What can be told of a configuration and its views without a server: the tables that it declares, and every mistake.
+"""Checks of a configuration and its views that need no server: the tables that it declares, and every mistake.
 
 Always: nothing is opened but files; the same files give the same mistakes, in the same order. `project.read_project` raises the
 first mistake; `headrace validate` tells all of them.

@@ -22,7 +22,7 @@ from headrace.views.traversal import walk
 
 @dataclass(frozen=True)
 class Project:
-    """Configuration and views after everything that can be known without a server is known."""
+    """A configuration and its views, with everything resolved that needs no server."""
 
     settings: Settings
     specs: tuple[ViewSpec, ...]

@@ -1,7 +1,7 @@
 """Where a sidecar's state lies: the one place that knows whether it is a folder or a store of objects.
 
-Always: nothing is written before a run is taken; secrets go to the store's client alone. Called by wiring, and by
-whoever reads the state of a sidecar that does not run.
+Always: nothing is written before a run is taken; secrets go to the store's client alone. Called by wiring, and by the
+commands that read the state of a stopped sidecar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a worker is told to read, where `engine.intake` is `shards`, and what it makes of that.
 
-Invariant: a worker opens the transport and the format that the driver would, for its share of the partitions; of the
-configuration it is sent what these need, and no sink's password. Called by wiring, and by workers with what wiring sent.
+Invariant: a worker opens the same transport and format as the driver would, for its share of the partitions. It is sent only
+the configuration that these need, and no sink's password. Called by wiring, and by workers with what wiring sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A part of one topic, read again by a transport of its own, beside what the sidecar reads.
+"""Reads a part of one topic again, by a transport of its own, while the sidecar goes on reading.
 
 Always: the running transport and its positions stay as they are. Called by repairs of a running sidecar.
 """

@@ -103,7 +103,8 @@ def conf_of(settings: Settings) -> dict[str, str]:
 
 
 def end_session(settings: Settings) -> bool:
-    """End a session of ours whose cluster has forgotten it; whether it was ours. The next set of workers begins another."""
+    """End the Spark session that we made, after its cluster has forgotten it, so that the next workers begin another. Returns
+    whether the session was ours."""
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()

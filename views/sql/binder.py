@@ -205,7 +205,7 @@ class Queries(Protocol):
         """The plan with the subqueries' answers behind its columns, and the expressions over it."""
 
     def levels_read(self, exprs: Sequence[Expr]) -> set[int]:
-        """How many levels up stand the queries that subqueries in `exprs` read, around the one that they stand in."""
+        """By how many levels the outer queries that subqueries in `exprs` read are above the query that holds the subqueries."""
 
 
 def _names(scope: Scope, node: exp.Expr) -> bool:

@@ -24,8 +24,8 @@ from headrace.views.yaml_models import nearest
 
 
 class Added(NamedTuple):
-    """A column that a clause adds: its name, what the first term and the others give for it over their rows `s`, and by which
-    columns its records are, where it has Postgres's type of records; `deep`: whether it is an array of them.
+    """A column that a clause adds: its name, and its expressions over the rows `s` of the first term and of the others. A column
+    of Postgres's type record also names the columns of which a record is made; `deep`: it is an array of records.
     """
 
     name: str

@@ -88,7 +88,7 @@ def column_named(binder: Binder, name: str, node: exp.Expr) -> Column:
 
 
 def _modifier_fault(spelled: str) -> str | None:
-    """What is wrong with the numbers behind a type's name, as Postgres says it.
+    """The error for wrong numbers behind a type's name, in Postgres's words.
 
     >>> _modifier_fault("varchar(0)"), _modifier_fault("decimal(5, 2)"), _modifier_fault("real")
     ('length for type varchar must be at least 1', None, None)
@@ -120,7 +120,7 @@ def computable(target: DataType) -> bool:
 
 
 def digits_of(node: exp.Expr, target: DataType) -> int | None:
-    """How many digits of its seconds a type of times keeps, where it says so."""
+    """The number of fractional digits of seconds that a type of times declares; None where it declares none."""
     if target.kind not in TIMES and target not in (TIMETZ, INTERVAL):
         return None
     if isinstance(node, FieldType) and node.digits < MOST_DIGITS:

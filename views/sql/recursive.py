@@ -136,8 +136,8 @@ def _recursive(source: Source, env: Environment, name: str, body: exp.Expr, cte:
 
 
 def _wider(source: Source, name: str, body: exp.Expr, column: Column, at: int, sides: list[Plan]) -> Column:
-    """The column, which may be NULL, and may have any scale, where it is so in either term. Raises ViewError for a type that
-    is not the first term's.
+    """A column of the recursion. It may be NULL, and its numerics may have any scale, where that holds in either term. Raises
+    ViewError where the second term's type is not the first term's.
     """
     found = [side.schema.columns[at] for side in sides]
     overall = next((c.type for c in found if c.type != column.type), column.type)

@@ -20,13 +20,13 @@ Bound = Callable[[Any], Expr]
 
 @dataclass(frozen=True)
 class Relation:
-    """One named thing in FROM: its columns stand at `offset` …; `key`: positions of a base table's primary key. `missing`:
-    whether an outer join may put NULLs in its place; `sure`: a column of its that only they make NULL. `fields`: what the
-    columns are named in the table's own type, where an alias names them otherwise. `value`: whether its row is its one
-    column, as that of a function that returns single values. `place`: the column that numbers the rows of a function.
-    `orders`: the order in which the rows of a subquery come, by its columns.
-    `row`: the name of its rows' type, where that is known and needs no schema. `table`: the full name of the table that it is,
-    where no alias hides it.
+    """One item of FROM: its columns stand at `offset` and behind it.
+
+    `key`: the positions of a base table's primary key. `missing`: an outer join may put NULLs in the place of its rows; `sure`: a
+    column that is NULL only then. `fields`: the columns' names in the table's own type, where an alias renames them. `value`: a
+    whole row of it is its single column, as for a function that returns single values. `place`: the column that numbers the rows
+    of a function. `orders`: the order of a subquery's rows, by its columns. `row`: the name of its rows' type, where that is
+    known and needs no schema. `table`: the table's full name, where no alias hides it.
     """
 
     alias: str

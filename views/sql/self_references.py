@@ -93,7 +93,7 @@ def _set_operation(node: exp.Expr, where: str, hidden: frozenset[str]) -> Iterat
 def _joined(
     first: Sequence[exp.Expr], joins: Sequence[exp.Expr], where: str, hidden: frozenset[str]
 ) -> Iterator[Named]:
-    """The names in items of FROM, one after the other: an item is nullable by its own join, or by a later one."""
+    """The names in the items of FROM, in order. An item is nullable where its own join, or a later one, may leave it out."""
     sides = [str(join.args.get("side") or "").upper() for join in joins]
     commas = [not any(j.args.get(k) for k in ("on", "using", "method", "kind", "side")) for j in joins]
     items = [*first, *(join.this for join in joins)]

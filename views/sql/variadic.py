@@ -21,7 +21,7 @@ _BEFORE = {
     **dict.fromkeys(("concat_ws", "format", "json_extract_path", "json_extract_path_text"), 1),
     **dict.fromkeys(("jsonb_extract_path", "jsonb_extract_path_text"), 1),
 }
-"""The functions that take any number of arguments, and how many stand before those."""
+"""The functions with a VARIADIC parameter, each with the number of parameters before it."""
 
 _PATHS = {"extract_path": "#>", "extract_path_text": "#>>"}
 """What a function of JSON is called that takes the array as it is."""

@@ -1,4 +1,4 @@
-"""The words for types that sqlglot knows of other databases, and that Postgres does not.
+"""Names of types that sqlglot takes from other databases and that Postgres does not have.
 
 Always: such a word is a name like any other here, so that a column may have it, and a cast to it is refused as a type that
 does not exist. Called by `parse` and `datatypes`.

@@ -148,7 +148,7 @@ def parse(spec: ViewSpec, catalog: Catalog | None = None) -> tuple[Source, exp.E
 
 
 def body_of(text: str) -> str:
-    """A statement without the semicolons and comments after it; as it stands where it cannot be read.
+    """A statement without the semicolons and comments behind it; a statement that cannot be tokenized comes back unchanged.
 
     >>> body_of("select ';'; -- the end")
     "select ';'"

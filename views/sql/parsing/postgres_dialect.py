@@ -245,7 +245,7 @@ class _Generator(PostgresGenerator):
 
 
 class Dialect(Postgres):
-    """The dialect that `parse` reads by, and that messages are written in."""
+    """The dialect in which `parse` reads SQL and in which messages print it."""
 
     Parser, Tokenizer, Generator = _Parser, _Tokenizer, _Generator
     INDEX_OFFSET = 0

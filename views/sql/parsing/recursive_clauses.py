@@ -1,6 +1,6 @@
 """SEARCH and CYCLE behind an item of WITH RECURSIVE, read with any number of columns into the item's node.
 
-The grammar calls it, which reads only what Postgres's own has taken.
+Called by the dialect's parser, which reads only text that Postgres's own grammar has accepted.
 """
 
 from __future__ import annotations

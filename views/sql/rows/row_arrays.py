@@ -39,8 +39,8 @@ class RowElements(Records):
 
 
 def rows_of(binder: Binder, node: exp.Expr) -> tuple[Expr, RowElements] | None:
-    """(the array, its elements' columns) where the elements are rows of a named type; None for any other array. Raises
-    ViewError."""
+    """The array and the columns of its elements, where the elements are rows of a named type; None for any other array.
+    Raises ViewError."""
     if isinstance(node, exp.Array):
         return _written(binder, node)
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Array):

@@ -85,7 +85,7 @@ def _is_value(binder: Binder, node: exp.Expr) -> bool:
 
 
 def bare(node: exp.Expr) -> exp.Expr:
-    """`ROW(a, b)` as `(a, b)`, which asks the same of a query; anything else as it is."""
+    """`ROW(a, b)` as `(a, b)`, which means the same on the left of IN (SELECT …); any other node unchanged."""
     row = isinstance(node, exp.Anonymous) and str(node.this).lower() == "row"
     plain = row and not any(isinstance(part.this, exp.Star) for part in node.expressions)
     return exp.Tuple(expressions=[part.copy() for part in node.expressions]) if plain else node

@@ -84,7 +84,7 @@ def _array(value: exp.Expr) -> exp.Expr:
 
 
 def _from_set(query: exp.Expr) -> exp.Expr:
-    """`select f(x)::t`, where f gives rows, as `select row::t from f(x) as row`; `select * from f(x)` likewise."""
+    """Rewrites `select f(x)::t`, where f returns a set, to `select row::t from f(x) as row`; `select * from f(x)` alike."""
     if not isinstance(query, exp.Select) or any(v for k, v in query.args.items() if k not in ("expressions", "from_")):
         return query
     asked, start = query.expressions[0].unalias(), query.args.get("from_")

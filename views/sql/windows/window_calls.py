@@ -254,7 +254,7 @@ def _aggregate(
     *,
     ordered: bool,
 ) -> Expr:
-    """An aggregate OVER a window, or what is made of several (variance): each of them is one by itself."""
+    """An aggregate OVER a window. One that is computed from several (variance) becomes as many window calls."""
     found: list[Aggregate] = []
     # What collects has the window's order, where there is one.
     collects = ordered and str(called.this).lower() in COLLECTING
