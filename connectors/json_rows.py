@@ -1,6 +1,6 @@
 """Rows as JSON objects, as the Kafka sink writes them and the command prints them.
 
-What JSON's numbers would round (numeric) is a string of Postgres's text; times are ISO 8601. Pure.
+A numeric, which JSON's numbers would round, is a string with Postgres's text; times are ISO 8601. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of a Postgres LSN: a place in the write-ahead log, which is a number everywhere else.
+"""The text of a Postgres LSN, a place in the write-ahead log. Everywhere else it is a number.
 
 Sinks, the commands and what speaks with a source's database call it.
 """

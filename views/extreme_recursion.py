@@ -60,7 +60,7 @@ def by_extremes(plan: Recursion) -> ByExtremes | str:
 
 @dataclass(frozen=True)
 class _Extreme:
-    """The least or greatest values, the last column, of what `bodies` give."""
+    """The least or greatest values (the last column) of the rows of `bodies`."""
 
     read: Reference
     function: str

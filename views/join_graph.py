@@ -109,7 +109,7 @@ def chooses(plan: Project) -> bool:
 
 
 def _classes(pairs: Sequence[tuple[Place, Place]]) -> tuple[tuple[Place, ...], ...]:
-    """What must be equal to one another, in the order in which it was first named."""
+    """The columns that must be equal to one another, in the order in which they were first named."""
     classes: list[list[Place]] = []
     for one, other in pairs:
         mine = [c for c in classes if one in c or other in c]

@@ -1,4 +1,4 @@
-"""What stands in an expression while its query is bound, for a value that has no column yet.
+"""Placeholders: they stand in an expression for a value that has no column until its query is bound.
 
 The binder makes placeholders, and the clause that computes such a value puts a column in the placeholder's place; an outer
 column is replaced when its subquery is turned into a join. Invariant: no finished plan holds one: fingerprints have no tag

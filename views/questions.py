@@ -1,4 +1,4 @@
-"""Questions of Datalog programs that run: one relation, some of its columns given, asked when somebody wants to know.
+"""Questions to running Datalog programs: a `.query` of one relation, asked with values for some of its columns.
 
 Invariant: the answer is the rows of the whole relation that have the given values, though only what these reach is derived.
 Called by the control door of a running sidecar.

@@ -312,7 +312,7 @@ def leaf_body(plan: Plan) -> Body:
 
 
 def place_of(expr: Expr) -> int:
-    """The column that is a key: itself, or a whole number made wider. Raises Kept."""
+    """The column of a key: the column itself, or an integer cast to a wider one. Raises Kept."""
     while isinstance(expr, Cast) and expr.type.kind in WHOLE and expr.arg.type.kind in WHOLE and not fallible(expr):
         expr = expr.arg
     if not isinstance(expr, ColumnRef):

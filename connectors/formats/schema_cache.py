@@ -62,7 +62,7 @@ class Shapes:
         return docs, shapes
 
     def bare(self, values: Sequence[bytes]) -> tuple[Shape | None, Sequence[bytes]] | None:
-        """(shape, payloads still as bytes) where all messages are of one shape that is known; else None."""
+        """The shape and the payloads as bytes, where all messages are of one known shape; else None."""
         if not values[0].startswith(_HEAD):
             return None, values
         self.shape(values[0])

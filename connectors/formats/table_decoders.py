@@ -165,7 +165,7 @@ def _declared_wire(
 
 
 def from_declared_safely(column: Column, spec: TableSpec, encodings: Encodings) -> Wire | CannotDecode:
-    """The encoding that the settings give a column, or why there is none."""
+    """The encoding that the connector's settings give a column, or why it cannot be decoded."""
     precision = spec.precisions.get(column.name, declared_precision(column.type.name or ""))
     try:
         return from_declared(column.type, encodings, precision)

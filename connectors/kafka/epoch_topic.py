@@ -1,7 +1,8 @@
 """A topic of one partition as a run of bytes that one run of the sidecar at a time adds to, fenced by the broker.
 
-Always: what `append` returned from is committed and seen by readers, whole; the newest owner has written its claim before
-anything else, so that an older one finds out even where its own producer was never refused. Single user: the epoch log.
+Always: when `append` returns, what it wrote is committed and visible to readers as a whole. The newest owner writes its
+claim before anything else, so that an older owner finds it even where the broker never refused its producer. Single
+user: the epoch log.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class KafkaEpochTopic:
             raise self._refused(failure) from failure
 
     def _commit(self, pieces: list[bytes], mark: bytes = b"") -> int:
-        """Write pieces in one transaction, until that is done; the offset of the first. Raises Fenced, SourceError."""
+        """Write pieces in one transaction, until it is committed; the offset of the first. Raises Fenced, SourceError."""
         self._number += 1
         key = b"%d %d" % (self._claim, self._number)
         *others, last = pieces or [b""]

@@ -1,8 +1,8 @@
 """Kafka as a source: every partition of the wanted topics, assigned by us, from positions that we keep.
 
-Always: only committed messages; per partition in offset order; a message is handed out once between two `open`s. What
-breaks continuity (a position out of range, a topic gone or made anew) is raised after all that came before it was
-handed out. Single user: the sidecar's intake.
+Always: only committed messages are handed out, in offset order per partition, each once between two `open`s. A break of
+continuity (a position out of range, a topic deleted or created anew) is raised after everything before it was handed
+out. Single user: the sidecar's intake.
 """
 
 from __future__ import annotations

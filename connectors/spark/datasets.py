@@ -145,6 +145,6 @@ def connection_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_path(named: Named, text: str) -> Named:
-    """The same table, read from another place: what `--previous` names."""
+    """The same table read from the place that `--previous` names."""
     own, path = split(text)
     return replace(named, format=own or named.format, path=path)

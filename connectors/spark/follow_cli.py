@@ -1,6 +1,6 @@
 """`headrace-publish follow`: what it is told, and what it prints of each version.
 
-Always: exit codes are those of `headrace-publish`; a line is printed once its version is whole in Kafka.
+Always: exit codes are those of `headrace-publish`. A version's line is printed once the whole version is in Kafka.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _exact(name: str, kind: T.DataType, quoted: str) -> Column:
 
 @contextmanager
 def exact_casts(spark: SparkSession) -> Iterator[None]:
-    """Casts made inside print decimals plainly (not 1E-7) and fail instead of giving NULL: Spark's ANSI mode."""
+    """Inside it Spark's ANSI mode is on: casts print decimals plainly (not 1E-7) and fail instead of giving NULL."""
     name = "spark.sql.ansi.enabled"
     before = spark.conf.get(name)
     spark.conf.set(name, "true")

@@ -148,7 +148,7 @@ class DeadLetterReplay:
 
 
 def _later(changes: TableChanges, own: TableChanges) -> np.ndarray:
-    """Which of these come behind an event: not its copies, nor those of events before it, which a connector sends again."""
+    """Which of these events come after a given one. Copies of it, and of earlier events that a connector sends again, do not."""
     lsn, order = own.lsns[-1], own.orders[-1]
     newer = (changes.lsns > lsn) | ((changes.lsns == lsn) & (changes.orders > order))
     later: np.ndarray = (changes.offsets > own.offsets[-1]) & (newer | (changes.snapshot > 1))

@@ -17,7 +17,7 @@ Row = tuple[str | None, ...]
 _ROUNDING = {Kind.REAL: 1e-5, Kind.DOUBLE: 1e-12}
 """How far two values may be apart, as a share of the larger one."""
 _NESTED = 1e-9
-"""Of floats that stand next to large ones which cancel out, their sum is as wrong as they are large."""
+"""Where large floats cancel out beside small ones, the error of the sum is in proportion to the large ones."""
 
 
 def is_rounding(missing: Counter[Row], extra: Counter[Row], columns: Sequence[Column]) -> bool:

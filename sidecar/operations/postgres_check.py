@@ -1,7 +1,7 @@
 """`headrace validate --against`: what a Postgres says of each view's SQL beside what our binder says of it.
 
-Always: views that a view reads are put in front of it as CTEs, so that nothing need be made there; a view that reads one
-which Postgres refuses is not asked about. Called by the command.
+Always: views that a view reads are put in front of it as CTEs, so that nothing is created there; a view is left out
+where Postgres refuses one that it reads. Called by the command.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def text_lines(schema: Schema, rows: pa.RecordBatch) -> pa.LargeStringArray:
 
 
 def parse(schema: Schema, rows: Sequence[str]) -> pa.RecordBatch:
-    """Lines of COPY's text format as rows of a table. Raises ResyncError for a value that is none of its column's type."""
+    """Lines of COPY's text format as rows of a table. Raises ResyncError for a value that does not fit its column's type."""
     fields = [[_unescaped(f) for f in line.split("\t")] for line in rows]
     columns = []
     for at, column in enumerate(schema.columns):
@@ -257,7 +257,7 @@ class Resync:
                 self._bound = epoch
 
     def advance(self, runtime: Runtime) -> bool:
-        """Go on as far as it goes now: all that is bound is in; whether that was all."""
+        """Do what can be done now, everything bound being taken in. Returns whether the resync has ended."""
         try:
             return self._attend(runtime)
         except HeadraceError as error:

@@ -172,7 +172,7 @@ def _type(context: Context, spelled: str, at: int) -> DataType | None:
 
 
 def _input(context: Context, found: dict[str, Relation], given: Input) -> None:
-    """A relation that reads a table or view. Where `.decl` names its columns, those are its names."""
+    """A relation that reads a table or view. Its columns have the names that `.decl` gives, where it names them."""
     before = found.get(given.name)
     columns = given.columns or (before.columns if before is not None and before.reads is None else None)
     known = context.env.catalog.find(given.schema, given.table)

@@ -60,7 +60,7 @@ def flatten(program: Program) -> None:
 
 
 def _rules(program: Program) -> list[Rule]:
-    """The rules, and the constraints as rules whose head does not matter."""
+    """The rules, and each constraint as a rule whose head is ignored."""
     heads = [(c, Atom(f"constraint {c.name}", (), c.start, c.start)) for c in program.constraints]
     return [*program.rules, *(Rule(head, body, c.text, c.start) for c, head in heads for body in c.bodies)]
 

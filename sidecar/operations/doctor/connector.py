@@ -1,4 +1,4 @@
-"""The source's connector as Kafka Connect shows it: that it runs, and that it is set up as headrace.yaml reads it.
+"""Checks a source's connector in Kafka Connect: it must run, and its settings must fit what headrace.yaml expects.
 
 Always: it asks Connect's REST twice at most, and changes nothing. The rules are those by which `run` refuses to start.
 Called by `examine`.
@@ -24,7 +24,7 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z0-9_]+:[^}]+\}")
 
 
 def check_connector(source: SourceConfig) -> tuple[list[Finding], connect.Described | None]:
-    """What is wrong with a source's connector, and the connector where Connect shows exactly one."""
+    """The findings about a source's connector, and the connector where Connect shows exactly one."""
     if source.type != "debezium":
         return [], None
     if source.connect is None:

@@ -1,7 +1,7 @@
 """One round of the doctor: every subject that was asked for, each looked at on its own.
 
-Always: a server that does not answer is a finding of its subject and keeps nobody from the others. Called by the command, and
-each minute by a running sidecar.
+Always: a server that does not answer is a finding of its subject, and the other subjects are still examined. Called by the
+command, and each minute by a running sidecar.
 """
 
 from __future__ import annotations

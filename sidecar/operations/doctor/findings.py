@@ -68,7 +68,7 @@ def advice(subject: Subject, check: str, where: str, what: str, why: str, comman
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0 where there is none, 1 for advice alone, 2 where one is refused."""
+    """The exit code: 0 without findings, 1 with advice alone, 2 where a finding is refused."""
     found = {f.severity for f in findings}
     return 2 if Severity.REFUSED in found else 1 if found else 0
 

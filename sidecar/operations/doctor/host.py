@@ -48,7 +48,7 @@ def _files() -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is measured: free bytes beside a folder, the most open files, the memory there is."""
+    """Measurements of this machine: free bytes on a folder's disk, the limit of open files, and memory."""
 
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
     files: Callable[[], int] = _files

@@ -129,7 +129,7 @@ def _views(client: AdminClient, servers: str, sink: KafkaSinkConfig, there: Mapp
 
 
 def _checkpoint(client: AdminClient, settings: Settings, there: Mapping[str, int]) -> Iterator[Finding]:
-    """Whether the topics still hold what comes next after the newest checkpoint."""
+    """Whether the topics still hold the messages that follow the newest checkpoint."""
     try:
         manifest = newest_manifest(settings)
     except (OSError, CheckpointError, StateError):

@@ -1,6 +1,6 @@
 """The questions that the doctor asks the catalog of a source's Postgres; names are "schema.table".
 
-Always: each reads catalogs and statistics alone. Called by `source`.
+Always: each query reads catalogs and statistics alone. Called by `source`.
 """
 
 SERVER = """

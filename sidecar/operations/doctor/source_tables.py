@@ -1,4 +1,5 @@
-"""The tables that headrace.yaml declares beside those of the catalog: there, identified, logged, of the declared types.
+"""Compares the tables of headrace.yaml with the catalog: each must exist, have a replica identity, be logged, and have the
+declared types.
 
 Pure: of facts of the catalog and declarations, findings. Called by `source`.
 """

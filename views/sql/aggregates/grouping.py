@@ -1,8 +1,8 @@
 """GROUP BY and aggregates bound: one reduce below, and the SELECT list and HAVING over what it gives.
 
-Always: the reduce reads columns only. A projection below it makes them: the keys first, then arguments and filters. An
-argument that may fail is computed only where its FILTER holds. Each grouping set is a reduce of its own over that projection. A
-column outside an aggregate must stand in GROUP BY, or belong to a table whose primary key stands there. Called by `select`.
+Always: the reduce reads columns that a projection below it makes, the keys first, then arguments and filters; an argument that
+may fail is computed only where its FILTER holds, and each grouping set is a reduce of its own over that projection. A column
+outside an aggregate must stand in GROUP BY, or belong to a table whose primary key stands there. Called by `select`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ NONE = Records()
 
 
 def record_of(binder: Binder, node: exp.Expr, columns: tuple[Column, ...]) -> tuple[list[exp.Expr], Records]:
-    """(the arguments to bind, the records) of a function in FROM; no columns for one that gives none."""
+    """The arguments to bind and the column definitions of a function in FROM; no columns for a function without definitions."""
     name = str(node.this).lower()
     args = positional(binder, node)
     if name not in RECORDS:

@@ -29,7 +29,7 @@ _SIGNED = re.compile(r"[~!@#%^&|?]")
 
 
 def check_operators(tokens: Sequence[Token], text: str) -> None:
-    """Raises BadConstant for the first operator that is none of ours."""
+    """Raises BadConstant for the first operator that Headrace does not have."""
     for token, run in _runs(tokens, text):
         spelled = _longest(run)
         if spelled not in _KNOWN:

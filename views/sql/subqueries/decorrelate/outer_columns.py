@@ -48,7 +48,7 @@ def raised(plan: Plan, by: int = 1) -> Plan:
 
 
 def lowered(plan: Plan, values: Mapping[int, Expr]) -> Plan:
-    """The plan seen from one level further down: what it reads there stands in `values`."""
+    """The plan with the columns that it reads one level up replaced by `values`."""
     return transform(plan, lambda node: with_expressions(node, lambda e: lowered_in(e, values)), *SPEAKING)
 
 

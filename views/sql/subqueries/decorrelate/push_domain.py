@@ -60,7 +60,7 @@ class _Pusher:
         self.width = len(domain.schema.columns)
         self.refs, self.names = identity(domain.schema)
         self.widened = frozenset[Variable]()
-        """The variables of recursions that the domain goes into, which therefore have its columns."""
+        """The recursion variables into which the domain is pushed, and which therefore have its columns."""
 
     def plan(self, plan: Plan) -> Plan:
         """The domain's columns, then those of `plan`."""
