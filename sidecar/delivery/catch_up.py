@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.connectors.sink import SourceFrontier
 from headrace.connectors.source import Positions
-from headrace.sidecar.epochs.epoch_binding import OF_NO_TRANSACTION, Stamp
+from headrace.sidecar.epochs.epoch_binding import OF_NO_TRANSACTION, BoundTransaction
 from headrace.sidecar.epochs.reorder_buffer import reached
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.transactions.model import EpochKind, Marker
@@ -79,7 +79,7 @@ class CatchUpGate:
         return True
 
 
-def stands_at(stamp: Stamp, positions: Positions, before: SourceFrontier | None) -> SourceFrontier:
+def stands_at(stamp: BoundTransaction, positions: Positions, before: SourceFrontier | None) -> SourceFrontier:
     """Where a source is once an epoch is in; what has no LSN of its own moves none back."""
     if before is None or stamp.kind not in WITHOUT_LSN:
         return SourceFrontier(positions, stamp.lsn, stamp.commit_us)

@@ -32,7 +32,7 @@ class ReclockError(HeadraceError):
 
 
 @dataclass(frozen=True)
-class Stamp:
+class BoundTransaction:
     """What one epoch is: a transaction of `source` by `id` and `lsn`, committed at `commit_us` (µs since 1970 UTC)."""
 
     source: str
@@ -50,7 +50,7 @@ class Binding:
     """
 
     first: int
-    stamps: tuple[Stamp, ...]
+    stamps: tuple[BoundTransaction, ...]
     positions: Positions
     limits: Positions = field(default_factory=dict)
     starts: Positions = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Binding:
     def of(cls, body: Mapping[str, Any]) -> Binding:
         """The binding of a line's body. Raises ValueError, KeyError or TypeError for anything else."""
         kind = EpochKind(body["kind"])
-        stamps = tuple(Stamp(body["source"], kind, i, lsn, at) for i, lsn, at in body["ids"])
+        stamps = tuple(BoundTransaction(body["source"], kind, i, lsn, at) for i, lsn, at in body["ids"])
         here, limits, starts = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
         passed = tuple((t, p, o) for t, p, o in body.get("passed", ()))
         return cls(body["first"], stamps, here, limits, starts, passed)
@@ -189,9 +189,9 @@ def from_epoch(binding: Binding, frontier: int) -> Binding:
     return replace(binding, first=binding.first + skip, stamps=binding.stamps[skip:])
 
 
-def of_one_kind(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
+def of_one_kind(stamps: Sequence[BoundTransaction]) -> list[list[BoundTransaction]]:
     """Runs of stamps of one kind; each cut or chunk is a run of its own, as its offsets are what binds it."""
-    out: list[list[Stamp]] = []
+    out: list[list[BoundTransaction]] = []
     for stamp in stamps:
         if out and out[-1][-1].kind == stamp.kind not in (EpochKind.MICROBATCH, EpochKind.INCREMENTAL):
             out[-1].append(stamp)

@@ -20,10 +20,10 @@ from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.sidecar.epochs.epoch_binding import (
     OF_NO_TRANSACTION,
     Binding,
+    BoundTransaction,
     Counted,
     Past,
     ReclockError,
-    Stamp,
     counted,
     from_epoch,
     kept,
@@ -35,18 +35,18 @@ from headrace.sidecar.epochs.source_batch import SourceBatch
 from headrace.sidecar.state.filesystem import LOCAL, Disk, replace_whole
 from headrace.sidecar.state.synthetic_transactions import Injected
 from headrace.sidecar.transactions.model import (
-    Ahead,
     EpochKind,
     IncrementalRows,
     Marker,
     Microbatch,
+    ReplayOrder,
     Resync,
     SnapshotTransaction,
     Transaction,
     as_bound,
     goes_on,
 )
-from headrace.sidecar.transactions.partial import Place, Slice
+from headrace.sidecar.transactions.partial import Place, RowRange
 
 
 class ReclockLog:
@@ -192,7 +192,7 @@ class Reclock:
         self._skip = 0
         self._held: dict[str, Held] = {}
         self._passed: dict[str, set[Place]] = {}
-        self._last: dict[str, Stamp] = {}
+        self._last: dict[str, BoundTransaction] = {}
         self._last_positions: dict[str, Positions] = {}
         self._next_positions: dict[str, Positions] = {}
 
@@ -201,7 +201,7 @@ class Reclock:
         """The binding that must come next, because the log has it, or None."""
         return self._expected[0] if self._expected else None
 
-    def drop_stale_by(self, source: str, standing: Callable[[Slice, int], Sequence[Slice]]) -> None:
+    def drop_stale_by(self, source: str, standing: Callable[[RowRange, int], Sequence[RowRange]]) -> None:
         """Before a source's first batch: how rows of its incremental snapshots that count no more are told (see `Held`)."""
         self._held[source] = Held(standing=standing)
 
@@ -230,7 +230,7 @@ class Reclock:
             before = self._last.get(name)
             lsn, commit_us = (before.lsn, before.commit_us) if before is not None else (-1, -1)
             if waiting := deque(held.take(lsn, commit_us)):
-                stamps = tuple(Stamp(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
+                stamps = tuple(BoundTransaction(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
                 for kind_run in of_one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
                     rows = run[0].slices if isinstance(run[0], IncrementalRows) else ()
@@ -324,7 +324,7 @@ class Reclock:
                     if epoch < before:
                         yield stamp.id, stamp.lsn
 
-    def ahead(self, source: str) -> Ahead:
+    def ahead(self, source: str) -> ReplayOrder:
         """Where tables of a source that were suspended go on: where the log has it, or after all that it has; and a later
         snapshot."""
         ahead = [s for b in self._expected if b.source == source for s in b.stamps]
@@ -339,7 +339,7 @@ class Reclock:
         last = max((s.lsn for s in ahead if s.kind is EpochKind.TRANSACTION), default=-1)
         snapshot = next((s.lsn for s in ahead if s.kind is EpochKind.SNAPSHOT), -1)
         chunks = any(s.kind is EpochKind.INCREMENTAL for s in ahead)
-        return Ahead(last if first is None else first, first is not None, before, later, last, snapshot, chunks)
+        return ReplayOrder(last if first is None else first, first is not None, before, later, last, snapshot, chunks)
 
     def started(self) -> None:
         """Recovery is over: let go of what was read from the log."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.connectors.source import Positions
 from headrace.sidecar.transactions.model import IncrementalRows, Transaction, goes_on
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Held:
     whole: deque[Transaction] = field(default_factory=deque)
     put: int = 0
     chunks: deque[tuple[int, IncrementalRows]] = field(default_factory=deque)
-    standing: Callable[[Slice, int], Sequence[Slice]] = lambda rows, _: (rows,)
+    standing: Callable[[RowRange, int], Sequence[RowRange]] = lambda rows, _: (rows,)
 
     def add(self, transactions: Iterable[Transaction]) -> None:
         """Behind what is here."""
@@ -55,9 +55,9 @@ class Held:
                 taken += not goes_on(out[-1])
         return out
 
-    def take_rows(self, starts: Positions, limits: Positions) -> tuple[Slice, ...]:
+    def take_rows(self, starts: Positions, limits: Positions) -> tuple[RowRange, ...]:
         """Take the rows of incremental snapshots from `starts` up to `limits` out."""
-        inside: list[Slice] = []
+        inside: list[RowRange] = []
         left: deque[tuple[int, IncrementalRows]] = deque()
         for before, transaction in self.chunks:
             here, beyond = split(transaction.slices, limits)
@@ -88,19 +88,19 @@ def reached(here: Positions, wanted: Positions) -> bool:
     )
 
 
-def split(slices: Iterable[Slice], limits: Positions) -> tuple[list[Slice], list[Slice]]:
+def split(slices: Iterable[RowRange], limits: Positions) -> tuple[list[RowRange], list[RowRange]]:
     """Rows before the limit of their partition, and the others."""
-    inside: list[Slice] = []
-    beyond: list[Slice] = []
+    inside: list[RowRange] = []
+    beyond: list[RowRange] = []
     for s in slices:
         limit = limits.get(s.changes.topic, {}).get(s.changes.partition, 0)
         cut = s.start + int(np.searchsorted(s.changes.offsets[s.start : s.stop], limit))
-        inside += [Slice(s.changes, s.start, cut)] if cut > s.start else []
-        beyond += [Slice(s.changes, cut, s.stop)] if cut < s.stop else []
+        inside += [RowRange(s.changes, s.start, cut)] if cut > s.start else []
+        beyond += [RowRange(s.changes, cut, s.stop)] if cut < s.stop else []
     return inside, beyond
 
 
-def starts_of(slices: Iterable[Slice]) -> Positions:
+def starts_of(slices: Iterable[RowRange]) -> Positions:
     """The first offset in each partition."""
     out: dict[str, dict[int, int]] = {}
     for s in slices:
@@ -109,7 +109,7 @@ def starts_of(slices: Iterable[Slice]) -> Positions:
     return out
 
 
-def limits_of(slices: Iterable[Slice]) -> Positions:
+def limits_of(slices: Iterable[RowRange]) -> Positions:
     """The next offset in each partition."""
     out: dict[str, dict[int, int]] = {}
     for s in slices:

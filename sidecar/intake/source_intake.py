@@ -47,7 +47,7 @@ from headrace.sidecar.transactions.partition_truncates import is_of_leaf
 from headrace.sidecar.transactions.pg_snapshot import Loaded
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
 from headrace.sidecar.transactions.splitting import ROWS, portions
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 
 HELD_SECONDS = 0.001
 """How long a poll waits while transactions that are here wait for nothing but an answer."""
@@ -303,7 +303,7 @@ class Intake:
             t for t, tables in self.tables_at.items() if tables & idle == tables & self.subscribed != set()
         )
 
-    def _topics_of(self, stop: Stop) -> set[str]:
+    def _topics_of(self, stop: SuspendedTable) -> set[str]:
         return {stop.record.topic} | {topic for topic, tables in self.tables_at.items() if stop.table in tables}
 
     def resume_holds(self, positions: Positions) -> None:

@@ -18,7 +18,7 @@ from headrace.engine.batch.redeclared_rows import place_of, redeclared
 from headrace.engine.batch.updates import DELETE, Int64s, Upserts
 from headrace.engine.schema import Schema
 from headrace.sidecar.transactions.model import Transaction
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 from headrace.sidecar.transactions.references import REFERENCES
 
 TableErrors = Mapping[int, Mapping[str, Mapping[str, int]]]
@@ -28,7 +28,7 @@ TableErrors = Mapping[int, Mapping[str, Mapping[str, int]]]
 def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Schema]) -> dict[str, Upserts]:
     """The upserts of each table in `schemas` that the bound (epoch, transaction) pairs change; where workers keep the rows of a
     table, they refer to them."""
-    by_table: dict[str, list[tuple[int, Slice]]] = {}
+    by_table: dict[str, list[tuple[int, RowRange]]] = {}
     for epoch, transaction in bound:
         for s in transaction.slices:
             table = s.changes.table
@@ -42,7 +42,7 @@ def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Sche
     }
 
 
-def _are_kept(parts: Sequence[tuple[int, Slice]]) -> bool:
+def _are_kept(parts: Sequence[tuple[int, RowRange]]) -> bool:
     return any(s.changes.kept is not None for _, s in parts)
 
 
@@ -65,7 +65,7 @@ def push(flow: Feedable, changes: Mapping[str, Upserts], errors: TableErrors) ->
             flow.push_errors(table, told, epoch)
 
 
-def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
+def _table_upserts(parts: Sequence[tuple[int, RowRange]], schema: Schema) -> Upserts:
     """The slices of one table in the order of its transactions: those of one run are in order already, those of several are
     sorted.
     """
@@ -90,7 +90,7 @@ def _table_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upsert
     return Upserts(rows, epochs, kinds, {c: m[low:high] for c, m in unchanged.items()}, moved)
 
 
-def _sorted_upserts(parts: Sequence[tuple[int, Slice]], schema: Schema) -> Upserts:
+def _sorted_upserts(parts: Sequence[tuple[int, RowRange]], schema: Schema) -> Upserts:
     chunks: dict[int, tuple[TableChanges, int]] = {}
     base = 0
     for _, s in parts:

@@ -23,7 +23,7 @@ from headrace.sidecar.intake.table_upserts import upserts
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.synthetic_transactions import injected
 from headrace.sidecar.transactions.model import Resync, Transaction
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 APPLIED, SUPERSEDED = "applied", "superseded"
 
@@ -142,7 +142,7 @@ class DeadLetterReplay:
 
     def _transaction(self, changes: TableChanges, lsn: int, commit_us: int) -> Resync:
         schema: Schema = self.intake.schemas[changes.table]
-        given = Resync(lsn, commit_us, (Slice(changes, 0, len(changes)),), table=changes.table, whole=False)
+        given = Resync(lsn, commit_us, (RowRange(changes, 0, len(changes)),), table=changes.table, whole=False)
         rows = upserts([(1, given)], {changes.table: schema})[changes.table]
         return injected(changes.table, rows.rows, rows.kinds, lsn, commit_us, whole=False, letter=self.letter.id)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.sidecar.runtime.loop import Runtime
-from headrace.sidecar.transactions.model import Waiting
+from headrace.sidecar.transactions.model import Incomplete
 
 STALL_SECONDS = 30.0
 """A transaction that lacks the same events for longer is stalled: with Debezium they follow within seconds. One that is
@@ -26,7 +26,7 @@ class AlertMonitor:
         self._runtime = runtime
         self._sinks: dict[str, str] = {}
         self._stalled: dict[str, str] = {}
-        self._lacking: dict[str, tuple[Waiting, float]] = {}
+        self._lacking: dict[str, tuple[Incomplete, float]] = {}
         self._over = False
 
     def look(self) -> list[Facts]:
@@ -65,7 +65,7 @@ class AlertMonitor:
                 yield {"event": "resumed", "source": intake.name, "waited": before}
             self._stalled[intake.name] = now
 
-    def _stands_still(self, source: str, waiting: Waiting | None) -> bool:
+    def _stands_still(self, source: str, waiting: Incomplete | None) -> bool:
         """Whether a source has lacked the same events for long."""
         if waiting is None or waiting.kind == "snapshot":
             self._lacking.pop(source, None)

@@ -26,7 +26,7 @@ from headrace.sidecar.runtime.loop_tasks import LoopTaskQueue
 from headrace.sidecar.runtime.pacing import Pacing
 from headrace.sidecar.telemetry.latency_trace import LatencyTrace, StageTimes
 from headrace.sidecar.telemetry.memory_budget import Memory
-from headrace.sidecar.transactions.model import Resync, Transaction, Waiting, errors_of, goes_on
+from headrace.sidecar.transactions.model import Incomplete, Resync, Transaction, errors_of, goes_on
 from headrace.sidecar.transactions.splitting import ROWS, Pairs, ends_of, first_portions, in_steps
 
 WATCH_SECONDS = 0.25
@@ -377,7 +377,7 @@ class Runtime:
         behind = any(g.epoch < self.epoch for g in self.attached) or self.waiting() is not None
         return behind or not all(i.source.at_end() for i in self.parts.intakes)
 
-    def waiting(self) -> tuple[str, Waiting] | None:
+    def waiting(self) -> tuple[str, Incomplete] | None:
         """The source whose oldest transaction is incomplete, and what it waits for."""
         for intake in self.parts.intakes:
             found = intake.assembler.waiting()

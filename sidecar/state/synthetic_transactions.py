@@ -24,7 +24,7 @@ from headrace.engine.errors import HeadraceError
 from headrace.sidecar.state.filesystem import LOCAL, Disk, replace_whole
 from headrace.sidecar.state.objects import Objects
 from headrace.sidecar.transactions.model import Resync
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 _DIGEST = 20
 
@@ -48,7 +48,7 @@ def injected(
         table, "", 0, rows, kinds, lanes(n, -1), lanes(n, Resync.id), np.arange(n, dtype=np.int64), lanes(n, lsn),
         lanes(n, commit_us), np.zeros(n, np.uint8), np.ones(n, np.bool_), lanes(n),
     )  # fmt: skip
-    slices = (Slice(changes, 0, n),) if n else ()
+    slices = (RowRange(changes, 0, n),) if n else ()
     return Resync(
         lsn, commit_us, slices, table=table, whole=whole, letter=letter, errors={table: errors} if errors else {}
     )

@@ -17,33 +17,33 @@ import numpy as np
 
 from headrace.connectors.changes import Decoded, Event, SnapshotNotification, TableChanges, TransactionMark, Undecodable
 from headrace.engine.schema import Schema
-from headrace.sidecar.transactions.delivered import BoundTransactions
+from headrace.sidecar.transactions.delivered import DeliveredTransactions
 from headrace.sidecar.transactions.incremental_snapshot import IncrementalSnapshot
 from headrace.sidecar.transactions.initial_snapshot import Snapshot
-from headrace.sidecar.transactions.microbatch import Loose
+from headrace.sidecar.transactions.microbatch import MicrobatchBuffer
 from headrace.sidecar.transactions.model import (
-    Ahead,
     ContinuityError,
     EpochKind,
+    Incomplete,
     Repair,
+    ReplayOrder,
     SnapshotTransaction,
     SourceTransaction,
     Transaction,
-    Waiting,
 )
 from headrace.sidecar.transactions.partial import (
-    Pending,
+    PartialTransaction,
     Place,
-    Slice,
+    RowRange,
     Unfinished,
     by_transaction,
     first_places,
     oldest,
 )
-from headrace.sidecar.transactions.partition_truncates import Leaves
+from headrace.sidecar.transactions.partition_truncates import PartitionLeaves
 from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
-from headrace.sidecar.transactions.suspended_tables import Holds, Stop, Stops, earliest
+from headrace.sidecar.transactions.suspended_tables import Holds, SuspendedTable, SuspendedTables, earliest
 from headrace.sidecar.transactions.truncations import TruncationTracker
 
 _ANEW = "start with an empty state folder"
@@ -65,18 +65,18 @@ class TransactionAssembler:
     ) -> None:  # fmt: skip
         self._tables = dict(tables)
         self._in_order, self._barrier = in_order, barrier
-        self._leaves = Leaves(tables)
+        self._leaves = PartitionLeaves(tables)
         self._ends: deque[TransactionMark] = deque()
         self._pending = Unfinished(self._ends)
-        self._bound = BoundTransactions()
+        self._bound = DeliveredTransactions()
         self._bound_lsn = self._passed_lsn = self._begun_ms = self._read_ms = self._given_us = -1
-        self._stops = Stops(self._tables)
+        self._stops = SuspendedTables(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
         self._first_lsn = -1
         self._again: Snapshot | None = None
-        self._log = Ahead(-1, exactly=False)
-        self._loose = Loose(self._stops, in_order=in_order)
+        self._log = ReplayOrder(-1, exactly=False)
+        self._loose = MicrobatchBuffer(self._stops, in_order=in_order)
         self._emptied = TruncationTracker(self._bound)
         self._overtaken = RecentKeyChanges(schemas or {})
         self._chunks = IncrementalSnapshot(self._stops, self._emptied, self._overtaken)
@@ -264,7 +264,7 @@ class TransactionAssembler:
         self._begun_ms = again.begun_ms
         self._pending.let_go(again.sent_ms)
         self._emptied.snapshot = lsn
-        slices = tuple(Slice(c, 0, len(c)) for c in again.replacing())
+        slices = tuple(RowRange(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(SnapshotTransaction(lsn, self._given_us, slices, later=True))
         self._again, self._log = None, replace(self._log, before_snapshot=None)
@@ -289,7 +289,7 @@ class TransactionAssembler:
         lsn, at = self._snapshot.stamp()
         if lsn < 0 <= self._log.snapshot and any((c.lsns == self._log.snapshot).any() for c in self._snapshot.rows()):
             raise ContinuityError("a snapshot that the log has was begun again", bound=self._log.snapshot, hint=_ANEW)
-        slices = tuple(Slice(c, 0, len(c)) for c in self._snapshot.last())
+        slices = tuple(RowRange(c, 0, len(c)) for c in self._snapshot.last())
         for stop in self._stops.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
@@ -307,7 +307,7 @@ class TransactionAssembler:
         self._snapshot = Snapshot(self._tables)
         return True
 
-    def _give(self, end: TransactionMark, pending: Pending | None) -> SourceTransaction:
+    def _give(self, end: TransactionMark, pending: PartialTransaction | None) -> SourceTransaction:
         if self._stops.known:
             self._stops.passed(end.transaction, end.lsn, end.counts, pending)
         slices = pending.whole() if pending else ()
@@ -319,7 +319,7 @@ class TransactionAssembler:
         errors = self._stops.take_errors()
         return SourceTransaction(end.lsn, self._given_us, slices, id=end.transaction, errors=errors, supplied=supplied)
 
-    def _stop_before(self, end: TransactionMark, pending: Pending | None) -> None:
+    def _stop_before(self, end: TransactionMark, pending: PartialTransaction | None) -> None:
         """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
         missing = self._missing(end, pending)
         for table, (bad, _) in tuple(self._stops.ailing.items()):
@@ -328,7 +328,7 @@ class TransactionAssembler:
             if table in missing or any(int(s.changes.offsets[s.stop - 1]) > bad.offset for s in here):
                 self._stop_all((table,))
 
-    def _stop_partly_emptied(self, pending: Pending) -> bool:
+    def _stop_partly_emptied(self, pending: PartialTransaction) -> bool:
         """Stop the tables of which a whole transaction empties some leaves and not all; whether there are any."""
         found = list(self._leaves.partly_emptied(s for slices in pending.slices.values() for s in slices))
         for table, record, text in found:
@@ -369,14 +369,14 @@ class TransactionAssembler:
         out.append(Repair(at, self._given_us, whole, errors=self._stops.take_errors()))
         return True
 
-    def _is_whole(self, end: TransactionMark, pending: Pending | None) -> bool:
-        here = pending or Pending()
+    def _is_whole(self, end: TransactionMark, pending: PartialTransaction | None) -> bool:
+        here = pending or PartialTransaction()
         if here.is_surely_whole(end.counts, self._tables, bool(self._leaves)):
             return True
         return not here.is_surely_short(end.counts, self._tables) and not self._missing(end, here)
 
-    def _missing(self, end: TransactionMark, pending: Pending | None) -> dict[str, int]:
-        return (pending or Pending()).missing(end.counts, self._tables)
+    def _missing(self, end: TransactionMark, pending: PartialTransaction | None) -> dict[str, int]:
+        return (pending or PartialTransaction()).missing(end.counts, self._tables)
 
     def _remember(self, txid: int, lsn: int) -> None:
         self._bound.add(txid, lsn, keep=bool(self._stops.known))
@@ -397,7 +397,7 @@ class TransactionAssembler:
         yield from first_places((*self._loose, *self._chunks))
         yield from ((end.topic, end.partition, end.offset) for end in self._ends)
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> Incomplete | None:
         """What the oldest incomplete transaction waits for, or None."""
         if self._snapshot_lsn is None:
             return None if self._snapshot.whole else _awaited(EpochKind.SNAPSHOT, self._snapshot)
@@ -406,12 +406,14 @@ class TransactionAssembler:
         if self._ends:
             end = self._ends[0]
             if self._barrier is not None and self._barrier.holds(end):
-                return Waiting("notifications", -1, {}, end.timestamp_us)
+                return Incomplete("notifications", -1, {}, end.timestamp_us)
             if self._stops.exactly and end.lsn > self._stops.after:
-                return Waiting(EpochKind.REPAIR, Repair.id, {s.table: s.missing for s in self.stops}, end.timestamp_us)
+                return Incomplete(
+                    EpochKind.REPAIR, Repair.id, {s.table: s.missing for s in self.stops}, end.timestamp_us
+                )
             missing = self._missing(end, self._pending.get(end.transaction))
-            return Waiting("transaction", end.transaction, missing, end.timestamp_us) if missing else None
-        return Waiting("incremental snapshot", -1, {}, self._given_us) if self._chunks else None
+            return Incomplete("transaction", end.transaction, missing, end.timestamp_us) if missing else None
+        return Incomplete("incremental snapshot", -1, {}, self._given_us) if self._chunks else None
 
     @property
     def overdue(self) -> int:
@@ -421,7 +423,7 @@ class TransactionAssembler:
         return last if waits else -1
 
     @property
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[SuspendedTable]:
         """The suspended tables, those read again among them."""
         return tuple(self._stops.known.values())
 
@@ -456,7 +458,7 @@ class TransactionAssembler:
         elif bound is None and event.order >= 0 and (pending := self._pending.of(event.transaction, record.sent_ms)):
             pending.gap(table, event.order, record, known=known)
 
-    def follow(self, log: Ahead) -> None:
+    def follow(self, log: ReplayOrder) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
         self._log, self._chunks.logged = log, log.chunks
 
@@ -470,12 +472,15 @@ class TransactionAssembler:
         """See `Assembler.outlived`."""
         return self._emptied.outlived(row)
 
-    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:
+    def standing(self, rows: RowRange, lsn: int) -> Sequence[RowRange]:
         """See `Assembler.standing`."""
         return self._chunks.standing(rows, lsn)
 
     def resume(
-        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+        self,
+        bound: Iterable[tuple[int, int]],
+        stops: Iterable[SuspendedTable] = (),
+        remembered: Mapping[str, Any] | None = None,
     ) -> None:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that were suspended missed of them."""
@@ -497,5 +502,5 @@ class TransactionAssembler:
         self._first_lsn = self._snapshot_lsn
 
 
-def _awaited(kind: str, snapshot: Snapshot) -> Waiting:
-    return Waiting(kind, -1, snapshot.missing(), snapshot.marks[0].timestamp_us if snapshot.marks else -1)
+def _awaited(kind: str, snapshot: Snapshot) -> Incomplete:
+    return Incomplete(kind, -1, snapshot.missing(), snapshot.marks[0].timestamp_us if snapshot.marks else -1)

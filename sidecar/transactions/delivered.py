@@ -38,7 +38,7 @@ class _Span:
         return int(self.lsns[at]) if at < len(self.ids) and self.ids[at] == txid else -1
 
 
-class BoundTransactions:
+class DeliveredTransactions:
     """`most`: how many are known at least, a span less; `span`: how many make one."""
 
     def __init__(self, *, most: int = MOST, span: int = SPAN) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from headrace.connectors.changes import LATER, TableChanges, TransactionMark
 from headrace.sidecar.transactions.model import IncrementalRows
-from headrace.sidecar.transactions.partial import Slice, runs
+from headrace.sidecar.transactions.partial import RowRange, runs
 from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
-from headrace.sidecar.transactions.suspended_tables import Stops
+from headrace.sidecar.transactions.suspended_tables import SuspendedTables
 from headrace.sidecar.transactions.truncations import TruncationTracker
 
 KEPT = 1000
@@ -31,9 +31,9 @@ class IncrementalSnapshot:
     the log, whose order comes again, has such rows: what is gone now may have been given then. `read_ms`: when the last snapshot
     that counts began, as Kafka has it, if it found no row, which would tell its LSN; else -1."""
 
-    def __init__(self, stops: Stops, emptied: TruncationTracker, overtaken: RecentKeyChanges) -> None:
+    def __init__(self, stops: SuspendedTables, emptied: TruncationTracker, overtaken: RecentKeyChanges) -> None:
         self._stops, self._emptied, self._overtaken = stops, emptied, overtaken
-        self._slices: list[Slice] = []
+        self._slices: list[RowRange] = []
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
         self.logged, self.read_ms = False, -1
@@ -41,12 +41,12 @@ class IncrementalSnapshot:
     def __bool__(self) -> bool:
         return bool(self._slices)
 
-    def __iter__(self) -> Iterator[Slice]:
+    def __iter__(self) -> Iterator[RowRange]:
         return iter(self._slices)
 
     def add(self, rows: TableChanges) -> None:
         """Rows of one partition."""
-        self._slices += [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
+        self._slices += [RowRange(rows, start, stop) for start, stop in runs(rows.transactions)]
 
     def ended(self, end: TransactionMark) -> None:
         """A transaction is given. One of a single event may be a watermark: the last of its table before it opened its window."""
@@ -59,7 +59,7 @@ class IncrementalSnapshot:
         """Drop the rows that were read before the first snapshot that counts, which is as of `lsn`: that snapshot has them."""
         self._slices = [s for s in self._slices if int(s.changes.lsns[s.start]) > lsn]
 
-    def withdraw(self, table: str | None = None) -> list[Slice]:
+    def withdraw(self, table: str | None = None) -> list[RowRange]:
         """Take a table's rows out, or all."""
         gone = [s for s in self._slices if table in (None, s.changes.table)]
         self._slices = [s for s in self._slices if table not in (None, s.changes.table)]
@@ -72,9 +72,9 @@ class IncrementalSnapshot:
         taken = self._take(lambda place, offset, sent: sent < lsn and offset < bad.get(place, offset + 1))
         return self._give(taken, lsn, commit_us)
 
-    def _take(self, which: Callable[[tuple[str, int], int, int], bool]) -> list[Slice]:
-        taken: list[Slice] = []
-        left: list[Slice] = []
+    def _take(self, which: Callable[[tuple[str, int], int, int], bool]) -> list[RowRange]:
+        taken: list[RowRange] = []
+        left: list[RowRange] = []
         for s in self._slices:
             changes, at = s.changes, s.start
             here = which((changes.topic, changes.partition), int(changes.offsets[at]), int(changes.transactions[at]))
@@ -82,10 +82,10 @@ class IncrementalSnapshot:
         self._slices = left
         return taken
 
-    def _give(self, taken: Iterable[Slice], lsn: int, commit_us: int) -> list[IncrementalRows]:
+    def _give(self, taken: Iterable[RowRange], lsn: int, commit_us: int) -> list[IncrementalRows]:
         """As one epoch; but those of tables that were suspended to these."""
-        live: list[Slice] = []
-        gone: list[Slice] = []
+        live: list[RowRange] = []
+        gone: list[RowRange] = []
         for s in taken:
             stop = self._stops.collecting(s.changes.table)
             stands, over = self._split(s, lsn)
@@ -99,15 +99,15 @@ class IncrementalSnapshot:
         given = [IncrementalRows(lsn, at_us, tuple(live))] if live else []
         return given + ([IncrementalRows(lsn, at_us, tuple(gone), stale=True)] if gone else [])
 
-    def standing(self, s: Slice, lsn: int) -> Sequence[Slice]:
+    def standing(self, s: RowRange, lsn: int) -> Sequence[RowRange]:
         """Those of rows that go behind the END at `lsn`, the last that was given, and are as they were read. Raises
         ContinuityError where nobody can tell."""
         return self._split(s, lsn)[0]
 
-    def _split(self, s: Slice, lsn: int) -> tuple[Sequence[Slice], Sequence[Slice]]:
+    def _split(self, s: RowRange, lsn: int) -> tuple[Sequence[RowRange], Sequence[RowRange]]:
         return ((), (s,)) if self._is_gone(s) else self._overtaken.split(s, lsn)
 
-    def _is_gone(self, s: Slice) -> bool:
+    def _is_gone(self, s: RowRange) -> bool:
         """Whether a later snapshot has what was read, or its table was emptied since, for which Debezium drops none of it."""
         sent_ms = LATER if s.changes.sent_ms is None else int(s.changes.sent_ms[s.start])
         if int(s.changes.lsns[s.start]) <= self._emptied.snapshot or sent_ms < self.read_ms:

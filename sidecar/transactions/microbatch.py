@@ -9,39 +9,39 @@ from collections.abc import Iterable, Iterator
 
 from headrace.connectors.changes import TableChanges
 from headrace.sidecar.transactions.model import Microbatch
-from headrace.sidecar.transactions.partial import Slice, runs
-from headrace.sidecar.transactions.suspended_tables import Stops
+from headrace.sidecar.transactions.partial import RowRange, runs
+from headrace.sidecar.transactions.suspended_tables import SuspendedTables
 
 
-class Loose:
+class MicrobatchBuffer:
     """What waits to be cut. `stops`: the suspended tables; `in_order`: the messages come in the order of emission;
     `finished`: none follows."""
 
-    def __init__(self, stops: Stops, *, in_order: bool) -> None:
+    def __init__(self, stops: SuspendedTables, *, in_order: bool) -> None:
         self._stops, self._in_order = stops, in_order
-        self._slices: list[Slice] = []
+        self._slices: list[RowRange] = []
         self.finished = False
 
     def __bool__(self) -> bool:
         return bool(self._slices)
 
-    def __iter__(self) -> Iterator[Slice]:
+    def __iter__(self) -> Iterator[RowRange]:
         return iter(self._slices)
 
     def accept(self, rows: TableChanges) -> None:
         """A run's rows by their txId, those of a table that was suspended for this one."""
-        slices = [Slice(rows, start, stop) for start, stop in runs(rows.transactions)]
+        slices = [RowRange(rows, start, stop) for start, stop in runs(rows.transactions)]
         stop = self._stops.collecting(rows.table)
         if stop is None or stop.backlog is None:
             self.add(slices)
         else:
             stop.backlog.add_loose(slices)
 
-    def add(self, slices: Iterable[Slice]) -> None:
+    def add(self, slices: Iterable[RowRange]) -> None:
         """Rows behind those that are here."""
         self._slices += slices
 
-    def withdraw(self, table: str) -> list[Slice]:
+    def withdraw(self, table: str) -> list[RowRange]:
         """Take a table's rows out."""
         gone = [s for s in self._slices if s.changes.table == table]
         self._slices = [s for s in self._slices if s.changes.table != table]
@@ -52,7 +52,7 @@ class Loose:
         loose, in_order = self._slices, self._in_order
         if in_order:
             loose = sorted(loose, key=lambda s: int(s.changes.offsets[s.start]))
-        groups: list[list[Slice]] = []
+        groups: list[list[RowRange]] = []
         for s in loose:
             txid = s.changes.transactions[s.start]
             if groups and (not in_order or groups[-1][0].changes.transactions[groups[-1][0].start] == txid):

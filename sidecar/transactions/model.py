@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Protocol, assert_never
 from headrace.connectors.changes import Decoded, TableChanges, Undecodable
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
-from headrace.sidecar.transactions.partial import Place, Slice
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.partial import Place, RowRange
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 
 
 class ContinuityError(HeadraceError):
@@ -50,7 +50,7 @@ class _Bound:
 
     lsn: int
     commit_us: int
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[RowRange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def _portions_at_front(held: deque[Transaction]) -> list[Divisible]:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Incomplete:
     """What the oldest incomplete transaction waits for: table → events still missing."""
 
     kind: str
@@ -229,7 +229,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class ReplayOrder:
     """What of a source the log has, and comes again. Stopped tables may go on after the END at `lsn`; `exactly`: right there,
     as the log has it.
 
@@ -249,7 +249,7 @@ class Ahead:
         """The END after which a later snapshot comes, None where none does: where the log has it, else, once it has `begun`,
         after all that the log has, which the sinks may hold.
 
-        >>> Ahead(-1, exactly=False, through=7).last_before_snapshot(begun=True)
+        >>> ReplayOrder(-1, exactly=False, through=7).last_before_snapshot(begun=True)
         7
         """
         return self.through if begun and self.before_snapshot is None else self.before_snapshot
@@ -267,7 +267,7 @@ class Assembler(Protocol):
     def pending_positions(self) -> dict[tuple[str, int], int]:
         """(topic, partition) → the oldest offset of what is not given yet."""
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> Incomplete | None:
         """What holds the prefix up, or None."""
 
     @property
@@ -278,7 +278,7 @@ class Assembler(Protocol):
         """Nothing more comes (a recording's end)."""
 
     @property
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[SuspendedTable]:
         """The suspended tables."""
 
     def stop(self, table: str, record: Undecodable, text: str) -> bool:
@@ -297,7 +297,7 @@ class Assembler(Protocol):
     def add_partition(self, partition: str, table: str) -> None:
         """From now on events that are counted under the name `partition` are those of a table that is read."""
 
-    def follow(self, log: Ahead) -> None:
+    def follow(self, log: ReplayOrder) -> None:
         """What the log has of this source comes again, in its order; before anything else."""
 
     def remembered(self) -> Mapping[str, Any]:
@@ -306,11 +306,14 @@ class Assembler(Protocol):
     def outlived(self, row: TableChanges) -> bool | None:
         """Whether all that its table had when this event was committed was taken away since; None where nobody can tell."""
 
-    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:
+    def standing(self, rows: RowRange, lsn: int) -> Sequence[RowRange]:
         """What of rows of an incremental snapshot is as it was read, once all was given up to the END at `lsn`."""
 
     def resume(
-        self, bound: Iterable[tuple[int, int]], stops: Iterable[Stop] = (), remembered: Mapping[str, Any] | None = None
+        self,
+        bound: Iterable[tuple[int, int]],
+        stops: Iterable[SuspendedTable] = (),
+        remembered: Mapping[str, Any] | None = None,
     ) -> None:
         """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
 

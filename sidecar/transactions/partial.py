@@ -23,7 +23,7 @@ FEW = 50
 """So many events are compared one by one: an array's fixed cost is more."""
 
 
-class Slice(NamedTuple):
+class RowRange(NamedTuple):
     """Rows start … stop of one decoded run."""
 
     changes: TableChanges
@@ -40,7 +40,7 @@ def runs(lane: np.ndarray) -> Iterable[tuple[int, int]]:
     return itertools.pairwise(edges)
 
 
-def by_transaction(changes: TableChanges) -> Iterable[tuple[int, int, int, Slice, bool]]:
+def by_transaction(changes: TableChanges) -> Iterable[tuple[int, int, int, RowRange, bool]]:
     """Of each transaction's run of these: txId, LSN, time in Kafka, events, and whether none of them stands twice in it."""
     ids, orders = changes.transactions, changes.orders
     other = ids[1:] != ids[:-1]
@@ -50,12 +50,12 @@ def by_transaction(changes: TableChanges) -> Iterable[tuple[int, int, int, Slice
     clean[np.searchsorted(first, twice, "right") - 1] = False
     starts = first.tolist()
     sent = itertools.repeat(LATER) if changes.sent_ms is None else changes.sent_ms[first].tolist()
-    slices = map(Slice, itertools.repeat(changes), starts, [*starts[1:], len(ids)])
+    slices = map(RowRange, itertools.repeat(changes), starts, [*starts[1:], len(ids)])
     return zip(ids[first].tolist(), changes.lsns[first].tolist(), sent, slices, clean.tolist(), strict=False)
 
 
 @dataclass
-class Pending:
+class PartialTransaction:
     """What of one transaction is here, by table. `clean`: within each slice no event stands twice.
 
     `gaps`: events that are passed over, which count as here: order → (topic, partition, offset), by table; `without`: those that
@@ -63,13 +63,13 @@ class Pending:
     where that is not known of all.
     """
 
-    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    slices: dict[str, list[RowRange]] = field(default_factory=dict)
     clean: bool = True
     gaps: dict[str, dict[int, Place]] = field(default_factory=dict)
     without: dict[str, set[int]] = field(default_factory=dict)
     sent_ms: int = -1
 
-    def add(self, table: str, events: Slice, sent_ms: int, *, clean: bool) -> None:
+    def add(self, table: str, events: RowRange, sent_ms: int, *, clean: bool) -> None:
         """Events of a table."""
         self.slices.setdefault(table, []).append(events)
         self.clean &= clean
@@ -127,13 +127,13 @@ class Pending:
         expected = by_table(counts, tables)
         return {t: n - here for t, n in expected.items() if (here := self.distinct(t)) < n}
 
-    def whole(self) -> tuple[Slice, ...]:
+    def whole(self) -> tuple[RowRange, ...]:
         """All slices, repetitions taken out, and what is left out."""
         if self.without:
             return tuple(s for table in self.slices for s in self._left(table))
         if not self.clean:
             return tuple(s for slices in self.slices.values() for s in first_copies(slices, None))
-        out: list[Slice] = []
+        out: list[RowRange] = []
         for slices in self.slices.values():
             # the events of a clean slice are distinct: so are those of several whose orders are
             if len(slices) == 1 or ((few := _orders_of_few(slices)) is not None and len(set(few)) == len(few)):
@@ -142,15 +142,15 @@ class Pending:
                 out += first_copies(slices, None)
         return tuple(out)
 
-    def repeats(self, whole: Iterable[Slice]) -> bool:
+    def repeats(self, whole: Iterable[RowRange]) -> bool:
         """Whether rows are here that `whole` is without."""
         here = sum(s.stop - s.start for slices in self.slices.values() for s in slices)
         return here != sum(s.stop - s.start for s in whole)
 
-    def _left(self, table: str) -> Iterator[Slice]:
+    def _left(self, table: str) -> Iterator[RowRange]:
         for s in first_copies(self.slices[table], None):
             stays = ~np.isin(s.changes.orders[s.start : s.stop], list(self.without.get(table, ())))
-            yield from (Slice(s.changes, s.start + a, s.start + b) for a, b in runs(stays) if stays[a])
+            yield from (RowRange(s.changes, s.start + a, s.start + b) for a, b in runs(stays) if stays[a])
 
     def supplied(self) -> Iterator[Place]:
         """Where records were passed over of which copies are here that count."""
@@ -159,7 +159,7 @@ class Pending:
             yield from (gaps[order] for order in gaps.keys() & (here - self.without.get(table, set())))
 
 
-class Unfinished(dict[int, Pending]):
+class Unfinished(dict[int, PartialTransaction]):
     """What is here of each transaction that was not given yet. `ends`: the ENDs that are here; `since_ms`: when the last snapshot
     began, as Kafka has it.
 
@@ -171,11 +171,11 @@ class Unfinished(dict[int, Pending]):
         super().__init__()
         self._ends, self.since_ms = ends, -1
 
-    def of(self, txid: int, sent_ms: int) -> Pending | None:
+    def of(self, txid: int, sent_ms: int) -> PartialTransaction | None:
         """What is here of a transaction, to be added to what was sent then; None for one that was cut off."""
         found = self.get(txid)
         if found is None and not self._is_cut_off(txid, sent_ms):
-            found = self[txid] = Pending()
+            found = self[txid] = PartialTransaction()
         return found
 
     def let_go(self, since_ms: int) -> None:
@@ -188,7 +188,7 @@ class Unfinished(dict[int, Pending]):
         return sent_ms < self.since_ms and all(end.transaction != txid for end in self._ends)
 
 
-def _orders_of_few(slices: Sequence[Slice]) -> list[int] | None:
+def _orders_of_few(slices: Sequence[RowRange]) -> list[int] | None:
     """The orders of all events of slices; None where there are so many that arrays are faster."""
     if sum(stop - start for _, start, stop in slices) > FEW:
         return None
@@ -205,7 +205,7 @@ def by_table(counts: Mapping[str, int], tables: Mapping[str, str]) -> dict[str, 
     return out
 
 
-def first_places(slices: Iterable[Slice]) -> Iterator[Place]:
+def first_places(slices: Iterable[RowRange]) -> Iterator[Place]:
     """The first record of each."""
     return ((s.changes.topic, s.changes.partition, int(s.changes.offsets[s.start])) for s in slices)
 
@@ -218,7 +218,7 @@ def oldest(places: Iterable[Place]) -> dict[tuple[str, int], int]:
     return out
 
 
-def first_copies(slices: Sequence[Slice], seen: dict[int, tuple[int, int]] | None) -> list[Slice]:
+def first_copies(slices: Sequence[RowRange], seen: dict[int, tuple[int, int]] | None) -> list[RowRange]:
     """The slices without later copies of an event: an order belongs to the offset at which it was first seen.
 
     `seen`: order → (partition, offset) of the events before these, to which these are added; None where there are no others.
@@ -227,20 +227,20 @@ def first_copies(slices: Sequence[Slice], seen: dict[int, tuple[int, int]] | Non
         if sum(stop - start for _, start, stop in slices) > FEW:
             return _first_copies(slices)
         seen = {}
-    out: list[Slice] = []
+    out: list[RowRange] = []
     for s in slices:
         offsets = s.changes.offsets[s.start : s.stop].tolist()
         orders = s.changes.orders[s.start : s.stop].tolist()
         for i, (offset, order) in enumerate(zip(offsets, orders, strict=True), s.start):
             if seen.setdefault(order, (s.changes.partition, offset)) == (s.changes.partition, offset):
                 if out and out[-1].changes is s.changes and out[-1].stop == i:
-                    out[-1] = Slice(s.changes, out[-1].start, i + 1)
+                    out[-1] = RowRange(s.changes, out[-1].start, i + 1)
                 else:
-                    out.append(Slice(s.changes, i, i + 1))
+                    out.append(RowRange(s.changes, i, i + 1))
     return out
 
 
-def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
+def _first_copies(slices: Sequence[RowRange]) -> list[RowRange]:
     """As above for slices that are all there is, without a loop over their events."""
     orders = np.concatenate([s.changes.orders[s.start : s.stop] for s in slices])
     offsets = np.concatenate([s.changes.offsets[s.start : s.stop] for s in slices])
@@ -257,6 +257,6 @@ def _first_copies(slices: Sequence[Slice]) -> list[Slice]:
     out, at = [], 0
     for s in slices:
         here = stays[at : at + s.stop - s.start]
-        out += [Slice(s.changes, s.start + start, s.start + stop) for start, stop in runs(here) if here[start]]
+        out += [RowRange(s.changes, s.start + start, s.start + stop) for start, stop in runs(here) if here[start]]
         at += len(here)
     return out

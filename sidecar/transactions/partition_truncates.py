@@ -14,7 +14,7 @@ import numpy as np
 from headrace.connectors.changes import Event, Undecodable
 from headrace.engine.batch.updates import TRUNCATE
 from headrace.sidecar.transactions.model import ContinuityError
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 
 def is_of_leaf(topic: str, table: str) -> bool:
@@ -22,7 +22,7 @@ def is_of_leaf(topic: str, table: str) -> bool:
     return not topic.endswith(f".{table}")
 
 
-class Leaves:
+class PartitionLeaves:
     """`tables`: by name as END spells it, each to the table it belongs to. False where no table has leaves."""
 
     def __init__(self, tables: Mapping[str, str]) -> None:
@@ -35,10 +35,10 @@ class Leaves:
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def partly_emptied(self, slices: Iterable[Slice]) -> Iterator[tuple[str, Undecodable, str]]:
+    def partly_emptied(self, slices: Iterable[RowRange]) -> Iterator[tuple[str, Undecodable, str]]:
         """The tables of which a transaction truncates some leaves and not all, each with the first such record and what its
         views show."""
-        emptied: dict[str, list[Slice]] = {}
+        emptied: dict[str, list[RowRange]] = {}
         for s in slices if self._counts else ():
             if s.changes.table in self._counts and (s.changes.kinds[s.start : s.stop] == TRUNCATE).any():
                 emptied.setdefault(s.changes.table, []).append(s)

@@ -19,7 +19,7 @@ from headrace.connectors.changes import TableChanges
 from headrace.engine.batch.keys import UInt64s
 from headrace.engine.schema import DataType, Schema
 from headrace.sidecar.transactions.model import ContinuityError
-from headrace.sidecar.transactions.partial import Slice, runs
+from headrace.sidecar.transactions.partial import RowRange, runs
 from headrace.sidecar.transactions.references import key_identities
 
 MOST = 10_000
@@ -54,7 +54,7 @@ class RecentKeyChanges:
         if changes.partition and changes.table in self._keys:
             self._changed.setdefault(changes.table, _Changed())
 
-    def given(self, lsn: int, slices: Iterable[Slice]) -> None:
+    def given(self, lsn: int, slices: Iterable[RowRange]) -> None:
         """The events of a transaction, with the LSN of its END."""
         for s in slices if self._changed else ():
             if (changed := self._changed.get(s.changes.table)) is not None:
@@ -69,7 +69,7 @@ class RecentKeyChanges:
             found = self._lanes[place] = ref(changes), key_identities(changes.rows, columns, types)
         return found[1]
 
-    def split(self, rows: Slice, lsn: int) -> tuple[Sequence[Slice], Sequence[Slice]]:
+    def split(self, rows: RowRange, lsn: int) -> tuple[Sequence[RowRange], Sequence[RowRange]]:
         """Of rows sent by an incremental snapshot after one END, those that are as they were when the transaction of the END at
         `lsn` was given, the last before them, and those that were changed since. Raises ContinuityError where nobody can tell."""
         changes, start, stop = rows
@@ -90,7 +90,7 @@ class RecentKeyChanges:
             known = set(zip(*later.tolist(), strict=True))
             here = zip(ones[start:stop].tolist(), twos[start:stop].tolist(), strict=True)
             over = np.fromiter((key in known for key in here), np.bool_, stop - start)
-        parts = [(bool(over[a]), Slice(changes, start + a, start + b)) for a, b in runs(over)]
+        parts = [(bool(over[a]), RowRange(changes, start + a, start + b)) for a, b in runs(over)]
         return [s for gone, s in parts if not gone], [s for gone, s in parts if gone]
 
     def json(self) -> Mapping[str, Any]:

@@ -13,10 +13,10 @@ import numpy as np
 
 from headrace.connectors.changes import Decoded, TableChanges, Undecodable, VersionEnd
 from headrace.engine.schema import Schema
-from headrace.sidecar.transactions.model import Ahead, SparkVersion, Transaction, Waiting
-from headrace.sidecar.transactions.partial import Slice, runs
+from headrace.sidecar.transactions.model import Incomplete, ReplayOrder, SparkVersion, Transaction
+from headrace.sidecar.transactions.partial import RowRange, runs
 from headrace.sidecar.transactions.references import key_identities
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 
 
 class VersionAssembler:
@@ -28,7 +28,7 @@ class VersionAssembler:
 
     def __init__(self, keys: Mapping[str, tuple[int, ...]]) -> None:
         self._keys = dict(keys)
-        self._rows: dict[tuple[int, int], list[Slice]] = {}
+        self._rows: dict[tuple[int, int], list[RowRange]] = {}
         self._marks: dict[tuple[int, int], dict[tuple[str, int], VersionEnd]] = {}
         self._given = -1
 
@@ -42,7 +42,7 @@ class VersionAssembler:
             for start, stop in runs(np.concatenate([[0], np.cumsum(step)])):
                 at = (int(changes.transactions[start]), int(changes.attempts[start]))
                 if at[0] > self._given:
-                    self._rows.setdefault(at, []).append(Slice(changes, start, stop))
+                    self._rows.setdefault(at, []).append(RowRange(changes, start, stop))
         for mark in decoded.marks:
             if isinstance(mark, VersionEnd) and mark.version > self._given:
                 self._marks.setdefault((mark.version, mark.attempt), {})[(mark.table, mark.partition)] = mark
@@ -103,17 +103,17 @@ class VersionAssembler:
                 out[key] = min(out.get(key, mark.offset), mark.offset)
         return out
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> Incomplete | None:
         """What the oldest version with an END waits for, or None."""
         for version, attempt in sorted(self._marks):
             missing = self._missing(version, attempt)
             if missing:
                 at = max(m.timestamp_us for m in self._marks[version, attempt].values())
-                return Waiting("version", version, missing, at)
+                return Incomplete("version", version, missing, at)
         return None
 
     @property
-    def stops(self) -> Sequence[Stop]:
+    def stops(self) -> Sequence[SuspendedTable]:
         """None: a version is of all its tables or of none."""
         return ()
 
@@ -138,7 +138,7 @@ class VersionAssembler:
         """There are no snapshots."""
         return -1
 
-    def follow(self, log: Ahead) -> None:
+    def follow(self, log: ReplayOrder) -> None:
         """Versions come in one order only."""
 
     def remembered(self) -> Mapping[str, Any]:
@@ -149,14 +149,14 @@ class VersionAssembler:
         """Every row that goes is told."""
         return False
 
-    def standing(self, rows: Slice, lsn: int) -> Sequence[Slice]:  # noqa: ARG002
+    def standing(self, rows: RowRange, lsn: int) -> Sequence[RowRange]:  # noqa: ARG002
         """There are no such rows."""
         return (rows,)
 
     def resume(
         self,
         bound: Iterable[tuple[int, int]],
-        stops: Iterable[Stop] = (),  # noqa: ARG002
+        stops: Iterable[SuspendedTable] = (),  # noqa: ARG002
         remembered: Mapping[str, Any] | None = None,
     ) -> None:
         """Continue after these versions."""

@@ -26,7 +26,7 @@ from headrace.sidecar.transactions.model import (
     SparkVersion,
     Transaction,
 )
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 ROWS = 1 << 19
 """Rows that one portion has at most, and one step of the engine where epochs are smaller: some 200 bytes each meanwhile."""
@@ -52,7 +52,7 @@ def portions(transaction: Transaction, rows: int) -> list[Transaction]:
             assert_never(transaction)
 
 
-def _divided(transaction: Divisible, cut: Sequence[Sequence[Slice]]) -> list[Transaction]:
+def _divided(transaction: Divisible, cut: Sequence[Sequence[RowRange]]) -> list[Transaction]:
     last = len(cut) - 1
     return [
         replace(transaction, slices=tuple(slices), more=at < last, errors={} if at < last else transaction.errors)
@@ -64,13 +64,13 @@ def _size(transaction: Transaction) -> int:
     return sum(s.stop - s.start for s in transaction.slices)
 
 
-def _ascending(s: Slice) -> bool:
+def _ascending(s: RowRange) -> bool:
     orders = s.changes.orders[s.start : s.stop]
     return bool((orders[1:] >= orders[:-1]).all())
 
 
-def _in_turn(slices: Iterable[Slice], rows: int) -> Iterator[list[Slice]]:
-    here: list[Slice] = []
+def _in_turn(slices: Iterable[RowRange], rows: int) -> Iterator[list[RowRange]]:
+    here: list[RowRange] = []
     room = rows
     for s in slices:
         start = s.start
@@ -79,20 +79,20 @@ def _in_turn(slices: Iterable[Slice], rows: int) -> Iterator[list[Slice]]:
                 yield here
                 here, room = [], rows
             stop = min(s.stop, start + room)
-            here.append(Slice(s.changes, start, stop))
+            here.append(RowRange(s.changes, start, stop))
             room -= stop - start
             start = stop
     yield here
 
 
-def _by_order(slices: Sequence[Slice], rows: int) -> Iterator[list[Slice]]:
+def _by_order(slices: Sequence[RowRange], rows: int) -> Iterator[list[RowRange]]:
     last = max(int(s.changes.orders[s.stop - 1]) for s in slices)
     for low in range(0, last + 1, rows):
         here = []
         for s in slices:
             orders = s.changes.orders[s.start : s.stop]
             start, stop = (s.start + int(n) for n in np.searchsorted(orders, (low, low + rows)))
-            here += [Slice(s.changes, start, stop)] if start < stop else []
+            here += [RowRange(s.changes, start, stop)] if start < stop else []
         if here:
             yield here
 

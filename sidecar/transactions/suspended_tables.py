@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.connectors.changes import TableChanges, Undecodable
 from headrace.sidecar.transactions.initial_snapshot import Snapshot
-from headrace.sidecar.transactions.partial import Pending, Slice, first_copies
+from headrace.sidecar.transactions.partial import PartialTransaction, RowRange, first_copies
 
 Holds = dict[tuple[str, int], int]
 """(topic, partition) → the offset to read on from."""
@@ -25,20 +25,20 @@ class Backlog:
     """Events of one table that were bound to no epoch while it was suspended, as they are read again."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Slice]] = []
+        self._parts: list[tuple[int, RowRange]] = []
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}
         self.snapshot = Snapshot({})
 
-    def add(self, transaction: int, lsn: int, events: Slice) -> None:
+    def add(self, transaction: int, lsn: int, events: RowRange) -> None:
         """Events of one transaction, whose END stands at `lsn`; repetitions change nothing."""
         new = first_copies([events], self._seen.setdefault(transaction, {}))
         self._parts += [(lsn, s) for s in new]
 
-    def add_loose(self, rows: Iterable[Slice]) -> None:
+    def add_loose(self, rows: Iterable[RowRange]) -> None:
         """Rows without a transaction."""
         self._parts += [(int(s.changes.lsns[s.start]), s) for s in rows]
 
-    def add_chunk(self, rows: Slice) -> None:
+    def add_chunk(self, rows: RowRange) -> None:
         """Rows of an incremental snapshot, behind the transaction after which they were sent."""
         self._parts.append((int(rows.changes.transactions[rows.start]) + 1, rows))
 
@@ -51,9 +51,9 @@ class Backlog:
         """Distinct events of transactions."""
         return sum(map(len, self._seen.values()))
 
-    def slices(self) -> tuple[Slice, ...]:
+    def slices(self) -> tuple[RowRange, ...]:
         """All of it, its orders counted through in the order of commits: it can stand as one transaction."""
-        parts = [(-1, Slice(c, 0, len(c))) for c in self.snapshot.last()] + self._parts
+        parts = [(-1, RowRange(c, 0, len(c))) for c in self.snapshot.last()] + self._parts
         if not parts:
             return ()
         lengths = [s.stop - s.start for _, s in parts]
@@ -67,24 +67,24 @@ class Backlog:
         for (_, s), at in zip(parts, np.cumsum([0, *lengths[:-1]]).tolist(), strict=True):
             count = s.stop - s.start
             rows = s.changes.take(np.arange(s.start, s.stop))
-            out.append(Slice(replace(rows, orders=rank[at : at + count]), 0, count))
+            out.append(RowRange(replace(rows, orders=rank[at : at + count]), 0, count))
         return tuple(out)
 
-    def of_transactions(self) -> Iterable[tuple[int, Slice]]:
+    def of_transactions(self) -> Iterable[tuple[int, RowRange]]:
         """Events, each with the LSN of its transaction's END, in the order of these."""
         events = [(lsn, s) for lsn, s in self._parts if not s.changes.snapshot[s.start]]
         return sorted(events, key=lambda part: part[0])
 
-    def by_transaction(self) -> Iterable[list[Slice]]:
+    def by_transaction(self) -> Iterable[list[RowRange]]:
         """The slices of each transaction."""
-        found: dict[int, list[Slice]] = {}
+        found: dict[int, list[RowRange]] = {}
         for _, s in self._parts:
             found.setdefault(int(s.changes.transactions[s.start]), []).append(s)
         return found.values()
 
 
 @dataclass
-class Stop:
+class SuspendedTable:
     """A suspended table. `text`: its error, as its views show it; `told`: the one that was given with a transaction,
     "" for none. `lsn`: of the last END that it has. `names`: those under which the source counts its events.
 
@@ -109,7 +109,7 @@ class Stop:
     bad: tuple[Undecodable, str] | None = None
     beyond: tuple[Undecodable, str] | None = None
 
-    def late(self, transaction: int, lsn: int, events: Slice) -> None:
+    def late(self, transaction: int, lsn: int, events: RowRange) -> None:
         """Events of a transaction given already, read again; those from before the stop are repetitions."""
         if self.backlog is not None and lsn > self.lsn:
             self.backlog.add(transaction, lsn, events)
@@ -137,7 +137,7 @@ class Stop:
         }  # fmt: skip
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> Stop:
+    def parse(cls, body: Mapping[str, Any]) -> SuspendedTable:
         """Of a manifest, to be read again. Raises KeyError."""
         table = body["table"]
         bad = Undecodable(table, body["topic"], body["partition"], body["offset"], body["reason"], body["hint"])
@@ -147,7 +147,7 @@ class Stop:
         )  # fmt: skip
 
 
-class Stops:
+class SuspendedTables:
     """The stopped tables of one source. `names`: name by which events are counted → table, of the tables that go on:
     the assembler's own, from which stopped tables are taken.
 
@@ -159,7 +159,7 @@ class Stops:
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
         self._untold: dict[str, dict[str, int]] = {}
-        self.known: dict[str, Stop] = {}
+        self.known: dict[str, SuspendedTable] = {}
         self.ailing: dict[str, tuple[Undecodable, str]] = {}
         self.bad_at: dict[str, Holds] = {}
         self.after = -1
@@ -169,12 +169,12 @@ class Stops:
         """Whether nothing of a table is wanted in this run."""
         return table in self.known and self.known[table].backlog is None
 
-    def collecting(self, table: str) -> Stop | None:
+    def collecting(self, table: str) -> SuspendedTable | None:
         """The stop of a table that is being read again."""
         found = self.known.get(table)
         return None if found is None or found.backlog is None else found
 
-    def resume(self, stops: Iterable[Stop], after: int, *, exactly: bool) -> None:
+    def resume(self, stops: Iterable[SuspendedTable], after: int, *, exactly: bool) -> None:
         """Read these again; see `after` and `exactly`."""
         self.after, self.exactly = after, exactly
         for stop in stops:
@@ -220,7 +220,7 @@ class Stops:
         record, text = self.ailing.pop(table)
         for place, offset in self.bad_at.pop(table).items():
             holds[place] = min(offset, holds.get(place, offset))
-        self.known[table] = Stop(table, record, text, lsn, self._take_names(table), 0, snapshot, holds=holds)
+        self.known[table] = SuspendedTable(table, record, text, lsn, self._take_names(table), 0, snapshot, holds=holds)
         self._tell(table, text, 1)
 
     def _tell(self, table: str, text: str, diff: int) -> None:
@@ -237,7 +237,7 @@ class Stops:
                 self.known[table].told = self.known[table].text
         return told
 
-    def passed(self, transaction: int, lsn: int, counts: Mapping[str, int], pending: Pending | None) -> None:
+    def passed(self, transaction: int, lsn: int, counts: Mapping[str, int], pending: PartialTransaction | None) -> None:
         """A transaction is given: what it has of stopped tables is owed."""
         for stop in self.known.values():
             stop.owed += sum(counts.get(name, 0) for name in stop.names)
@@ -250,11 +250,11 @@ class Stops:
                 for order, (_, partition, offset) in gaps.items():
                     stop.backlog.gap(transaction, order, (partition, offset))
 
-    def here(self) -> list[Stop]:
+    def here(self) -> list[SuspendedTable]:
         """The tables of which everything that they are owed was read again."""
         return [s for s in self.known.values() if s.backlog is not None and s.reached and not s.missing]
 
-    def failed(self) -> list[Stop]:
+    def failed(self) -> list[SuspendedTable]:
         """The tables in whose backlog a record cannot be decoded: they stay suspended, perhaps for that record.
 
         Not where the log says that they were mended: that is then waited for.
@@ -270,7 +270,7 @@ class Stops:
                 stop.text = text
         return found
 
-    def mended(self) -> list[Stop] | None:
+    def mended(self) -> list[SuspendedTable] | None:
         """The tables that have all that they are owed, which go on from now; None while another still waits for some."""
         reading = [s for s in self.known.values() if s.backlog is not None]
         if any(s.missing or not s.reached for s in reading):
@@ -288,9 +288,9 @@ class Stops:
         return reading
 
 
-def earliest(holds: Holds, runs: Iterable[TableChanges | Slice]) -> None:
+def earliest(holds: Holds, runs: Iterable[TableChanges | RowRange]) -> None:
     """Lower `holds` to the first offset of each run."""
     for run in runs:
-        changes, start = (run.changes, run.start) if isinstance(run, Slice) else (run, 0)
+        changes, start = (run.changes, run.start) if isinstance(run, RowRange) else (run, 0)
         place, offset = (changes.topic, changes.partition), int(changes.offsets[start])
         holds[place] = min(offset, holds.get(place, offset))

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.connectors.changes import TableChanges
 from headrace.engine.batch.updates import TRUNCATE
-from headrace.sidecar.transactions.delivered import BoundTransactions
+from headrace.sidecar.transactions.delivered import DeliveredTransactions
 
 KEPT = 1000
 """After so many TRUNCATEs of a table the tracker looks which of them were given."""
@@ -24,7 +24,7 @@ class TruncationTracker:
     """`snapshot`: the LSN of the last later snapshot, -1 for none; `first_snapshot`: of the first, which may have been another
     before it, of a connector that was killed."""
 
-    def __init__(self, bound: BoundTransactions) -> None:
+    def __init__(self, bound: DeliveredTransactions) -> None:
         self._bound = bound
         self._met: dict[str, dict[int, int]] = {}
         self._given: dict[str, tuple[int, int]] = {}

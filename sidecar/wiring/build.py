@@ -58,7 +58,7 @@ from headrace.sidecar.state.object_generation import take_run
 from headrace.sidecar.state.synthetic_transactions import Injected
 from headrace.sidecar.telemetry.metrics import Metrics
 from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 from headrace.sidecar.wiring.factories import (
     begun_sources,
     lettered,
@@ -392,7 +392,9 @@ def _open_intakes(
         recovered = manifest.sources.get(source.name) if manifest else None
         if manifest is not None and recovered is not None:
             stood = (s for s in manifest.stopped.get(source.name, ()) if s["table"] in mine)
-            stops = [Stop.parse(s) for s in stood if s["table"] not in changed]  # those are read from their source
+            stops = [
+                SuspendedTable.parse(s) for s in stood if s["table"] not in changed
+            ]  # those are read from their source
             assembler.begin_late(mine.keys() & set(changed))
             bound = reclock.bound_transactions(source.name, reclock.frontier)
             known = dict(manifest.remembered.get(source.name, {}))

@@ -17,7 +17,7 @@ from headrace.connectors.kafka.epoch_topic import KafkaEpochTopic
 from headrace.sidecar.devstack.jvm import Toolbox
 from headrace.sidecar.devstack.kafka import EmbeddedKafka
 from headrace.sidecar.devstack.ports import pick
-from headrace.sidecar.epochs.epoch_binding import Binding, Stamp
+from headrace.sidecar.epochs.epoch_binding import Binding, BoundTransaction
 from headrace.sidecar.epochs.log_index import EpochLog
 from headrace.sidecar.epochs.reclock import ReclockLog
 from headrace.sidecar.epochs.topic_log import TopicLog
@@ -32,7 +32,7 @@ _WARM = 20
 
 def bound(log: EpochLog, epoch: int) -> float:
     """Seconds until one transaction is durable."""
-    stamp = Stamp("shop", EpochKind.TRANSACTION, epoch, epoch * 100, epoch * 1_000_000)
+    stamp = BoundTransaction("shop", EpochKind.TRANSACTION, epoch, epoch * 100, epoch * 1_000_000)
     begun = time.perf_counter()
     log.append([Binding(epoch, (stamp,), {"shop.public.orders": {0: epoch}})])
     log.settle()

@@ -25,10 +25,10 @@ from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.transactions.debezium import TransactionAssembler
 from headrace.sidecar.transactions.incremental_snapshot import IncrementalSnapshot
 from headrace.sidecar.transactions.initial_snapshot import Snapshot
-from headrace.sidecar.transactions.model import Ahead, Transaction
+from headrace.sidecar.transactions.model import ReplayOrder, Transaction
 from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 from tests.sim import clients, world
 from tests.sim.beside import Incremental
 from tests.sim.late import Late
@@ -42,10 +42,10 @@ Patch = pytest.MonkeyPatch
 
 
 def snapshot_at_once(patch: Patch) -> None:
-    def last(self: Ahead, *, begun: bool) -> int | None:
+    def last(self: ReplayOrder, *, begun: bool) -> int | None:
         return -1 if begun and self.before_snapshot is None else self.before_snapshot
 
-    patch.setattr(Ahead, "last_before_snapshot", last)
+    patch.setattr(ReplayOrder, "last_before_snapshot", last)
 
 
 def rows_stay(patch: Patch) -> None:
@@ -53,7 +53,7 @@ def rows_stay(patch: Patch) -> None:
 
 
 def nothing_owed(patch: Patch) -> None:
-    patch.setattr(Stop, "missing", property(lambda self: 0))
+    patch.setattr(SuspendedTable, "missing", property(lambda self: 0))
 
 
 def not_held(patch: Patch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.transactions.debezium import TransactionAssembler
-from headrace.sidecar.transactions.model import Ahead, ContinuityError
+from headrace.sidecar.transactions.model import ContinuityError, ReplayOrder
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
 from tests.sidecar.support.streams import changes, decoded, end, notified
 
@@ -26,7 +26,7 @@ def snapshot(at: int, lsn: int, *rows: tuple[int, int], offset: int = 0) -> list
 def test_a_later_snapshot_of_the_log_that_is_the_first_now_holds_nothing_up() -> None:
     """Simulator, seed 408353: the one before it had no row, which the log tells nobody; both were read at once again."""
     a = TransactionAssembler(TABLES)
-    a.follow(Ahead(-1, exactly=False, before_snapshot=-1, later=32, through=36))
+    a.follow(ReplayOrder(-1, exactly=False, before_snapshot=-1, later=32, through=36))
     a.accept(decoded(*snapshot(10, 5), *snapshot(30, 32, (1, 1)), end(9, 34, {}), end(10, 36, {})))
     assert [(t.kind, t.lsn) for t in a.complete()] == [("snapshot", 32), ("transaction", 34), ("transaction", 36)]
 
@@ -34,7 +34,7 @@ def test_a_later_snapshot_of_the_log_that_is_the_first_now_holds_nothing_up() ->
 def followed(*, lacks: bool, barrier: SnapshotBarrier | None = None) -> TransactionAssembler:
     """The log has a transaction before a later snapshot, which is here."""
     a = TransactionAssembler(TABLES, barrier=barrier)
-    a.follow(Ahead(-1, exactly=False, before_snapshot=10, later=35, through=10, snapshot=5))
+    a.follow(ReplayOrder(-1, exactly=False, before_snapshot=10, later=35, through=10, snapshot=5))
     a.accept(decoded(*snapshot(1, 5, (1, 1)), end(6, 10, {"s.a": 1})))
     assert [t.kind for t in a.complete()] == ["snapshot"]
     if not lacks:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from headrace.sidecar.epochs.epoch_binding import Binding, ReclockError, Stamp
+from headrace.sidecar.epochs.epoch_binding import Binding, BoundTransaction, ReclockError
 from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
 from headrace.sidecar.state.filesystem import LocalDisk
 from headrace.sidecar.transactions.model import EpochKind, Transaction, goes_on
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 from tests.sidecar.support.batches import source_batch
 from tests.sidecar.support.streams import changes
 from tests.sidecar.support.transactions import transaction_of
@@ -66,7 +66,7 @@ def test_other_transactions_than_the_log_has_bound_are_refused(tmp_path: Path) -
 def test_cuts_are_cut_again_at_the_logged_offsets(tmp_path: Path) -> None:
     def cut(start: int, stop: int) -> Transaction:
         rows = changes("t", [(i, i) for i in range(start, stop)], offset=start)
-        return transaction_of("cut", -1, 0, 1, (Slice(rows, 0, len(rows)),))
+        return transaction_of("cut", -1, 0, 1, (RowRange(rows, 0, len(rows)),))
 
     first = Reclock(ReclockLog(tmp_path / "log"))
     first.bind(source_batch("a", [cut(0, 3)], {"p.t": {0: 3}}))
@@ -128,7 +128,7 @@ def test_a_transaction_has_the_portions_that_the_log_has_bound(
 
     def cut(count: int) -> list[Transaction]:
         rows = changes("t", [(i, i) for i in range(count)], offset=0)
-        return [transaction_of(kind, 1, 10, 1, (Slice(rows, i, i + 1),), more=i + 1 < count) for i in range(count)]
+        return [transaction_of(kind, 1, 10, 1, (RowRange(rows, i, i + 1),), more=i + 1 < count) for i in range(count)]
 
     Reclock(ReclockLog(tmp_path / "log")).bind(source_batch("a", [*cut(bound), transaction(2, 20)], at(4)))
     again = Reclock(ReclockLog(tmp_path / "log"))
@@ -168,9 +168,9 @@ def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: 
 def test_epochs_of_no_transaction_push_none_out_of_a_trimmed_log(tmp_path: Path, kind: str) -> None:
     """Found by the simulator (seed 521381): five letters were replayed, and a restart knew no transaction any more."""
     log = ReclockLog(tmp_path / "log")
-    log.append([Binding(0, tuple(Stamp("a", EpochKind.TRANSACTION, i, i, i) for i in range(3)), at(3))])
+    log.append([Binding(0, tuple(BoundTransaction("a", EpochKind.TRANSACTION, i, i, i) for i in range(3)), at(3))])
     for i in range(10):
-        log.append([Binding(3 + i, (Stamp("a", EpochKind(kind), -3, 2, i),), at(3))])
+        log.append([Binding(3 + i, (BoundTransaction("a", EpochKind(kind), -3, 2, i),), at(3))])
     log.forget(13, 2)
     assert log.size < 1200
     again = Reclock(ReclockLog(tmp_path / "log"), 13)
@@ -296,7 +296,7 @@ def test_rows_of_incremental_snapshots_stand_again_where_the_log_has_them(tmp_pa
 
     def chunk(start: int, stop: int) -> Transaction:
         rows = changes("t", [(i, i) for i in range(start, stop)], offset=start)
-        return transaction_of("chunk", -1, 10, 1, (Slice(rows, 0, len(rows)),))
+        return transaction_of("chunk", -1, 10, 1, (RowRange(rows, 0, len(rows)),))
 
     def offsets(given: list[tuple[Binding, list[Transaction]]]) -> list[tuple[int, int, list[int]]]:
         return [
@@ -339,7 +339,7 @@ def test_rows_of_incremental_snapshots_stand_again_where_the_log_has_them(tmp_pa
 
 def test_rows_that_the_log_does_not_have_yet_stand_where_they_came(tmp_path: Path) -> None:
     rows = changes("t", [(1, 1)], offset=0)
-    chunk = transaction_of("chunk", -1, 10, 1, (Slice(rows, 0, 1),))
+    chunk = transaction_of("chunk", -1, 10, 1, (RowRange(rows, 0, 1),))
     Reclock(ReclockLog(tmp_path / "log")).bind(source_batch("a", [transaction(1, 10)], at(1)))
     again = Reclock(ReclockLog(tmp_path / "log"))
     [followed, *fresh] = again.bind(

@@ -16,13 +16,13 @@ from headrace.engine.batch.updates import DELETE, TRUNCATE, UPSERT
 from headrace.sidecar.intake.source_intake import Intake, UndecodableError
 from headrace.sidecar.intake.table_upserts import upserts
 from headrace.sidecar.transactions.model import Transaction
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 from tests.sidecar.support.streams import SCHEMA, changes
 from tests.sidecar.support.transactions import transaction_of
 
 
 def whole(*parts: object) -> Transaction:
-    return transaction_of("transaction", 1, 1, 1, tuple(Slice(c, 0, len(c)) for c in parts))  # type: ignore[arg-type]
+    return transaction_of("transaction", 1, 1, 1, tuple(RowRange(c, 0, len(c)) for c in parts))  # type: ignore[arg-type]
 
 
 def test_rows_stand_by_epoch_then_by_order_in_the_transaction() -> None:
@@ -52,7 +52,7 @@ def test_any_slices_of_any_runs_give_what_sorting_row_by_row_gives(seed: int) ->
             start = at[0] + (draw.random() < 0.1)
             stop = min(start + draw.randrange(0, 9), len(run))
             if start < stop:
-                slices.append(Slice(run, start, stop))
+                slices.append(RowRange(run, start, stop))
                 keys = run.rows.column(0).to_pylist()
                 naive += [(epoch, orders[i], keys[i]) for i in range(start, stop)]
                 at[0] = stop
@@ -68,7 +68,7 @@ def test_any_slices_of_any_runs_give_what_sorting_row_by_row_gives(seed: int) ->
 
 def test_slices_of_one_run_go_to_their_own_epochs() -> None:
     run = changes("a", [(i, i) for i in range(6)], orders=[1, 2, 1, 2, 1, 2])
-    bound = [(e, transaction_of("transaction", e, e, 1, (Slice(run, a, a + 2),))) for e, a in ((1, 0), (2, 4))]
+    bound = [(e, transaction_of("transaction", e, e, 1, (RowRange(run, a, a + 2),))) for e, a in ((1, 0), (2, 4))]
     found = upserts(bound, {"a": SCHEMA})["a"]
     assert found.rows.column(0).to_pylist() == [0, 1, 4, 5]
     assert found.epochs.tolist() == [1, 1, 2, 2]

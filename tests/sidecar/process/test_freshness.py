@@ -13,7 +13,7 @@ from headrace.engine.errors import HeadraceError
 from headrace.sidecar.cli.status import of_view, status_tables, view_tables
 from headrace.sidecar.control import applied_views
 from headrace.sidecar.state.generation import last_generation
-from headrace.sidecar.transactions.model import Waiting
+from headrace.sidecar.transactions.model import Incomplete
 from headrace.views.limits import FreshnessLimits
 from headrace.views.view_files import load
 from headrace.views.yaml_reader import ConfigError
@@ -190,7 +190,7 @@ def test_limits_are_read_strictly_and_kept(looked: Looked) -> None:
 def test_a_stalled_snapshot_is_told(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
     intake = looked.running.runtime.parts.intakes[0]
     with monkeypatch.context() as patch:
-        patch.setattr(intake.assembler, "waiting", lambda: Waiting("snapshot", -1, {ORDERS: 5}, -1), raising=False)
+        patch.setattr(intake.assembler, "waiting", lambda: Incomplete("snapshot", -1, {ORDERS: 5}, -1), raising=False)
         assert looked.look() == ["snapshot shop"]
         assert looked.look() == []
         assert 'headrace_snapshot_missing_rows{source="shop"} 5.0' in looked.running.metrics.render().decode()

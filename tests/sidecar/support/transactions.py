@@ -15,11 +15,11 @@ from headrace.sidecar.transactions.model import (
     SparkVersion,
     Transaction,
 )
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 
 
 def transaction_of(
-    kind: str, id_: int, lsn: int, commit_us: int = 1, slices: tuple[Slice, ...] = (), *,
+    kind: str, id_: int, lsn: int, commit_us: int = 1, slices: tuple[RowRange, ...] = (), *,
     errors: Mapping[str, Mapping[str, int]] | None = None, more: bool = False,
 ) -> Transaction:  # fmt: skip
     """A transaction of this kind; what its kind does not have is left out."""

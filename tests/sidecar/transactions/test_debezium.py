@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from headrace.connectors.changes import Event, TableChanges, Undecodable
 from headrace.engine.batch.updates import TRUNCATE
 from headrace.sidecar.transactions.debezium import TransactionAssembler
-from headrace.sidecar.transactions.model import Ahead, ContinuityError, Transaction
+from headrace.sidecar.transactions.model import ContinuityError, ReplayOrder, Transaction
 from headrace.sidecar.transactions.spark import VersionAssembler
-from headrace.sidecar.transactions.suspended_tables import Stop
+from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 from tests.sidecar.support.streams import changes, decoded, end, notified, version_end
 
 TABLES = {"s.a": "s.a", "s.b": "s.b"}
@@ -297,7 +297,7 @@ def test_a_second_snapshot_takes_the_place_of_its_tables() -> None:
 def test_a_later_snapshot_waits_for_what_the_log_has_though_no_checkpoint_does() -> None:
     """Found by the simulator (seed 1681): it was given before transactions whose events were still to come again."""
     a = TransactionAssembler(TABLES)
-    a.follow(Ahead(-1, exactly=False, through=10, snapshot=5))
+    a.follow(ReplayOrder(-1, exactly=False, through=10, snapshot=5))
     a.accept(decoded(notified("started", at=1), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
     a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed", at=3)))
     a.accept(decoded(end(6, 10, {"s.a": 1})))
@@ -314,7 +314,7 @@ def test_a_later_snapshot_waits_for_what_the_log_has_though_no_checkpoint_does()
 def test_a_snapshot_of_the_log_whose_place_an_empty_one_has_taken_is_refused_by_name() -> None:
     """Found by the simulator (seed 5381): nothing was given in its place, and the sinks kept its rows."""
     a = TransactionAssembler(TABLES)
-    a.follow(Ahead(-1, exactly=False, snapshot=5))
+    a.follow(ReplayOrder(-1, exactly=False, snapshot=5))
     a.accept(decoded(notified("started", at=1), changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, read=2)))
     a.accept(decoded(notified("started", at=5), notified("table", "s.a", 0, at=8), notified("completed", at=9)))
     with pytest.raises(ContinuityError, match="begun again"):
@@ -409,7 +409,7 @@ def test_a_table_of_which_one_leaf_was_truncated_stands_still_until_the_record_i
     a.complete()
     [stop] = a.stops
     b = TransactionAssembler(LEAVES)
-    b.resume([(-1, 0), (5, 9)], [Stop.parse(stop.json())])
+    b.resume([(-1, 0), (5, 9)], [SuspendedTable.parse(stop.json())])
     if skipped:
         b.skip(stop.record)
     else:

@@ -7,14 +7,14 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sidecar.transactions.delivered import BoundTransactions
+from headrace.sidecar.transactions.delivered import DeliveredTransactions
 
 IDS = st.integers(0, 40)
 
 
 @given(st.lists(st.tuples(IDS, st.booleans()), max_size=200), st.integers(1, 9), st.integers(0, 60))
 def test_what_is_known_is_what_was_added_last(added: list[tuple[int, bool]], span: int, most: int) -> None:
-    known = BoundTransactions(most=most, span=span)
+    known = DeliveredTransactions(most=most, span=span)
     order: list[tuple[int, int]] = []
     kept = False
     for lsn, (txid, keep) in enumerate(added):
@@ -30,7 +30,7 @@ def test_what_is_known_is_what_was_added_last(added: list[tuple[int, bool]], spa
 
 @given(st.lists(IDS, max_size=100), st.integers(1, 9))
 def test_what_is_to_stay_stays(added: list[int], span: int) -> None:
-    known = BoundTransactions(most=1, span=span)
+    known = DeliveredTransactions(most=1, span=span)
     for lsn, txid in enumerate(added):
         known.add(txid, lsn, keep=True)
     everything = {txid: lsn for lsn, txid in enumerate(added)}
@@ -38,7 +38,7 @@ def test_what_is_to_stay_stays(added: list[int], span: int) -> None:
 
 
 def test_a_transaction_takes_sixteen_bytes() -> None:
-    known = BoundTransactions()
+    known = DeliveredTransactions()
     tracemalloc.start()
     for k in range(200_000):
         known.add(k, k)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from headrace.sidecar.transactions.debezium import TransactionAssembler
-from headrace.sidecar.transactions.partial import Pending, Slice, first_copies
+from headrace.sidecar.transactions.partial import PartialTransaction, RowRange, first_copies
 from tests.sidecar.support.streams import changes, decoded, end, notified
 
 TABLE = "s.t"
 
 
-def places(slices: list[Slice]) -> list[tuple[int, int, int]]:
+def places(slices: list[RowRange]) -> list[tuple[int, int, int]]:
     return [
         (s.changes.partition, int(s.changes.offsets[i]), int(s.changes.orders[i]))
         for s in slices
@@ -41,16 +41,16 @@ def test_whatever_is_repeated_the_first_copy_of_each_event_stays(seed: int) -> N
         made = changes(TABLE, [(1, 1)] * len(orders), txid=7, orders=orders, partition=partition)
         made.offsets[:] = offsets
         start = draw.randrange(len(orders))
-        slices.append(Slice(made, start, draw.randrange(start + 1, len(orders) + 1)))
+        slices.append(RowRange(made, start, draw.randrange(start + 1, len(orders) + 1)))
     assert places(first_copies(slices, None)) == places(first_copies(slices, {}))
 
 
 def test_a_large_transaction_takes_no_object_an_event() -> None:
     count, run = 100_000, 5_000
-    pending = Pending()
+    pending = PartialTransaction()
     for first in range(1, count, run):
         made = changes(TABLE, [(1, 1)] * run, txid=7, orders=range(first, first + run), offset=first)
-        pending.slices.setdefault(TABLE, []).append(Slice(made, 0, run))
+        pending.slices.setdefault(TABLE, []).append(RowRange(made, 0, run))
     tracemalloc.start()
     try:
         whole = pending.whole()
@@ -67,8 +67,10 @@ def test_the_events_of_a_transaction_that_comes_bit_by_bit_are_compared_at_its_e
 ) -> None:
     """Its END is there first: the transaction topic has little to read."""
     compared = []
-    distinct = Pending.distinct
-    monkeypatch.setattr(Pending, "distinct", lambda self, table: compared.append(table) or distinct(self, table))
+    distinct = PartialTransaction.distinct
+    monkeypatch.setattr(
+        PartialTransaction, "distinct", lambda self, table: compared.append(table) or distinct(self, table)
+    )
     assembler = TransactionAssembler({TABLE: TABLE})
     assembler.accept(decoded(notified("skipped"), end(7, 900, {TABLE: 100})))
     for first in range(1, 101, 2):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.sidecar.transactions.model import Microbatch, SourceTransaction
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 from headrace.sidecar.transactions.pg_snapshot import Loaded, PgSnapshot
 from tests.sidecar.support.streams import changes
 
@@ -35,7 +35,7 @@ def test_a_snapshot_as_text_comes_back() -> None:
 
 
 def test_what_was_loaded_is_taken_in_once() -> None:
-    rows = (Slice(changes("public.t", [(1, 10)], txid=7), 0, 1),)
+    rows = (RowRange(changes("public.t", [(1, 10)], txid=7), 0, 1),)
     loaded = Loaded(PgSnapshot.parse("5:9:7"), 100)
     assert Loaded.of(loaded.json()) == loaded
     kept = SourceTransaction(id=7, lsn=90, commit_us=0, slices=rows)

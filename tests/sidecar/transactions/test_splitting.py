@@ -10,7 +10,7 @@ import pytest
 from headrace.sidecar.epochs.reclock import ReclockLog
 from headrace.sidecar.runtime import loop
 from headrace.sidecar.transactions.model import Transaction
-from headrace.sidecar.transactions.partial import Slice
+from headrace.sidecar.transactions.partial import RowRange
 from headrace.sidecar.transactions.splitting import in_steps, portions
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers, plays
 from tests.sidecar.support.streams import changes
@@ -22,7 +22,7 @@ def given(kind: str, *orders: list[int]) -> Transaction:
     made = [
         changes("s.a", [(i, i) for i in some], txid=4, orders=some, offset=100 * k) for k, some in enumerate(orders)
     ]
-    return transaction_of(kind, 4, 9, 1, tuple(Slice(c, 0, len(c)) for c in made), errors={"s.a": {"bad": 1}})
+    return transaction_of(kind, 4, 9, 1, tuple(RowRange(c, 0, len(c)) for c in made), errors={"s.a": {"bad": 1}})
 
 
 def orders(transaction: Transaction) -> list[list[int]]:
