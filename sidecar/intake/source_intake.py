@@ -95,7 +95,7 @@ class Intake:
     subscribed: frozenset[str]
     clock: Callable[[], float] = time.perf_counter
     counts: IntakeCounts = field(default_factory=IntakeCounts)
-    unread: Callable[[], Sequence[Unread]] = tuple
+    unread: Callable[[Intake], Sequence[Unread]] = lambda _: ()
     tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
     skip: frozenset[Place] = frozenset()
     skipped: list[Place] = field(default_factory=list)

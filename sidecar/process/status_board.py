@@ -217,7 +217,7 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         "commit_us": None if frontier is None else frontier.commit_us,
         "positions": intake.source.positions(),
         "lag": intake.lag(),
-        "unread": [{"what": one.what, "why": one.why} for one in intake.unread()],
+        "unread": [{"what": one.what, "why": one.why} for one in intake.unread(intake)],
         "stopped": [
             {
                 "table": s.table,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from typing import Any
 
 from headrace.connectors.commands import Added
 from headrace.connectors.sink import SinkState
-from headrace.connectors.source import Source, check_topic_ids
 from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import KafkaSinkConfig, Settings, SinkConfig
@@ -34,11 +33,6 @@ from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.pool import Maker
 from headrace.sidecar.execution.workers.worker import Task
 from headrace.sidecar.intake.connector_preflight import check_connectors
-from headrace.sidecar.intake.heartbeats import HeartbeatChain
-from headrace.sidecar.intake.schema_drift import SchemaDrift
-from headrace.sidecar.intake.shard_source import ShardFormat
-from headrace.sidecar.intake.source_intake import Intake
-from headrace.sidecar.intake.unused_data import Unread, unread
 from headrace.sidecar.runtime.components import RuntimeComponents
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.runtime.recovery import reconcile, recover_errors
@@ -57,30 +51,20 @@ from headrace.sidecar.state.generation import Generation, RunState, sweep_genera
 from headrace.sidecar.state.object_generation import take_run
 from headrace.sidecar.state.synthetic_transactions import Injected
 from headrace.sidecar.telemetry.metrics import Metrics
-from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
-from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 from headrace.sidecar.wiring.factories import (
     begun_sources,
-    lettered,
-    make_assembler,
-    make_barrier,
     make_commands,
-    make_dead_letters,
     make_epoch_log,
     make_format,
     make_memory,
     make_sink,
     make_source,
-    make_spill,
     program,
-    schema_policies,
-    tables_at,
-    with_partitions,
 )
 from headrace.sidecar.wiring.failpoints import failpoints
+from headrace.sidecar.wiring.intakes import IntakeMaker
 from headrace.sidecar.wiring.project import Project, kept_tables, sink_view, tables_of
 from headrace.sidecar.wiring.run_states import objects_of
-from headrace.sidecar.wiring.shard_intakes import make_shard_source
 from headrace.sidecar.wiring.worker_pools import make_pool
 from headrace.views.compile import CompiledView
 from headrace.views.lineage import rests_on
@@ -222,9 +206,11 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     reclock = Reclock(log, epoch + 1, Injected(generation.rows, reached))
     commands = _open_commands(settings, tables, manifest)
     commands.keep(*_added(settings, changed, reclock, manifest))
-    intakes = _open_intakes(settings, schemas, tables, manifest, reclock, closers, commands, changed, flow)
+    intakes = IntakeMaker(
+        settings=settings, schemas=schemas, tables=tables, manifest=manifest, reclock=reclock, commands=commands,
+        changed=changed, flow=flow, folder=generation.folder,
+    ).all(closers)  # fmt: skip
     for intake in intakes:
-        intake.spill = make_spill(settings, generation.folder)
         reclock.drop_stale_by(intake.name, intake.assembler.standing)
     bound = log.bound
     reclock.started()
@@ -348,73 +334,3 @@ def _open_commands(settings: Settings, tables: Mapping[str, Schema], manifest: M
     }
     at = {s: frontier.positions for s, frontier in manifest.sources.items()} if manifest else {}
     return CommandLog(make_commands(settings), mine, manifest.commands if manifest else None, at)
-
-
-def _open_intakes(
-    settings: Settings,
-    schemas: Mapping[str, Schema],
-    tables: Mapping[str, Schema],
-    manifest: Manifest | None,
-    reclock: Reclock,
-    closers: ExitStack,
-    commands: CommandLog,
-    changed: Collection[str],
-    flow: Flow,
-) -> list[Intake]:
-    intakes = []
-    for configured in settings.config.sources:
-        source = with_partitions(configured, commands)
-        declared = (
-            {t.name for t in source.tables} if source.tables is not None else schemas.keys() - _declared(settings)
-        )
-        mine = {n: s for n, s in tables.items() if n in declared}
-        format_ = make_format(source, settings.path)
-        transport: Source
-        if settings.config.engine.intake == "shards":
-            transport = make_shard_source(settings, source, {n: s for n, s in schemas.items() if n in declared}, flow)
-            format_ = ShardFormat(format_, transport)
-        else:
-            transport = make_source(settings, source, format_)
-        closers.callback(transport.close)
-        barrier = make_barrier(source, transport)
-        assembler = make_assembler(source, mine, barrier=barrier)
-        intake = Intake(source.name, source.type, transport, format_, assembler, frozenset(mine))
-        intake.tables_at, intake.barrier = tables_at(source), barrier
-        intake.skip = frozenset((s.topic, s.partition, s.offset) for s in source.skip)
-        intake.commands, intake.skipped_before = commands, commands.skips(source.name)
-        intake.prefix = source.topic_prefix
-        intake.lettered = lettered(source, mine)
-        intake.letters = make_dead_letters(settings) if intake.lettered else None
-        intake.schemas, intake.lost = mine, SchemaDrift(source.name, schema_policies(source, mine))
-        intake.beats = HeartbeatChain(source.name)
-        assembler.follow(reclock.ahead(source.name))
-        intake.known = reclock.passed(source.name)
-        recovered = manifest.sources.get(source.name) if manifest else None
-        if manifest is not None and recovered is not None:
-            stood = (s for s in manifest.stopped.get(source.name, ()) if s["table"] in mine)
-            stops = [
-                SuspendedTable.parse(s) for s in stood if s["table"] not in changed
-            ]  # those are read from their source
-            assembler.begin_late(mine.keys() & set(changed))
-            bound = reclock.bound_transactions(source.name, reclock.frontier)
-            known = dict(manifest.remembered.get(source.name, {}))
-            intake.loaded = Loaded.of(known.pop(LOADED, None))
-            assembler.resume(bound, stops, known or None)
-            intake.resume_holds(recovered.positions)
-            intake.lost.restore(manifest.lost.get(source.name, ()), mine)
-            intake.beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)
-        transport.open(recovered.positions if recovered else {})
-        if manifest is not None:
-            check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
-        intake.unread = partial(_unread, settings, source, intake, declared)
-        intakes.append(intake)
-    return intakes
-
-
-def _unread(settings: Settings, source: SourceConfig, intake: Intake, tables: Set[str]) -> Sequence[Unread]:
-    others, left_out = intake.source.others(), intake.format.left_out
-    return unread(settings, source, others, tables, intake.subscribed, left_out)
-
-
-def _declared(settings: Settings) -> set[str]:
-    return {t.name for s in settings.config.sources for t in s.tables or ()}

@@ -34,6 +34,7 @@ from headrace.sidecar.config.config import load
 from headrace.sidecar.state.checkpoint import Capture, ViewRecord
 from headrace.sidecar.telemetry.metrics import memory
 from headrace.sidecar.wiring import build as wiring
+from headrace.sidecar.wiring import intakes
 from headrace.sidecar.wiring.build import Running, build
 from headrace.sidecar.wiring.project import read_project, sink_view
 from tests.bench.report import FOLDER, Row, publish, row
@@ -65,7 +66,7 @@ def configure(folder: Path) -> None:
 
 def opened(folder: Path, log: MemoryLog, store: MemoryStore) -> Running:
     """A sidecar over what lies in memory and the state in `folder`, recovered."""
-    wiring.make_source = lambda _s, _c, f: MemorySource(log, wants=f.wants, name="shop")  # type: ignore[assignment,return-value]
+    intakes.make_source = lambda _s, _c, f: MemorySource(log, wants=f.wants, name="shop")  # type: ignore[assignment,return-value]
     wiring.make_sink = lambda _s, c, *_: MemorySink(c.name, store)  # type: ignore[assignment,misc]
     wiring.make_commands = lambda _: MemoryCommands()  # type: ignore[assignment,return-value]
     return build(read_project(load(folder / "headrace.yaml", {})))

@@ -16,7 +16,7 @@ from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.sink import SinkState
 from headrace.sidecar.config.config import PostgresSinkConfig, Settings, SinkConfig
 from headrace.sidecar.runtime import loop
-from headrace.sidecar.wiring import build
+from headrace.sidecar.wiring import build, intakes
 from tests.sim.clients import Clients, DeadLetters
 from tests.sim.contracts import put_in_place
 from tests.sim.database import DatabaseSink
@@ -32,7 +32,7 @@ def in_place(world: World) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         put_in_place(patch, made, lambda: world.clock, lambda s: world.current[-1].sleep(s))
         patch.setattr(build, "make_sink", lambda *of: _sink(world, *of))
-        patch.setattr(build, "make_dead_letters", lambda _: DeadLetters(world.current[-1], world.letters))
+        patch.setattr(intakes, "make_dead_letters", lambda _: DeadLetters(world.current[-1], world.letters))
         patch.setattr(
             build, "make_commands", lambda _: MemoryCommands()
         )  # lives with a log of commands are not drawn yet

@@ -23,7 +23,7 @@ from headrace.sidecar.runtime import checkpointer, loop
 from headrace.sidecar.state.spill import DEFAULT_BYTES, Spill
 from headrace.sidecar.transactions import snapshot_barrier
 from headrace.sidecar.transactions.splitting import ROWS
-from headrace.sidecar.wiring import build
+from headrace.sidecar.wiring import intakes
 
 LULL_MS = 10
 """A snapshot takes that long by a shop's clock."""
@@ -59,7 +59,7 @@ class Limits:
         patch.setattr(sink_writer, "MAX_BACKLOG_BYTES", self.backlog_bytes)
         patch.setattr(loop, "ROWS", self.portion_rows)
         patch.setattr(snapshot_barrier, "LULL_MS", LULL_MS)
-        patch.setattr(build, "Intake", partial(Intake, portion_rows=self.portion_rows))
+        patch.setattr(intakes, "Intake", partial(Intake, portion_rows=self.portion_rows))
         with tempfile.TemporaryDirectory() as folder:
-            patch.setattr(build, "make_spill", lambda *_: Spill(Path(folder), self.spill_bytes))
+            patch.setattr(intakes, "make_spill", lambda *_: Spill(Path(folder), self.spill_bytes))
             yield

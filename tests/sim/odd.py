@@ -25,7 +25,7 @@ from headrace.connectors.changes import Decoded, Format, MessageBatch, Undecodab
 from headrace.connectors.formats.row_path import event_of
 from headrace.sidecar.control.jobs import BackgroundJobs
 from headrace.sidecar.operations.resync import Report, Resync, TableRead
-from headrace.sidecar.wiring import build
+from headrace.sidecar.wiring import intakes
 from tests.sim.beside import Incremental
 from tests.sim.columns import Columns
 from tests.sim.kinds import Kinds
@@ -97,14 +97,14 @@ class Odd:
         world.settled.append(lambda: self.over)
 
     def _in_place(self, patch: pytest.MonkeyPatch) -> None:
-        real = build.make_format
+        real = intakes.make_format
 
         def made(*of: Any) -> Format:
             inner, number = real(*of), self.world.current[-1].number
             knows = self.corrected is not None and number > self.corrected
             return inner if knows else _Strict(inner)
 
-        patch.setattr(build, "make_format", made)
+        patch.setattr(intakes, "make_format", made)
 
     def _snapshot(self, real: Callable[[], None]) -> None:
         real()

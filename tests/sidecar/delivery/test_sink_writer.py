@@ -22,6 +22,7 @@ from headrace.sidecar.epochs.reclock import Reclock
 from headrace.sidecar.runtime.components import RuntimeComponents
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.telemetry.metrics import Metrics
+from headrace.sidecar.transactions.model import Transaction
 from tests.contracts.sink import LINES, changes, frontier, view_of, whole
 from tests.doubles.memory import MemorySink
 
@@ -310,7 +311,7 @@ class Loop:
 
     def step(self, epoch: int) -> None:
         self.runtime.epoch = epoch
-        self.runtime._emit([], [])
+        self.runtime._emit([], [(epoch, cast(Transaction, None))])
 
 
 def test_a_view_in_error_leaves_and_comes_back_whole() -> None:

@@ -15,7 +15,7 @@ from headrace.connectors.kafka.dead_letters import KafkaDeadLetterQueue
 from headrace.sidecar.config.config import load
 from headrace.sidecar.control.jobs import BackgroundJobs
 from headrace.sidecar.process.status_board import status
-from headrace.sidecar.wiring import build
+from headrace.sidecar.wiring import intakes
 from tests.sidecar.operations.test_resync import Now, turn_held
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VISITS, Little, Place, answers
 
@@ -27,7 +27,7 @@ class Aside(Little):
         super().__init__(folder, patch)
         self.letters = MemoryDeadLetterQueue()
         self.told: list[Any] = []
-        patch.setattr(build, "make_dead_letters", lambda _: self.letters)
+        patch.setattr(intakes, "make_dead_letters", lambda _: self.letters)
 
     def configure(self) -> dict[str, Any]:
         body = super().configure()

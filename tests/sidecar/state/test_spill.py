@@ -19,7 +19,7 @@ from headrace.sidecar.process.status_board import status
 from headrace.sidecar.state import batch_store
 from headrace.sidecar.state.batch_store import BatchStore, load_batches
 from headrace.sidecar.state.spill import Spill, SpillError
-from headrace.sidecar.wiring import build
+from headrace.sidecar.wiring import intakes
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers, plays
 from tests.sidecar.support.streams import changes
 
@@ -111,7 +111,7 @@ def test_a_shop_whose_rows_all_lie_on_disk(
     draw = random.Random(seed)
     monkeypatch.setattr(batch_store, "LARGE_BYTES", draw.choice([0, 1 << 30]))
     monkeypatch.setattr(spine, "SMALL", draw.choice([1, 8]))
-    monkeypatch.setattr(build, "make_spill", lambda _, folder: Spill(folder, draw.choice([0, 500])))
+    monkeypatch.setattr(intakes, "make_spill", lambda _, folder: Spill(folder, draw.choice([0, 500])))
     shop = Little(tmp_path, monkeypatch, every_turn=draw.random() < 0.5, intake=intake)
     shop.batch = draw.choice([1, 3, 1 << 16])
     shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, 5)] for t in KEYS})

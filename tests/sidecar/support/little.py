@@ -27,7 +27,7 @@ from headrace.connectors.formats.row_path import event_of
 from headrace.sidecar.config.config import load
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.wiring import build as wiring
-from headrace.sidecar.wiring import shard_intakes, topic_reading
+from headrace.sidecar.wiring import intakes, shard_intakes, topic_reading
 from headrace.sidecar.wiring.build import Running, build
 from headrace.sidecar.wiring.project import Project, read_project
 from tests.doubles.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
@@ -120,10 +120,10 @@ class Little:
         self.clock = 0  # of Kafka
         self.queues: dict[str, list[tuple[int, bytes, bytes | None]]] = {}
         self.ends: dict[str, int] = {}
-        real = wiring.make_format
-        for module in (wiring, shard_intakes):
+        real = intakes.make_format
+        for module in (intakes, shard_intakes):
             patch.setattr(module, "make_format", lambda *a: Broken(real(*a), self.places, readable=self.readable))
-        for module in (wiring, topic_reading, shard_intakes):
+        for module in (intakes, topic_reading, shard_intakes):
             patch.setattr(
                 module,
                 "make_source",

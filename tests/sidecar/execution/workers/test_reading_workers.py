@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.execution.workers.pool import Maker
 from headrace.sidecar.wiring import build as wiring
-from headrace.sidecar.wiring import factories, shard_intakes, topic_reading
+from headrace.sidecar.wiring import factories, intakes, shard_intakes, topic_reading
 from tests.sidecar.support import little
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
 
@@ -65,9 +65,9 @@ class Read(Little):
         patch.setattr(little, "PREFIX", prefix)
         super().__init__(folder, patch, intake="driver", every_turn=False)
         self.kafka, self.each, self.intake, self.workers = kafka, each, "shards", 2
-        for module in (wiring, topic_reading, shard_intakes):
+        for module in (intakes, topic_reading, shard_intakes):
             patch.setattr(module, "make_source", factories.make_source)
-        for module in (wiring, shard_intakes):
+        for module in (intakes, shard_intakes):
             patch.setattr(module, "make_format", factories.make_format)
         patch.setattr(wiring, "make_pool", lambda *_: maker)
         self.broker = BrokerLog(kafka)
