@@ -136,7 +136,8 @@ class Dataflow(Graph):
                     ahead[node] = None
 
     def _advance_all(self, since: int) -> None:
-        """As `advance_since`: what can be asked is the same in all shards."""
+        """As `advance_since`: what can be asked is the same in all shards. What was never filled would seem complete."""
+        self.hydrate()
         for node in self._known.values():
             for trace in node.traces():
                 if not node.failed:

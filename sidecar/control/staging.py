@@ -29,9 +29,11 @@ from headrace.sidecar.intake.table_upserts import TableErrors, push
 from headrace.sidecar.runtime.loop import Runtime
 
 ENOUGH = 4
-"""So many steps may be left for the loop to make up for."""
+"""So many of the loop's steps may be left for the loop to make up for."""
 ROUNDS = 50
-"""So many rounds of catching up are tried before the loop is asked whatever is left."""
+"""So many steps of catching up are made before the loop is asked whatever is left."""
+STEP_ROWS = 1 << 16
+"""Changes that one step of catching up takes in: from so many on, what comes later is left to the next one."""
 
 
 class Cancelled(HeadraceError):
@@ -165,13 +167,15 @@ class StagingDataflow:
         progress.seconds, progress.stage = clock() - started, "catching up"
 
     def catch_up(self) -> None:
-        """Take in what came meanwhile, until little is left. Raises Cancelled."""
+        """Take in what came meanwhile, until little is left. Raises Cancelled.
+
+        A step takes in what many steps of the loop took in: the longer it waits, the cheaper it is.
+        """
         for _ in range(ROUNDS):
             if len(self._waiting) <= ENOUGH:
                 return
-            for _ in range(len(self._waiting)):
-                self._check()
-                self._step()
+            self._check()
+            self._step()
 
     def finish(self) -> None:
         """Take in the rest: then it stands where the runtime stands. Called by the loop."""
@@ -180,14 +184,17 @@ class StagingDataflow:
             self._step()
 
     def _step(self) -> None:
-        epoch, changes, errors = self._waiting.popleft()
-        others = {t: redeclared_upserts(changes[t], s) for t, s in self._redeclared.items() if t in changes}
-        push(self.flow, {**changes, **others}, errors)
-        self.flow.step(epoch + 1)
-        self.epoch = epoch
+        """Take in what waits, as one step."""
+        room = STEP_ROWS
+        while self._waiting and room > 0:
+            self.epoch, changes, errors = self._waiting.popleft()
+            others = {t: redeclared_upserts(changes[t], s) for t, s in self._redeclared.items() if t in changes}
+            push(self.flow, {**changes, **others}, errors)
+            room -= sum(map(len, changes.values()))
+        self.flow.step(self.epoch + 1)
         for followed in self.watched.values():
             followed.take(*followed.output.take())
-        self.flow.advance_since(epoch)
+        self.flow.advance_since(self.epoch)
 
     def _check(self) -> None:
         if self._cancelled:

@@ -29,7 +29,7 @@ from headrace.sidecar.runtime.checkpointer import Checkpointer
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state import generation
 from headrace.sidecar.state.generation import Generation
-from headrace.sidecar.transactions import partial as pending
+from headrace.sidecar.transactions import partial
 from headrace.sidecar.transactions.debezium import TransactionAssembler
 from headrace.sidecar.transactions.initial_snapshot import Snapshot
 from headrace.sidecar.wiring import build
@@ -242,9 +242,11 @@ def _(patch: Patch) -> None:
 
 @guard("repeated events count once")
 def _(patch: Patch) -> None:
-    patch.setattr(pending, "first_copies", lambda slices, seen: list(slices))
+    patch.setattr(partial, "first_copies", lambda slices, seen: list(slices))
     patch.setattr(
-        pending.Pending, "distinct", lambda self, table: sum(s.stop - s.start for s in self.slices.get(table, ()))
+        partial.PartialTransaction,
+        "distinct",
+        lambda self, table: sum(s.stop - s.start for s in self.slices.get(table, ())),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from headrace.sidecar.config.config import load
-from headrace.sidecar.control import applied_views
+from headrace.sidecar.control import applied_views, staging
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.plan import ApplyError
 from headrace.sidecar.control.staging import Cancelled, StagingDataflow
@@ -87,6 +88,32 @@ def test_views_that_stay_miss_no_transaction(shop: Little) -> None:
         seen = {name: state[name] for name in ("customers", "orders", "visits")}
         assert any(seen == {n: answers(s)[n] for n in seen} for s in shop.states.values())
     assert held == answers(shop.state)
+
+
+def test_a_loop_that_is_faster_than_what_is_built_beside_is_caught_up_with(
+    shop: Little, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that were caught up with one by one were ever more: each round of them left a longer queue than the last."""
+    steps: list[int] = []
+    real = StagingDataflow._step
+
+    def slow(self: StagingDataflow) -> None:
+        steps.append(len(self._waiting))
+        time.sleep(0.2)
+        real(self)
+
+    def filled(self: StagingDataflow, *told: Any) -> None:
+        hydrate(self, *told)
+        time.sleep(0.2)
+
+    hydrate = StagingDataflow.hydrate
+    monkeypatch.setattr(StagingDataflow, "hydrate", filled)
+    monkeypatch.setattr(StagingDataflow, "_step", slow)
+    monkeypatch.setattr(staging, "ROUNDS", 10)
+    change(shop, VIEWS + BIGGEST)
+    check(shop, biggest=biggest(shop))
+    assert len(steps) <= 12
+    assert max(steps) > staging.ENOUGH
 
 
 def test_a_changed_view_takes_the_place_of_the_old(shop: Little) -> None:
