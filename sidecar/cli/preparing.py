@@ -28,7 +28,12 @@ def schema(kind: Annotated[str, typer.Argument(help="config or views.")] = "conf
 
 
 def load_tables(
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables of one source, all that are read.")],
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE…", help="The tables of one source: all that are read, or new ones of a running sidecar."
+        ),
+    ],
     from_: Annotated[
         str,
         typer.Option(
@@ -47,7 +52,7 @@ def load_tables(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Fill tables in an empty state by a Spark job; `headrace run` then goes on with the topics."""
+    """Fill tables by a Spark job: in an empty state, from which `headrace run` goes on, or beside a running sidecar."""
     with reported(as_json=as_json):
         from headrace.sidecar.cli.load import run_load
 

@@ -84,6 +84,8 @@ class TableConfig(StrictModel):
 
     @model_validator(mode="after")
     def _key_is_there(self) -> TableConfig:
+        if self.key == []:
+            raise ValueError(f"the key of {self.name} has no columns: leave `key` out for a table without a key")
         if self.key is not None and self.columns is not None:
             names = {c.name for c in self.columns}
             for column in self.key:

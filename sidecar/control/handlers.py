@@ -1,4 +1,4 @@
-"""The handlers of the control channel: plan, apply, cancel, rescale, query, tail, resync and replay, and what an audit asks.
+"""The handlers of the control channel, one for each question: plan, apply, query, tail, resync and the others.
 
 Invariant: an error is one object `{"error": {"code", "what", "where", "hint"}}`, and the last line of a stream that fails.
 Every change of views goes through `ViewChanger`. The host makes them; the channel's threads call them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from headrace.connectors.dead_letters import DeadLetter
@@ -22,8 +23,11 @@ from headrace.sidecar.control.query import answer, answer_question, explain_row
 from headrace.sidecar.control.rescale import Rescaling
 from headrace.sidecar.control.rewind import changed_since, registered
 from headrace.sidecar.control.tail import LAG_SECONDS, Tail
+from headrace.sidecar.operations.table_fill import loaded_rows
+from headrace.sidecar.state.batch_store import BatchFile
 from headrace.sidecar.telemetry.http_server import Answer, Request
 from headrace.sidecar.wiring.build import Running
+from headrace.sidecar.wiring.run_states import load_place
 
 WAITING_SECONDS = 5.0
 """How often a client hears that a job is still under way."""
@@ -50,6 +54,8 @@ class Control:
             ("POST", "/since"): self._since,
             ("POST", "/resync"): self._resync,
             ("POST", "/replay"): self._replay,
+            ("POST", "/fill"): self._fill,
+            ("POST", "/filled"): self._filled,
         }
 
     def ask(self, request: Request) -> Answer | None:
@@ -117,6 +123,32 @@ class Control:
         if url is not None and not isinstance(url, str):
             raise ControlError("a text is needed", field="from")
         return self._begun(lambda tell: self._jobs.resync(table, url, tell))
+
+    def _fill(self, request: Request) -> Answer:
+        table = text(request, "table")
+        ends: queue.SimpleQueue[JobAnswer] = queue.SimpleQueue()
+        self._running.runtime.tasks.ask(lambda: self._jobs.fill(table, ends.put))
+
+        def lines() -> Iterator[Mapping[str, Any]]:
+            try:
+                yield {"event": "filling", "table": table}
+                yield from ended(ends)
+            finally:
+                self._jobs.leave(table)
+
+        return Answer(200, lines())
+
+    def _filled(self, request: Request) -> Answer:
+        table, lsn, files = text(request, "table"), request.body.get("lsn"), request.body.get("files")
+        try:
+            found = [BatchFile(str(name), int(size)) for name, size in files or ()]
+        except (TypeError, ValueError):
+            raise ControlError("names and sizes of batches are needed", field="files") from None
+        if not isinstance(lsn, int):
+            raise ControlError("a number is needed", field="lsn", value=lsn)
+        rows = partial(loaded_rows, load_place(self._running.settings), table, found)
+        self._running.runtime.tasks.ask(lambda: self._jobs.filled(table, lsn, rows))
+        return Answer(200, {"table": table})
 
     def _replay(self, request: Request) -> Answer:
         try:

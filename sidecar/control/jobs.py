@@ -1,4 +1,4 @@
-"""Background jobs of the loop: resyncs and replays of dead letters, asked for over the control channel or by the sidecar itself.
+"""Background jobs of the loop: resyncs, fills and replays of dead letters, asked for over the control channel or by the sidecar.
 
 Invariant: a job is answered once, with what was done or with a named error. The command log keeps it before it changes anything,
 so that a lost state folder has it done again. The loop's own thread calls everything here.
@@ -20,6 +20,7 @@ from headrace.sidecar.config.config import Settings
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.operations.dead_letter_replay import APPLIED, SUPERSEDED, DeadLetterReplay
 from headrace.sidecar.operations.resync import Report, Resync, TableRead, read_table
+from headrace.sidecar.operations.table_fill import Rows, TableFill
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.wiring.factories import make_dead_letters
 from headrace.sidecar.wiring.topic_reading import read_topic
@@ -58,6 +59,7 @@ class BackgroundJobs:
         self._rests: dict[str, float] = {}
         self._letters: Future[Sequence[DeadLetter]] | None = None
         self._facts: list[Mapping[str, Any]] = []
+        self._fills: dict[str, TableFill] = {}
 
     @property
     def _settings(self) -> Settings:
@@ -154,6 +156,34 @@ class BackgroundJobs:
             return found
 
         self._runtime.jobs.append(Resync(table, intake, schema, read, self._executor, told))
+
+    def fill(self, table: str, tell: Tell) -> None:
+        """Begin to wait for the rows of a table, which `apply` is about to take in. Raises RequestError."""
+        if table in self._under_way:
+            raise RequestError("the table is being read already", table=table, hint="wait until it is")
+        if self._settings.config.engine.intake == "shards":
+            raise RequestError("workers that read the sources take no rows of files", table=table,
+                               hint="`headrace apply` has the table read from its source")  # fmt: skip
+
+        def told(what: Report | HeadraceError) -> None:
+            self._under_way.discard(table)
+            del self._fills[table]
+            tell(what.json() if isinstance(what, Report) else what)
+
+        self._under_way.add(table)
+        self._fills[table] = TableFill(table, self._executor, told)
+        self._runtime.jobs.append(self._fills[table])
+
+    def filled(self, table: str, lsn: int, rows: Rows) -> None:
+        """The rows of a table that is waited for, as of an LSN. Raises RequestError."""
+        if table not in self._fills:
+            raise RequestError("no rows of the table are waited for", table=table, hint="load it anew")
+        self._fills[table].give(lsn, rows)
+
+    def leave(self, table: str) -> None:
+        """Nobody waits for the rows of a table any more."""
+        if table in self._fills:
+            self._fills[table].leave()
 
     def replay(self, letters: Sequence[DeadLetter], tell: Tell) -> None:
         """Begin to take dead letters in again. Raises RequestError."""

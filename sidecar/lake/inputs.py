@@ -7,7 +7,9 @@ them, and Spark's tasks read them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from psycopg import sql
 from headrace.connectors.spark.iceberg_feed import IcebergFeed, first_line, open_table
 from headrace.engine.schema import Schema
 from headrace.sidecar.lake.runs import LoadError, conformed
+from headrace.sidecar.operations import postgres_at_lsn
 from headrace.sidecar.operations.resync import _SESSION, parse
 from headrace.sidecar.transactions.pg_snapshot import PgSnapshot
 
@@ -177,21 +180,43 @@ def _parsed(schema: Schema, copy: Any) -> Iterator[pa.RecordBatch]:
 
 
 class PostgresSnapshot:
-    """One moment of a Postgres, held open while tasks read it. `seen`: which transactions it shows; `lsn`: none of these is
-    beyond it."""
+    """One moment of a Postgres, which `db` holds open while tasks read it. `seen`: which transactions it shows; `lsn`: none of
+    these is beyond it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, db: psycopg.Connection, lsn: int | None = None) -> None:
+        self._url, self._db = url, db
         try:
-            self._db = psycopg.connect(url)
-            self._db.execute("set transaction isolation level repeatable read, read only")
-            row = self._db.execute("select pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
-            at = self._db.execute("select (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+            row = db.execute("select pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
+            at = db.execute("select (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
         except psycopg.Error as error:
             raise _refused("", error) from error
         assert row is not None
         assert at is not None
-        self._url, self._name = url, str(row[0])
-        self.seen, self.lsn = PgSnapshot.parse(str(row[1])), int(at[0])
+        self._name = str(row[0])
+        self.seen, self.lsn = PgSnapshot.parse(str(row[1])), int(at[0]) if lsn is None else lsn
+
+    @classmethod
+    @contextmanager
+    def of_now(cls, url: str) -> Iterator[PostgresSnapshot]:
+        """The moment of the call. Raises LoadError."""
+        try:
+            db = psycopg.connect(url)
+            db.execute("set transaction isolation level repeatable read, read only")
+        except psycopg.Error as error:
+            raise _refused("", error) from error
+        with closing(db):
+            yield cls(url, db)
+
+    @classmethod
+    @contextmanager
+    def at_lsn(cls, url: str) -> Iterator[PostgresSnapshot]:
+        """As `of_now`, and it shows exactly the transactions up to its LSN."""
+        name = f"headrace_load_{random.randrange(10**9)}"  # noqa: S311
+        try:
+            with postgres_at_lsn.snapshot(url, name) as (lsn, db):
+                yield cls(url, db, lsn)
+        except psycopg.Error as error:
+            raise _refused("", error) from error
 
     def shares(self, table: str, tasks: int) -> Sequence[Share]:
         """A table's pages, as equal parts. Raises LoadError."""
@@ -207,10 +232,6 @@ class PostgresSnapshot:
         step = max(1, -(-int(row[0]) // tasks))
         starts = list(range(0, max(1, int(row[0])), step))
         return [Pages(self._url, self._name, at, None if at == starts[-1] else at + step) for at in starts]
-
-    def close(self) -> None:
-        """Let go of the snapshot."""
-        self._db.close()
 
 
 def _quoted(name: str) -> str:

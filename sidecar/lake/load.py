@@ -7,18 +7,13 @@ by the command.
 
 from __future__ import annotations
 
-import os
-import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.connectors.sink import SourceFrontier
-from headrace.connectors.spark.errors import cause
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.config.sources import SourceConfig
@@ -32,8 +27,8 @@ from headrace.sidecar.lake.inputs import (
     iceberg_snapshot,
     parquet_shares,
 )
-from headrace.sidecar.lake.runs import EPOCH, SHOWN, Filled, LoadError, Runs, checked, conformed, ended, table_traces
-from headrace.sidecar.state.batch_places import Batches
+from headrace.sidecar.lake.runs import EPOCH, LoadError
+from headrace.sidecar.lake.spark_job import LoadJob, Query, as_load_error, make_session
 from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files
 from headrace.sidecar.state.checkpoint import Manifest, table_facts
 from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
@@ -81,7 +76,8 @@ class Origin:
 
 @dataclass
 class Loading:
-    """What a load did. `rows`: by table; `repeated`: it was done before, and the state has the same."""
+    """What a load did. `rows`: by table; `repeated`: it was done before, and the state has the same; `beside`: a running sidecar
+    took the tables in."""
 
     source: str
     rows: dict[str, int] = field(default_factory=dict)
@@ -89,11 +85,13 @@ class Loading:
     seconds: float = 0.0
     generation: int = 0
     repeated: bool = False
+    beside: bool = False
 
     def json(self) -> Mapping[str, object]:
         """As the command prints it."""
         return {"source": self.source, "rows": dict(self.rows), "shards": self.shards,
-                "seconds": round(self.seconds, 3), "generation": self.generation, "repeated": self.repeated}  # fmt: skip
+                "seconds": round(self.seconds, 3), "generation": self.generation, "repeated": self.repeated,
+                "beside": self.beside}  # fmt: skip
 
 
 def load_tables(
@@ -111,20 +109,17 @@ def load_tables(
     with taken(settings, repeated=repeat) as (state, before):
         spark = (session or make_session)(settings)
         count = _tasks_before(before, source) or tasks or spark.sparkContext.defaultParallelism
-        held = PostgresSnapshot(_database(source)) if origin.kind == "postgres" else None
+        done = Loading(source.name, {}, settings.config.engine.workers, 0.0, state.number, before is not None)
+        job = LoadJob(spark, state.place, done.shards, next(WRITES))
+        files: dict[str, Files] = {}
         try:
-            done = Loading(source.name, {}, settings.config.engine.workers, 0.0, state.number, before is not None)
-            job = _Job(spark, state.place, done.shards, next(WRITES))
-            files: dict[str, Files] = {}
-            for table in sorted(used):
-                rows = _shares(origin, table, count, held) if table in tables else []
-                files[table], done.rows[table] = job.fill(table, used[table], rows)
+            with PostgresSnapshot.of_now(database(source)) if origin.kind == "postgres" else nullcontext() as held:
+                for table in sorted(used):
+                    rows = _shares(origin, table, count, held) if table in tables else []
+                    files[table], done.rows[table] = job.fill(table, used[table], rows)
             state.place.flush()
         except BaseException as error:
-            raise _as_load_error(error) from error
-        finally:
-            if held is not None:
-                held.close()
+            raise as_load_error(error) from error
         if before is not None:
             _check_same(before, files)
             state.discard()
@@ -135,21 +130,9 @@ def load_tables(
     return done
 
 
-def make_session(settings: Settings) -> Any:
-    """The session that the configuration names for its workers, or one of this machine's threads."""
-    if settings.config.engine.host == "spark":
-        from headrace.sidecar.wiring.worker_pools import spark_session
-
-        return spark_session(settings)
-    from headrace.connectors.spark.session import local_session
-
-    folder = settings.state / "spark"
-    return local_session(folder, cores=os.cpu_count() or 1, log=folder / "spark.log")
-
-
 def _chosen(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, dict[str, Schema]]:
     """The source of the tables, and every table that a run will read. Raises LoadError."""
-    source, _ = _declared(settings, tables)
+    source, _ = declared(settings, tables)
     project, by_source = read_project(settings), _sources(settings)
     used = {t for v in project.compile() for t in tables_of(v)} | kept_tables(settings)
     missing = sorted(t for t in used if by_source[t] is source and t not in tables)
@@ -166,7 +149,7 @@ def _sources(settings: Settings) -> dict[str, SourceConfig]:
     return {t.name: s for s in settings.config.sources for t in s.tables or ()}
 
 
-def _declared(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, Mapping[str, Schema]]:
+def declared(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, Mapping[str, Schema]]:
     """The one source of the tables, and all tables that are declared. Raises LoadError."""
     project = read_project(settings)
     if project.unknown:
@@ -198,7 +181,8 @@ def _check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str], *
         )  # fmt: skip
 
 
-def _database(source: SourceConfig) -> str:
+def database(source: SourceConfig) -> str:
+    """The address of the database of a source. Raises LoadError."""
     if source.database is None:
         raise LoadError("the source's database is not known", source=source.name,
                         hint="give its address as `database:` of the source in headrace.yaml")  # fmt: skip
@@ -229,13 +213,6 @@ def _check_same(before: Manifest, files: Mapping[str, Files]) -> None:
                         hint="the state stays as it was loaded; load what there is now into an empty one")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Query:
-    """Rows that a query of Spark's SQL gives, in as many tasks as Spark takes for it."""
-
-    text: str
-
-
 def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None) -> Sequence[Share] | Query:
     if held is not None:
         return held.shares(table, tasks)
@@ -247,72 +224,6 @@ def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | Non
     if origin.kind == "iceberg" and origin.at is not None:
         return iceberg_shares(path, origin.at, tasks)
     return parquet_shares(path, table, tasks)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Spark's tasks, which fill one state: batches go to `place`, in one write of this number."""
-
-    spark: Any
-    place: Batches
-    shards: int
-    write: int
-
-    def fill(
-        self, table: str, schema: Schema, rows: Sequence[Share] | Query
-    ) -> tuple[dict[str, list[BatchFile]], int]:  # fmt: skip
-        """The batch files of a table's two arrangements, and its rows. Raises LoadError for keys that do not identify a row."""
-        (rows_name, layout), (errors_name, errors_layout) = table_traces(table, schema)
-        runs = Runs(table, schema, layout, self.place, self.shards, self.write)
-        made = self._of_query(runs, rows) if isinstance(rows, Query) else self._each(partial(_run, runs), rows)
-        _refuse(table, made)
-        files = [f for m in made for f in m.files]
-        if schema.key is not None:
-            several = [mine for k in range(self.shards) if len(mine := [f for f in files if f.shard == k]) > 1]
-            _refuse(table, self._each(partial(checked, layout, schema, self.place), several))
-        ends = [ended(layout, self.place, shard, self.write) for shard in range(self.shards)]
-        errors = [ended(errors_layout, self.place, shard, self.write) for shard in range(self.shards)]
-        return {rows_name: [*files, *ends], errors_name: errors}, sum(m.rows for m in made)
-
-    def _of_query(self, runs: Runs, query: Query) -> list[Filled]:
-        """What the tasks of a query make of its rows, which come as Arrow batches."""
-        self._named()
-        frame = self.spark.sql(query.text).mapInArrow(partial(_run_frame, runs), "filled binary")
-        return [pickle.loads(row.filled) for row in frame.collect()]  # noqa: S301 - our own tasks wrote it
-
-    def _named(self) -> None:
-        self.spark.sparkContext.setJobGroup("headrace load", "headrace load", False)
-
-    def _each(self, task: Callable[[Any], Filled], items: Sequence[Any]) -> list[Filled]:
-        """A Spark task for each."""
-        if not items:
-            return []
-        self._named()
-        spread = self.spark.sparkContext.parallelize(list(items), len(items))
-        found: list[Filled] = spread.mapPartitions(partial(_all, task)).collect()
-        return found
-
-
-def _all(task: Callable[[Any], Filled], items: Iterator[Any]) -> Iterator[Filled]:
-    return map(task, items)
-
-
-def _run(runs: Runs, share: Share) -> Filled:
-    return runs.fresh().fill(share.batches(runs.table, runs.schema))
-
-
-def _run_frame(runs: Runs, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    filled = runs.fresh().fill(conformed(runs.table, runs.schema, batches))
-    yield pa.RecordBatch.from_pydict({"filled": [pickle.dumps(filled)]})
-
-
-def _refuse(table: str, made: Sequence[Filled]) -> None:
-    bad = [m for m in made if m.why]
-    if bad:
-        keys = [k for m in bad if m.why == bad[0].why for k in m.keys]
-        raise LoadError(
-            f"{bad[0].why}: {'; '.join(keys[:SHOWN])}", table=table, hint="nothing was written: mend the data"
-        )
 
 
 def _manifest(
@@ -330,17 +241,3 @@ def _manifest(
         epoch=EPOCH, sources={source.name: frontier}, arrangements=arrangements, tables=table_facts(used), program=program(),
         workers=done.shards, remembered={source.name: known},
     )  # fmt: skip
-
-
-def _as_load_error(error: BaseException) -> BaseException:
-    """What a task raised, as it raised it; what Spark adds is left out."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import AnalysisException, PySparkException
-
-    if isinstance(error, AnalysisException):
-        return LoadError(
-            f"Spark refuses the query: {str(error).splitlines()[0]}", hint="nothing was written: mend the query"
-        )
-    if isinstance(error, PySparkException | Py4JError):
-        return LoadError(f"a task failed: {cause(str(error))}", hint="nothing was written")
-    return error

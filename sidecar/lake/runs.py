@@ -7,10 +7,8 @@ the hash of its key. Called by Spark's tasks; `load` starts them and reads what 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from headrace.engine.batch.updates import Updates
 from headrace.engine.errors import HeadraceError
 from headrace.engine.operators.expressions.core.text_io import from_text
 from headrace.engine.schema import Column, Kind, Schema
-from headrace.sidecar.execution.local import KeptDataflow
 from headrace.sidecar.state.batch_places import Batches
 from headrace.sidecar.state.batch_store import BatchFile, BatchStore, load_batches
 
@@ -125,16 +122,6 @@ class Runs:
                     raise _Refused(_TWICE, twice)
                 made += BatchStore(self.place, shard).write({_NAME: [batch]}, self.write)[_NAME]
         return made
-
-
-def table_traces(table: str, schema: Schema) -> tuple[tuple[str, Layout], tuple[str, Layout]]:
-    """The arrangements of a table's rows and of its errors: their names in checkpoints, and their layouts."""
-    with tempfile.TemporaryDirectory() as folder:
-        flow = KeptDataflow(BatchStore(Path(folder)))
-        flow.table(table, schema)
-        names = [trace.name for trace in flow._tables[table].traces()]
-        made = flow.arrangements()
-    return (names[0], made[names[0]].layout), (names[1], made[names[1]].layout)
 
 
 def null_keys(schema: Schema, rows: pa.RecordBatch) -> list[str]:

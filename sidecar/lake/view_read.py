@@ -24,9 +24,9 @@ from headrace.engine.trace.lookup import content
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.control.client import Client, NotRunning
 from headrace.sidecar.execution.local import KeptDataflow
+from headrace.sidecar.execution.table_traces import table_traces
 from headrace.sidecar.execution.view_plans import Plans
 from headrace.sidecar.lake.key_filters import conditions
-from headrace.sidecar.lake.runs import table_traces
 from headrace.sidecar.lake.view_schema import Asked, ReadError, as_spark, from_texts
 from headrace.sidecar.state.batch_places import Batches
 from headrace.sidecar.state.batch_store import BatchFile, BatchStore, load_batches

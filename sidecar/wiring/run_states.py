@@ -6,17 +6,22 @@ commands that read the state of a stopped sidecar.
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from headrace.sidecar.config.config import Settings
+from headrace.sidecar.state.batch_places import Batches, FolderBatches, ObjectBatches
 from headrace.sidecar.state.checkpoint import Manifest, manifest_of
 from headrace.sidecar.state.filesystem import LOCAL, Disk
 from headrace.sidecar.state.generation import RunState, last_generation
 from headrace.sidecar.state.object_generation import kept_run
 from headrace.sidecar.state.objects import FolderObjects, Objects, S3Access, S3Objects
 from headrace.views.yaml_reader import ConfigError
+
+LOADS = "loads"
+"""A folder of the state, and how the names of a store's objects begin."""
 
 
 def objects_of(settings: Settings) -> Objects | None:
@@ -32,6 +37,25 @@ def objects_of(settings: Settings) -> Objects | None:
     secret = None if given.secret_access_key is None else given.secret_access_key.get_secret_value()
     prefix = url.path.strip("/")
     return S3Objects(S3Access(url.netloc, prefix, given.endpoint, given.region, given.access_key_id, secret))
+
+
+def load_place(settings: Settings) -> Batches:
+    """Where a load leaves the rows of tables that a running sidecar takes in; no checkpoint names or condemns what is there."""
+    objects = objects_of(settings)
+    if objects is None:
+        return FolderBatches(settings.state / LOADS)
+    return ObjectBatches(objects, 0, settings.state / LOADS, prefix=f"{LOADS}/")
+
+
+def clear_load_place(settings: Settings) -> None:
+    """Take away what is there. Raises OSError."""
+    shutil.rmtree(settings.state / LOADS, ignore_errors=True)
+    objects = objects_of(settings)
+    if objects is None:
+        (settings.state / LOADS).mkdir(mode=0o700, parents=True)
+        return
+    for name in objects.names(f"{LOADS}/"):
+        objects.delete(name)
 
 
 def newest_run(settings: Settings, disk: Disk = LOCAL) -> RunState | None:

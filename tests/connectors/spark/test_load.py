@@ -27,11 +27,12 @@ from headrace.engine.trace import Spine
 from headrace.engine.trace.lookup import content
 from headrace.sidecar.config.config import load
 from headrace.sidecar.execution.local import KeptDataflow
+from headrace.sidecar.execution.table_traces import table_traces
 from headrace.sidecar.execution.view_plans import Plans
 from headrace.sidecar.lake import runs
 from headrace.sidecar.lake.empty_state import taken
 from headrace.sidecar.lake.load import Loading, Origin, load_tables
-from headrace.sidecar.lake.runs import LoadError, table_traces
+from headrace.sidecar.lake.runs import LoadError
 from headrace.sidecar.state.batch_places import FolderBatches
 from headrace.sidecar.state.batch_store import BatchStore, load_batches
 from headrace.sidecar.state.checkpoint import read_manifest

@@ -59,6 +59,7 @@ def test_the_documented_shape_loads(tmp_path: Path) -> None:
         ("data_type: bigint", "data_type: 'bigint('", ("headrace.yaml:11:", "data_type")),
         ("type: debezium", "type: debezum", ("headrace.yaml:6:", "debezum", "debezium")),
         ("key: [id]", "key: [idd]", ("idd",)),
+        ("key: [id]", "key: []", ("has no columns", "leave `key` out")),
         ("http: 127.0.0.1:8088", "http: nowhere", ("headrace.yaml:16:", "host:port")),
         ("version: 1", "version: 1\nversion: 1", ("headrace.yaml:2:", "duplicate")),
         ("name: bus", "name: warehouse", ("two sinks are named warehouse",)),

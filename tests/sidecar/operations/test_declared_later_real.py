@@ -32,7 +32,7 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Iterator[Real]:
 def declared(source: Source, **renamed: str) -> None:
     """The configuration has the tables as they are in the source now; `renamed`: by their new names."""
     source.tables = [
-        {"name": t.name, "key": list(t.key or ()),
+        {"name": t.name, **({"key": list(t.key)} if t.key else {}),
          "columns": [{"name": c.name, "data_type": c.data_type, "nullable": c.nullable}
                      | ({"renamed_from": renamed[c.name]} if c.name in renamed else {}) for c in t.columns]}
         for t in reflect(source.url).tables if not t.name.startswith("headrace.")
