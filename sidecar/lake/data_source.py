@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -69,6 +70,13 @@ class HeadraceSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session read and write format("headrace"). Its Python workers need `headrace`, as its driver does."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else a source that takes filters is refused
+    """Let a session read and write format("headrace"). Its Python workers need `headrace`, as its driver does.
+
+    The definitions of a declarative pipeline may not set what a read with conditions on keys needs: its specification does.
+    """
+    try:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else a source that takes filters is refused
+    except PySparkException as refused:
+        if not str(refused.getCondition()).startswith("SESSION_MUTATION_IN_DECLARATIVE_PIPELINE"):
+            raise
     spark.dataSource.register(HeadraceSource)
