@@ -401,6 +401,7 @@ EQUAL = {
     **{
         f"whole_rows_as_keys_{i}": asked
         for i, asked in enumerate((
+            "select n, np::text from np group by np, n", "select max(k) from np group by np order by max(k)",
             "select distinct np from np where k > 1", "select np, count(*) from np where k > 1 group by np",
             "select count(*), count(distinct np) from np group by np", "select s from shelf s order by 1 limit 1",
             "select s from shelf s order by s offset 1", "select k from np order by row(n, k) limit 3",
@@ -448,6 +449,13 @@ EQUAL = {
 }  # fmt: skip
 LATE = "timestamps from 294247-01-10 04:00:54.775806 on are not supported"
 REFUSED = {
+    **{
+        f"a_column_of_a_whole_row_that_is_grouped_by_{i}": (asked, 'column "k" must appear in GROUP BY or be used in an')
+        for i, asked in enumerate((
+            "select k from np group by np", "select count(*) from np group by np having k > 1",
+            "select k + 1 from np group by np, n", "select np.* from (select k from np) np group by np",
+        ))
+    },
     "a_whole_row_grouped_by_its_columns": (
         "select q::text from (select id, name from shelf) q group by q.id, q.name",
         'column "q.*" must appear in GROUP BY or be used in an aggregate',

@@ -15,7 +15,7 @@ from headrace.engine.schema import TEXT, Column, DataType
 from headrace.views.expressions import conjuncts
 from headrace.views.plan import Distinct, Filter, One, Plan, Project, Top, identity
 from headrace.views.sql import coerce
-from headrace.views.sql.aggregates.grouping import Grouping, Sets, grouping_sets
+from headrace.views.sql.aggregates.grouping import Grouping, Sets, WholeRows, grouping_sets
 from headrace.views.sql.binder import Binder, schema_of
 from headrace.views.sql.environment import Environment
 from headrace.views.sql.from_clause.set_returning import SetCalls, sets_in
@@ -348,11 +348,12 @@ class Select:
             return binder.bind(item.node) if row is None else row
         return binder.reference(item.star, item.node)
 
-    def grouped(self, group: exp.Expr | None) -> tuple[Sets, frozenset[str]]:
-        """The grouping sets, ordinals and output names looked up in the SELECT list, and the tables grouped by as whole rows."""
+    def grouped(self, group: exp.Expr | None) -> tuple[Sets, WholeRows]:
+        """The grouping sets, ordinals and output names looked up in the SELECT list, and what is grouped by as whole rows."""
         binder = Binder(self.source, self.scope, "GROUP BY", queries=self.queries, sets=self.sets)
         used: list[Item] = []
         wholes: set[str] = set()
+        named: set[Expr] = set()
 
         def bind(node: exp.Expr) -> tuple[Expr, ...]:
             inner = node.this if isinstance(node, exp.Paren) and not isinstance(node, UnaryPlus) else node
@@ -362,10 +363,14 @@ class Select:
             if cells is not None:
                 row = inner if item is None else item.node
                 row_values.missing_cell(binder, row, cells)
-                wholes.update([] if row_values.whole(binder, row) is None else [row_values.table_of(row)])
                 exprs = [binder.settled(cell) for cell in cells]
+                if row_values.whole(binder, row) is None:
+                    named.update(exprs)
+                else:
+                    wholes.add(row_values.table_of(row))
             else:
                 exprs = [binder.settled(inner) if item is None else coerce.settled(self.item(binder, item))]
+                named.update(exprs)
             for expr in exprs:
                 comparable(self.source, node, Column("", expr.type), "GROUP BY")
             return tuple(exprs)
@@ -375,7 +380,7 @@ class Select:
             # Each of the two columns would have NULLs of its own.
             reason = "grouping sets by one of two equal items of the SELECT list are not supported"
             self.source.refuse(group or self.query, reason, "name the columns apart in a subquery in FROM")
-        return sets, frozenset(wholes)
+        return sets, WholeRows(frozenset(wholes), frozenset(named))
 
     def meant(self, node: exp.Expr) -> Item | None:
         """The SELECT item that an ordinal or an output name in GROUP BY means; an input column's name goes first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -73,14 +73,23 @@ def _crossed(parts: list[Sets]) -> Sets:
     return [tuple(e for some in chosen for e in some) for chosen in itertools.product(*parts)]
 
 
+@dataclass(frozen=True)
+class WholeRows:
+    """The tables whose whole rows are grouped by, and what else is: `named`. A column of such a row is no group's by itself."""
+
+    tables: frozenset[str] = frozenset()
+    named: frozenset[Expr] = frozenset()
+
+
+_NONE = WholeRows()
+
+
 class Grouping:
     """The groups of one SELECT. `keys` are expressions over the FROM row; `sets`: by which of them each grouping set
-    groups, None where there is only one; `wholes`: the tables whose whole rows are grouped by.
+    groups, None where there is only one; `wholes`: which of them are columns of whole rows.
     """
 
-    def __init__(
-        self, binder: Binder, aggregates: list[Aggregate], sets: Sets, wholes: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, binder: Binder, aggregates: list[Aggregate], sets: Sets, wholes: WholeRows = _NONE) -> None:
         self.binder = binder
         self.wholes = wholes
         self.aggregates = aggregates
@@ -184,15 +193,22 @@ class Grouping:
     def check_whole(self, ref: ColumnRef, node: exp.Expr) -> None:
         """Refuses a part of a table's whole row that has not one value a group, though each of its columns may have one."""
         place = self.binder.places.get(id(ref), (ref, node))[1]
-        if not isinstance(place, WholeRowColumn):
-            return
         relation = next(r for r in self.binder.scope.relations if ref.index < r.offset + len(r.columns))
-        if self.sets is None and relation.alias in self.wholes:
+        whole = relation.alias in self.wholes.tables
+        if not isinstance(place, WholeRowColumn):
+            if whole and ref not in self.wholes.named and not self._is_named(relation.key):
+                self.refuse(ref, node)
+            return
+        if self.sets is None and whole:
             return
         if self.sets is not None or not relation.key or not relation.key <= self.grouped:
             reason = f'column "{relation.alias}.*" must appear in GROUP BY or be used in an aggregate'
             hint = f"add the primary key of {relation.alias} to GROUP BY, or name its columns"
             self.binder.source.refuse(place, reason, hint)
+
+    def _is_named(self, key: frozenset[int]) -> bool:
+        """Whether a table's primary key is grouped by, other than as a part of its whole row."""
+        return bool(key) and key <= {e.index for e in self.wholes.named if isinstance(e, ColumnRef)}
 
     def refuse(self, ref: ColumnRef, node: exp.Expr) -> None:
         """Says which column is neither grouped by nor aggregated."""
