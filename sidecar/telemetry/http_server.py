@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import re
+import socket
 import socketserver
 import sys
 import threading
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
@@ -91,7 +92,7 @@ class HttpServer:
 
     def __init__(self, address: str | Path, served: Served) -> None:
         self._path = address if isinstance(address, Path) else None
-        self._server: socketserver.BaseServer
+        self._server: _Server
         self._told = str(address)
         try:
             if isinstance(address, Path):
@@ -99,7 +100,6 @@ class HttpServer:
             else:
                 host, _, port = address.rpartition(":")
                 server = _TcpServer((host.strip("[]"), int(port)), _handler(served, here=False))
-                server.daemon_threads = True
                 self._told = f"{server.server_address[0]!s}:{server.server_address[1]}"
                 self._server = server
         except OSError as error:
@@ -117,10 +117,11 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering, over connections too that clients keep open."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
+        self._server.leave()
         with suppress(OSError):
             if self._path is not None and self._path.stat().st_ino == self._inode:  # not a successor's
                 self._path.unlink()
@@ -142,8 +143,29 @@ def _cannot_listen(address: object, error: OSError) -> HttpError:
     return HttpError(f"cannot listen: {error.strerror}", http=address, hint=hint)
 
 
-class _Quiet(socketserver.BaseServer):
-    """Does not print a traceback where a client hangs up; any other failure goes to the log."""
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Does not print a traceback where a client hangs up; any other failure goes to the log. `leave`: its connections end once
+    what was asked over them is answered, so that nobody goes on asking a run that is over."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def leave(self) -> None:
+        """End the connections that are kept open."""
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: object, client_address: object) -> None:
         del request, client_address
@@ -151,12 +173,12 @@ class _Quiet(socketserver.BaseServer):
             LOGGER.exception("a request failed")
 
 
-class _TcpServer(_Quiet, ThreadingHTTPServer):
+class _TcpServer(_Server, HTTPServer):
     pass
 
 
-class _UnixServer(_Quiet, socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
     request_queue_size = 16
 
     def server_bind(self) -> None:

@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,51 @@ def test_a_client_that_hangs_up_leaves_no_traceback(door: HttpServer, capfd: pyt
     assert get(door, "/livez")[0] == 200
     time.sleep(0.6)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("over", ["tcp", "unix"])
+def test_a_connection_that_is_kept_open_ends_with_its_run(tmp_path: Path, over: str) -> None:
+    """Found by `make alerts`: Prometheus asked a run that was over for its metrics, over the connection that it had kept."""
+
+    def opened(run: str, address: str | Path) -> HttpServer:
+        made = HttpServer(address, Served(ready, run.encode, dict))
+        made.start()
+        return made
+
+    def connected() -> socket.socket:
+        host, _, port = before.address.rpartition(":")
+        made = socket.socket(socket.AF_UNIX if over == "unix" else socket.AF_INET)
+        made.settimeout(5)
+        made.connect(str(tmp_path / "socket") if over == "unix" else (host, int(port)))
+        return made
+
+    def ask(client: socket.socket, length: int) -> bytes:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        found = b""
+        while len(found.partition(b"\r\n\r\n")[2]) < length:
+            found += client.recv(4096)
+        return found[-length:]
+
+    before = opened("before", "127.0.0.1:0" if over == "tcp" else tmp_path / "socket")
+    with connected() as client:
+        assert ask(client, 6) == b"before"
+        before.close()
+        assert client.recv(1) == b"", "it ends, and the client knows that"
+    after = opened("after", before.address if over == "tcp" else tmp_path / "socket")
+    with connected() as client:
+        assert ask(client, 5) == b"after"
+    after.close()
+
+
+def test_an_answer_that_is_under_way_is_given_to_its_end() -> None:
+    door = HttpServer("127.0.0.1:0", Served(ready, big, dict))
+    door.start()
+    host, _, port = door.address.rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.1)
+        door.close()
+        found = b""
+        while more := client.recv(1 << 20):
+            found += more
+    assert len(found) > 8 << 20
