@@ -140,11 +140,19 @@ def _views(status: Mapping[str, Any], title: str, *, verbose: bool) -> Table:
 
 def _sources(status: Mapping[str, Any]) -> Table:
     rows = [
-        (s["name"], s["type"], _coloured("up" if s.get("up", True) else "down"), s["events"], lsn_text(s.get("lsn")) or "",
+        (s["name"], s["type"], _coloured("up" if s.get("up", True) else "down"), s["events"], _place(s),
          s["lag"], Text(s.get("waiting") or "", "yellow"))
         for s in status["sources"]
     ]  # fmt: skip
-    return output.table("Sources", ("source", "type", "state", "events", "LSN", "lag", "waits for"), rows)
+    return output.table("Sources", ("source", "type", "state", "events", "LSN or version", "lag", "waits for"), rows)
+
+
+def _place(source: Mapping[str, Any]) -> str:
+    """Up to where a source is in: its log's LSN, or the version of a dataset."""
+    at = source.get("lsn")
+    if source["type"] == "spark":
+        return "" if at is None or at < 0 else f"{at:,}"
+    return lsn_text(at) or ""
 
 
 def _sinks(status: Mapping[str, Any]) -> Table:

@@ -195,3 +195,16 @@ def test_a_stalled_snapshot_is_told(looked: Looked, monkeypatch: pytest.MonkeyPa
         assert looked.look() == []
         assert 'headrace_snapshot_missing_rows{source="shop"} 5.0' in looked.running.metrics.render().decode()
     assert looked.look() == ["snapshot shop"]
+
+
+def test_a_source_stands_at_an_lsn_or_a_version(looked: Looked) -> None:
+    looked.look()
+    status = looked.board.read()
+    [source] = status["sources"]
+    spark = {**source, "name": "lake", "type": "spark", "lsn": 12041}
+    console = Console(width=110, record=True, file=StringIO(), highlight=False)
+    for table in status_tables({**status, "sources": [{**source, "lsn": 36496600}, spark]}):
+        console.print(table)
+    text = console.export_text()
+    assert "0/22CE4D8" in text
+    assert "12,041" in text
