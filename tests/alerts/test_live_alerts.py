@@ -123,6 +123,9 @@ def test_each_alert_fires_by_its_fault_and_clears_by_the_runbook(shop: Faults, t
     faults = (_rows, _sink, _backlog, _connector, _incomplete, _audit, _letter, _record, _memory, _down)
     with scraping(shop.http, tmp_path / "prometheus", audits=audits) as prometheus, auditing(shop, audits):
         Traffic(shop.source_url, 7).close()
+        shop.source(
+            "update products set category = 'tea' where category is null"
+        )  # what a data test would tell before its fault
         clears(shop, prometheus)
         lost = _workers(shop, prometheus)
         for fault in faults:
