@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.cli import output
@@ -13,6 +17,19 @@ class SparkMissing(HeadraceError):
     """A load needs Spark."""
 
     code = "load"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A line on standard error while it lasts, where that is a terminal: the table, its tasks, and how long it takes."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("Spark starts", total=None, told="")
+
+        def tell(table: str, done: int, of: int) -> None:
+            bar.update(line, description=table, completed=done, total=of or None, told=f"{done} of {of} tasks")
+
+        yield tell
 
 
 def run_load(
@@ -27,10 +44,11 @@ def run_load(
     except ImportError as error:
         raise SparkMissing(f"Spark is not installed: {error}", hint="pip install 'headrace[spark,embedded]'") from error
     place = Origin.parse(origin)
-    if is_running(settings) and not repeat:
-        done = load_beside(settings, tables, place, tasks=tasks)
-    else:
-        done = load_tables(settings, tables, place, version=version, tasks=tasks, repeat=repeat)
+    with _progress() as tell:
+        if is_running(settings) and not repeat:
+            done = load_beside(settings, tables, place, tasks=tasks, tell=tell)
+        else:
+            done = load_tables(settings, tables, place, version=version, tasks=tasks, repeat=repeat, tell=tell)
     rate = sum(done.rows.values()) / max(done.seconds, 1e-9)
     title = f"{sum(done.rows.values()):,} rows in {done.seconds:.1f} s ({rate:,.0f} a second), {done.shards} shards"
     title = f"the same as was loaded before: {title}" if done.repeated else title

@@ -28,7 +28,7 @@ from headrace.sidecar.lake.inputs import (
     parquet_shares,
 )
 from headrace.sidecar.lake.runs import EPOCH, LoadError
-from headrace.sidecar.lake.spark_job import LoadJob, Query, as_load_error, make_session
+from headrace.sidecar.lake.spark_job import LoadJob, Query, Tell, as_load_error, make_session, unheard
 from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files
 from headrace.sidecar.state.checkpoint import Manifest, table_facts
 from headrace.sidecar.transactions.pg_snapshot import LOADED, Loaded
@@ -96,9 +96,10 @@ class Loading:
 
 def load_tables(
     settings: Settings, tables: Sequence[str], origin: Origin, *, version: int | None = None, tasks: int | None = None,
-    repeat: bool = False, session: Callable[[Settings], Any] | None = None,
+    repeat: bool = False, session: Callable[[Settings], Any] | None = None, tell: Tell = unheard,
 ) -> Loading:  # fmt: skip
-    """Fill `tables` from `origin`. Raises LoadError, and nothing of it stays. `session`: makes the Spark session.
+    """Fill `tables` from `origin`. Raises LoadError, and nothing of it stays. `session`: makes the Spark session; `tell`: as
+    that of LoadJob.
     `version`: the version that files are, of a spark source: 1 unless given, of a lake table that by which it is followed.
     `repeat`: where the state was loaded already, see that the same input gives the same files.
     """
@@ -110,7 +111,7 @@ def load_tables(
         spark = (session or make_session)(settings)
         count = _tasks_before(before, source) or tasks or spark.sparkContext.defaultParallelism
         done = Loading(source.name, {}, settings.config.engine.workers, 0.0, state.number, before is not None)
-        job = LoadJob(spark, state.place, done.shards, next(WRITES))
+        job = LoadJob(spark, state.place, done.shards, next(WRITES), tell)
         files: dict[str, Files] = {}
         try:
             with PostgresSnapshot.of_now(database(source)) if origin.kind == "postgres" else nullcontext() as held:

@@ -18,7 +18,7 @@ from headrace.sidecar.lake.empty_state import alone
 from headrace.sidecar.lake.inputs import PostgresSnapshot
 from headrace.sidecar.lake.load import Loading, Origin, database, declared
 from headrace.sidecar.lake.runs import LoadError
-from headrace.sidecar.lake.spark_job import LoadJob, as_load_error, make_session
+from headrace.sidecar.lake.spark_job import LoadJob, Tell, as_load_error, make_session, unheard
 from headrace.sidecar.state.batch_store import WRITES
 from headrace.sidecar.wiring.run_states import clear_load_place, load_place
 
@@ -27,7 +27,7 @@ Answer = Generator[dict[str, Any]]
 
 def load_beside(
     settings: Settings, tables: Sequence[str], origin: Origin, *, tasks: int | None = None,
-    session: Callable[[Settings], Any] | None = None,
+    session: Callable[[Settings], Any] | None = None, tell: Tell = unheard,
 ) -> Loading:  # fmt: skip
     """Have the running sidecar take `tables` in, with the views of the folder, and give it their rows, each table's as one epoch.
 
@@ -52,7 +52,7 @@ def load_beside(
         held.callback(clear_load_place, settings)
         done = Loading(source.name, shards=1, beside=True)
         count = tasks or spark.sparkContext.defaultParallelism
-        job = LoadJob(spark, load_place(settings), 1, next(WRITES))
+        job = LoadJob(spark, load_place(settings), 1, next(WRITES), tell)
         _give(client, {t: schemas[t] for t in tables}, url, job, count, done)
         for answer in waiting.values():
             for _ in answer:

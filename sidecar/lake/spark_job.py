@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,6 +39,17 @@ def make_session(settings: Settings) -> Any:
     return local_session(folder, cores=os.cpu_count() or 1, log=folder / "spark.log")
 
 
+TELL_SECONDS = 0.5
+_GROUP = "headrace load"
+Tell = Callable[[str, int, int], None]
+"""Hears of a table how many tasks are done, and how many there are."""
+
+
+def unheard(table: str, done: int, of: int) -> None:
+    """Nobody is told."""
+    del table, done, of
+
+
 @dataclass(frozen=True)
 class Query:
     """Rows that a query of Spark's SQL gives, in as many tasks as Spark takes for it."""
@@ -46,12 +59,14 @@ class Query:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """Spark's tasks, which fill one state: batches go to `place`, in one write of this number."""
+    """Spark's tasks, which fill one state: batches go to `place`, in one write of this number. `tell` hears, every half second,
+    how many of a table's tasks are done."""
 
     spark: Any
     place: Batches
     shards: int
     write: int
+    tell: Tell = unheard
 
     def fill(
         self, table: str, schema: Schema, rows: Sequence[Share] | Query
@@ -67,7 +82,8 @@ class LoadJob:
         """The batch files of a table's rows, and how many these are. Raises LoadError for keys that do not identify a row."""
         (_, layout), _ = table_traces(table, schema)
         runs = Runs(table, schema, layout, self.place, self.shards, self.write)
-        made = self._of_query(runs, rows) if isinstance(rows, Query) else self._each(partial(_run, runs), rows)
+        with self._telling(table):
+            made = self._of_query(runs, rows) if isinstance(rows, Query) else self._each(partial(_run, runs), rows)
         _refuse(table, made)
         files = [f for m in made for f in m.files]
         if schema.key is not None:
@@ -82,7 +98,25 @@ class LoadJob:
         return [pickle.loads(row.filled) for row in frame.collect()]  # noqa: S301 - our own tasks wrote it
 
     def _named(self) -> None:
-        self.spark.sparkContext.setJobGroup("headrace load", "headrace load", False)
+        self.spark.sparkContext.setJobGroup(_GROUP, _GROUP, False)
+
+    @contextmanager
+    def _telling(self, table: str) -> Iterator[None]:
+        """Tell how far the newest job is meanwhile."""
+        ended = threading.Event()
+
+        def run() -> None:
+            tracker = self.spark.sparkContext.statusTracker()
+            while not ended.wait(TELL_SECONDS):
+                self.tell(table, *_tasks(tracker))
+
+        teller = threading.Thread(target=run, name="load-progress", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
 
     def _each(self, task: Callable[[Any], Filled], items: Sequence[Any]) -> list[Filled]:
         """A Spark task for each."""
@@ -92,6 +126,14 @@ class LoadJob:
         spread = self.spark.sparkContext.parallelize(list(items), len(items))
         found: list[Filled] = spread.mapPartitions(partial(_all, task)).collect()
         return found
+
+
+def _tasks(tracker: Any) -> tuple[int, int]:
+    """How many tasks of the newest job are done, and how many it has so far."""
+    job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(_GROUP), default=-1))
+    stages = [tracker.getStageInfo(stage) for stage in (() if job is None else job.stageIds)]
+    known = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
 def _all(task: Callable[[Any], Filled], items: Iterator[Any]) -> Iterator[Filled]:

@@ -29,7 +29,7 @@ from headrace.sidecar.config.config import load
 from headrace.sidecar.execution.local import KeptDataflow
 from headrace.sidecar.execution.table_traces import table_traces
 from headrace.sidecar.execution.view_plans import Plans
-from headrace.sidecar.lake import runs
+from headrace.sidecar.lake import runs, spark_job
 from headrace.sidecar.lake.empty_state import taken
 from headrace.sidecar.lake.load import Loading, Origin, load_tables
 from headrace.sidecar.lake.runs import LoadError
@@ -110,6 +110,16 @@ def rows_of(count: int, seed: int = 1) -> pa.Table:
 
 def fill(config: Path, spark: SparkSession, path: Path, **options: Any) -> Loading:
     return load_tables(load(config), ["public.big"], Origin("parquet", str(path)), session=lambda _: spark, **options)
+
+
+def test_it_tells_how_far_it_is(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_job, "TELL_SECONDS", 0.01)
+    config, told = folder_of(tmp_path), list[tuple[str, int, int]]()
+    pq.write_table(rows_of(2_000), tmp_path / "big.parquet", row_group_size=500)
+    fill(config, spark, tmp_path / "big.parquet", tasks=4, tell=lambda *line: told.append(line))
+    assert {table for table, _, _ in told} == {"public.big"}
+    assert max(of for _, _, of in told) == 4
+    assert all(done <= of for _, done, of in told)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
