@@ -136,7 +136,9 @@ class TableFill:
             self._note(mine)
 
     def _note(self, transactions: Sequence[Transaction]) -> None:
-        assert self._intake is not None, "nothing of a table comes before it is read"
+        if self._intake is None:  # the run ends just as the table is taken in
+            self._left = True
+            return
         schema = self._intake.schemas[self.table]
         found = upserts(enumerate(transactions), {self.table: schema})[self.table]
         lsns = np.array([t.lsn for t in transactions], np.int64)[found.epochs]
