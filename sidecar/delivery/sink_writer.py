@@ -68,7 +68,7 @@ class SinkWriter:
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._closing = self._leaving = self._shut = False
-        self._writing = False
+        self._writing, self._writing_bytes = False, 0
         self._views: Sequence[SinkView] | None = None
         self._generation = 0
         self._incarnation = 1
@@ -146,7 +146,11 @@ class SinkWriter:
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of rows that wait to be written."""
+        """Bytes of rows that the sink does not hold yet: those that it is writing, and those that wait."""
+        return self._waiting_bytes + self._writing_bytes
+
+    @property
+    def _waiting_bytes(self) -> int:
         attempted = self.detachment.attempted if self.detachment is not None else None
         return self._backlog.bytes + (attempted.bytes if attempted is not None else 0)
 
@@ -202,7 +206,7 @@ class SinkWriter:
                 hint="it goes on by itself once its write is done; make it faster, or raise detach_seconds",
             )  # fmt: skip
             self._detach(slow, lost=True)
-        if self.detachment is not None and self.backlog_bytes >= MAX_BACKLOG_BYTES:
+        if self.detachment is not None and self._waiting_bytes >= MAX_BACKLOG_BYTES:
             self._let_go()
         return not self.lost
 
@@ -307,7 +311,7 @@ class SinkWriter:
             backlog = self._backlog
             if backlog.frontier is None:  # the sink was detached meanwhile
                 return
-            self._backlog, self._writing = self._empty(), True
+            self._backlog, self._writing, self._writing_bytes = self._empty(), True, backlog.bytes
         started = self._clock()
         try:
             self.sink.write(backlog.merged(), backlog.frontier, backlog.stamps, backlog.errors)
@@ -317,7 +321,7 @@ class SinkWriter:
         self._written(self.name, backlog.frontier, backlog.stamps, self._clock() - started)
         with self._changed:
             self.epoch, self.frontier = max(self.epoch, backlog.frontier.epoch), backlog.frontier
-            self._writing = False
+            self._writing, self._writing_bytes = False, 0
             self._again = None
             if self.detachment is not None:  # slow, and now done: nothing need be opened again
                 self.detachment.back = True
@@ -327,7 +331,7 @@ class SinkWriter:
 
     def _failed(self, failure: BaseException, backlog: Backlog) -> None:
         with self._changed:
-            self._writing = False
+            self._writing, self._writing_bytes = False, 0
             if self._views is None or not isinstance(failure, SinkError) or isinstance(failure, Fenced):
                 self._failure = failure
             else:

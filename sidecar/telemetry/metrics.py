@@ -117,7 +117,12 @@ class Metrics:
         self.sink_epoch = Gauge("headrace_sink_epoch", "The epoch a sink reflects", ["sink"], registry=r)
         self.sink_detached = Gauge("headrace_sink_detached", "1 while a sink is detached", ["sink"], registry=r)
         self.sink_detachments = Counter("headrace_sink_detachments", "Times a sink was detached", ["sink"], registry=r)
-        self.sink_backlog = Gauge("headrace_sink_backlog_bytes", "Rows that wait for a sink", ["sink"], registry=r)
+        self.sink_backlog = Gauge(
+            "headrace_sink_backlog_bytes",
+            "Rows that a sink does not hold yet: those that it writes, and those that wait",
+            ["sink"],
+            registry=r,
+        )
         self.waiting = Gauge(
             "headrace_waiting_seconds", "Since when the oldest incomplete transaction waits", ["source"], registry=r
         )

@@ -144,6 +144,20 @@ def test_a_whole_view_replaces_what_waits_and_what_is_there(slow: tuple[Slow, Si
     assert sink.writes == 2, "what waited went as one write"
 
 
+def test_rows_that_are_being_written_wait_too(slow: tuple[Slow, SinkWriter]) -> None:
+    """Found by `make alerts`: a write that somebody's lock held up was nobody's backlog."""
+    sink, writer = slow
+    writer.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
+    assert sink.entered.wait(5)
+    writing = writer.backlog_bytes
+    assert writing > 0
+    writer.offer({LINES.name: changes(LINES, (A, 2, 1))}, frontier(2), {})
+    assert writer.backlog_bytes > writing
+    sink.gate.set()
+    assert writer.drain(5)
+    assert writer.backlog_bytes == 0
+
+
 def test_a_full_backlog_slows_the_one_who_offers(
     slow: tuple[Slow, SinkWriter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
