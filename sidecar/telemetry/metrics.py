@@ -119,7 +119,7 @@ class Metrics:
         self.sink_detachments = Counter("headrace_sink_detachments", "Times a sink was detached", ["sink"], registry=r)
         self.sink_backlog = Gauge(
             "headrace_sink_backlog_bytes",
-            "Rows that a sink does not hold yet: those that it writes, and those that wait",
+            "Rows that a sink writes, and that wait for it",
             ["sink"],
             registry=r,
         )
