@@ -26,6 +26,7 @@ def test_25_kills_lose_double_and_tear_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.servers
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_sources_in_one_view_show_one_commit_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kills of the sidecar, of Connect, of the broker and of one source: each frontier is a commit of either source."""

@@ -32,7 +32,7 @@ def server() -> Iterator[S3Server]:
         yield started
 
 
-@pytest.fixture(params=["s3", "shared folder"])
+@pytest.fixture(params=["s3", pytest.param("shared folder", marks=pytest.mark.long)])
 def lake(
     request: pytest.FixtureRequest, spark: SparkSession, kafka: str, unique: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
