@@ -43,12 +43,16 @@ _FOREVER = np.iinfo(np.int64).max
 
 
 class DiffOverflow(HeadraceError):
-    """A multiplicity that does not fit 64 bits."""
+    """A multiplicity that does not fit 64 bits, or, of a row of a recursion, 32."""
 
     code = "overflow"
 
-    def __init__(self) -> None:
-        super().__init__("a row's multiplicity does not fit 64 bits", hint="a source repeats one row without end")
+    def __init__(self, *, recursion: bool = False) -> None:
+        if recursion:
+            super().__init__("a row of a recursion has more than 2,147,483,646 derivations or copies",
+                             hint="UNION in the place of UNION ALL counts each row once")  # fmt: skip
+        else:
+            super().__init__("a row's multiplicity does not fit 64 bits", hint="a source repeats one row without end")
 
 
 class Batch:

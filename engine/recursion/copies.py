@@ -172,7 +172,7 @@ class UpdateCopies:
         if (counts < 0).any():
             raise InvariantBroken("a row lost more copies than it had", round=now)
         if (counts >= ABSENT).any():
-            raise DiffOverflow
+            raise DiffOverflow(recursion=True)
         note.note(places, np.where(counts > 0, now, ABSENT).astype(np.int32), counts.astype(np.int32))
         return places
 
@@ -210,7 +210,7 @@ def _factors(deriver: Deriver, frame: Frame, copies: Copies) -> Int64s:
     for atom in range(len(deriver.program.rules[frame.rule].atoms)):
         factor = _factor(deriver, frame, atom, copies)
         if len(found) and float(found.max()) * float(factor.max()) >= _MOST * _MOST:
-            raise DiffOverflow
+            raise DiffOverflow(recursion=True)
         found = found * factor
     return found
 
@@ -244,7 +244,7 @@ def _add(store: Store, rows: Lanes, weights: Int64s, now: int) -> None:
     sums = store.counts[places].astype(np.int64)
     np.add.at(sums, back, weights)
     if len(sums) and (sums.max() >= ABSENT or sums.min() < 0):
-        raise DiffOverflow
+        raise DiffOverflow(recursion=True)
     store.set(places, np.full(len(places), now, np.int32), sums.astype(np.int32))
 
 

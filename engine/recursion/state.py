@@ -154,7 +154,7 @@ class Store:
             facts, parts = (self.rounds, self.counts), self._whole.parts
             size, done = sparse_state.count_in(rows, done, self.lanes, facts, parts, self.size, now)
             if size == sparse_state.OVERFLOWED:
-                raise DiffOverflow
+                raise DiffOverflow(recursion=True)
             self.size = self.here = self._whole.linked = size
             if done == len(rows):
                 return
@@ -172,7 +172,7 @@ class Store:
             target = self.lanes, (self.rounds, self.counts), self._whole.parts
             over = sparse_joins.count_joined(keys, begun, probed, of.asked, of.taken, target, now, done)
             if done[2] == sparse_state.OVERFLOWED:
-                raise DiffOverflow
+                raise DiffOverflow(recursion=True)
             self.size = self.here = self._whole.linked = int(done[2])
             if over:
                 return int(done[3]), int(done[4])
@@ -188,7 +188,7 @@ class Store:
             target = self.lanes, (self.rounds, self.counts), self._whole.parts
             over = sparse_joins.count_rounds(target, key, of.store.parts(of.columns), of.asked, of.taken, until, done)
             if done[2] == sparse_state.OVERFLOWED:
-                raise DiffOverflow
+                raise DiffOverflow(recursion=True)
             self.size = self.here = self._whole.linked = int(done[2])
             if over:
                 return Counted(int(done[3]), int(done[4]), int(done[5]), int(done[7]))

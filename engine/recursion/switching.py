@@ -318,7 +318,7 @@ class SparseRecursion:
         np.add.at(sums, back, updates.diffs)
         counts = store.counts[places].astype(np.int64) + sums
         if len(counts) and (counts.max() >= ABSENT or counts.min() <= -ABSENT):
-            raise DiffOverflow
+            raise DiffOverflow(recursion=True)
         changed = sums != 0
         return places[changed], counts[changed].astype(np.int32)
 
