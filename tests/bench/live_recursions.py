@@ -19,8 +19,9 @@ from headrace.engine.dataflow import Collection, Dataflow, Output
 from headrace.engine.schema import BIGINT, Column, Schema
 from headrace.views.catalog import Catalog
 from headrace.views.compile import compile_views
+from headrace.views.limits import Limits
 from headrace.views.render import render
-from headrace.views.spec import Limits, ViewSpec
+from headrace.views.spec import ViewSpec
 from headrace.views.view_files import programs_views
 from tests.bench.peers.feeding import words_of
 from tests.bench.peers.laps import Answer
