@@ -7,6 +7,7 @@ many.
 from __future__ import annotations
 
 import collections
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,8 @@ def run_audit(
     *,
     as_json: bool,
 ) -> None:
-    """One round, or one every `every` seconds until Ctrl-C. Raises AuditError."""
+    """One round, or one every `every` seconds until Ctrl-C: then what cannot be read in a later round is told, and the next one
+    tries again. Raises AuditError."""
     audit = prepare(settings, names, sink, url)
     if every is None:
         found = audit.run()
@@ -47,9 +49,16 @@ def run_audit(
     door = metrics.serve(http) if http else None
     try:
         while True:
-            found = audit.run()
-            metrics.take(found)
-            _print(found, as_json=as_json)
+            try:
+                found = audit.run()
+            except AuditError as failure:
+                if not metrics.begun:
+                    raise
+                metrics.fail()
+                _tell(failure, as_json=as_json)
+            else:
+                metrics.take(found)
+                _print(found, as_json=as_json)
             time.sleep(every)
     finally:
         if door is not None:
@@ -145,6 +154,15 @@ def _print(found: Sequence[Finding], *, as_json: bool) -> None:
     output.emit(body, as_json=as_json, tables=[output.table(f"{len(found)} views, {wrong} mismatches", columns, rows)])
 
 
+def _tell(failure: AuditError, *, as_json: bool) -> None:
+    """A round that could not be made."""
+    if as_json:
+        output.emit({"error": failure.as_json()}, as_json=True)
+    else:
+        sys.stderr.write(f"error {failure}; trying again\n")
+        sys.stderr.flush()
+
+
 def _refuse(found: Sequence[Finding]) -> None:
     wrong = [f for f in found if f.state == "mismatch"]
     gone = [f for f in found if f.state == "gone"]
@@ -164,17 +182,29 @@ def _refuse(found: Sequence[Finding]) -> None:
 
 
 class AuditMetrics:
-    """The last round, for Prometheus."""
+    """The last round, for Prometheus. `begun`: a round was made."""
 
     def __init__(self) -> None:
         r = self.registry = CollectorRegistry()
         self.mismatches = Gauge("headrace_audit_mismatches", "Rows missing or too many", ["view"], registry=r)
         self.settled = Gauge("headrace_audit_settled", "1 where the view could be compared", ["view"], registry=r)
         self.rounds = Counter("headrace_audit_rounds", "Rounds completed", registry=r)
+        self.failures = Counter("headrace_audit_failures", "Rounds in which a database could not be read", registry=r)
         self.last = Gauge("headrace_audit_last_seconds", "When the last round ended (seconds since 1970)", registry=r)
+
+        self.begun = False
+        self._views: set[str] = set()
+
+    def fail(self) -> None:
+        """A round could not be made: nothing is known of any view now."""
+        self.failures.inc()
+        for view in self._views:
+            self.settled.labels(view).set(0)
 
     def take(self, found: Sequence[Finding]) -> None:
         """Take a round in."""
+        self.begun = True
+        self._views = {f.view for f in found}
         for f in found:
             self.mismatches.labels(f.view).set(f.missing + f.extra if f.state == "mismatch" else 0)
             self.settled.labels(f.view).set(f.state in ("equal", "mismatch"))

@@ -65,7 +65,9 @@ class Live:
 
     def view(self, name: str, sql: str, limits: Limits | None = None) -> Output:
         """One more."""
-        [view] = compile_views([ViewSpec(name, sql, limits=limits or Limits())], CATALOG)
+        [view] = compile_views(
+            [ViewSpec(name, sql, rounds=(limits or Limits()).rounds, rows=(limits or Limits()).rows)], CATALOG
+        )
         self.outputs.append(render(view, self.flow, {}).output(name))
         return self.outputs[-1]
 

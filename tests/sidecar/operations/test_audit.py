@@ -15,9 +15,9 @@ from headrace.connectors.lsn import lsn_number
 from headrace.connectors.postgres.sink import PostgresSink
 from headrace.connectors.sink import Frontier, SourceFrontier, ViewChanges
 from headrace.sidecar.cli.app import app
-from headrace.sidecar.cli.audit import AuditMetrics, prepare
+from headrace.sidecar.cli.audit import AuditMetrics, prepare, run_audit
 from headrace.sidecar.config.config import load
-from headrace.sidecar.operations.audit import Audit, AuditError
+from headrace.sidecar.operations.audit import Audit, AuditError, Finding
 from headrace.sidecar.wiring.project import read_project, sink_view
 from tests.contracts.sink import whole
 
@@ -225,6 +225,30 @@ def test_rounds_are_metrics(place: Place) -> None:
     assert 'headrace_audit_mismatches{view="sums"} 1.0' in text
     assert 'headrace_audit_mismatches{view="counts"} 0.0' in text
     assert "headrace_audit_rounds_total 1.0" in text
+
+
+def test_rounds_go_on_after_one_that_failed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found by `make alerts`: an audit that goes on ended as a sink took no connection for a moment."""
+    rounds: list[int] = []
+
+    def run(_: Audit) -> list[Finding]:
+        rounds.append(len(rounds))
+        if len(rounds) == 2:
+            raise AuditError("a database cannot be read")
+        if len(rounds) == 4:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(Audit, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(load(place.path, {}), [], None, None, 0.01, None, as_json=True)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ["error" in line for line in told] == [False, True, False]
+    rounds[:] = [0]
+    with pytest.raises(AuditError):
+        run_audit(load(place.path, {}), [], None, None, 0.01, None, as_json=True)
 
 
 @pytest.mark.parametrize("url", ["host=h password='wrong-canary-71", "postgresql://u:wrong-canary-71@127.0.0.1:1/d"])
