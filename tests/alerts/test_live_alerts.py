@@ -85,7 +85,8 @@ class Faults(Channel):
 
 
 ELSEWHERE = {"HeadraceCheckpointOld", "HeadraceWorkersMissing"}
-"""A store that is away for five minutes, and a cluster without slots: the tests of Spark's failures provoke what they look at."""
+"""A store that is away for five minutes, and a cluster without slots: the tests of Spark's failures provoke what they look at.
+The second may fire here too: on a busy machine new workers take as long."""
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_each_alert_fires_by_its_fault_and_clears_by_the_runbook(shop: Faults, t
             clears(shop, prometheus, "HeadraceWorkersLost")
         clears(shop, prometheus, seconds=lost + TEN_MINUTES - time.monotonic())
         named = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
-        assert prometheus.fired == named - ELSEWHERE
+        assert prometheus.fired >= named - ELSEWHERE
 
 
 @contextmanager
