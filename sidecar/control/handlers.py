@@ -131,7 +131,7 @@ class Control:
 
         def lines() -> Iterator[Mapping[str, Any]]:
             try:
-                yield {"event": "filling", "table": table}
+                yield WAITING
                 yield from ended(ends)
             finally:
                 self._jobs.leave(table)
