@@ -24,6 +24,7 @@ from headrace.sidecar.control.rescale import Rescaling
 from headrace.sidecar.control.rewind import changed_since, registered
 from headrace.sidecar.control.tail import LAG_SECONDS, Tail
 from headrace.sidecar.operations.table_fill import loaded_rows
+from headrace.sidecar.runtime.loop_tasks import LoopClosed, LoopTaskQueue
 from headrace.sidecar.state.batch_store import BatchFile
 from headrace.sidecar.telemetry.http_server import Answer, Request
 from headrace.sidecar.wiring.build import Running
@@ -125,16 +126,16 @@ class Control:
         return self._begun(lambda tell: self._jobs.resync(table, url, tell))
 
     def _fill(self, request: Request) -> Answer:
-        table = text(request, "table")
+        table, tasks = text(request, "table"), self._running.runtime.tasks
         ends: queue.SimpleQueue[JobAnswer] = queue.SimpleQueue()
-        self._running.runtime.tasks.ask(lambda: self._jobs.fill(table, ends.put))
+        fill = tasks.ask(lambda: self._jobs.fill(table, ends.put))
 
         def lines() -> Iterator[Mapping[str, Any]]:
             try:
                 yield WAITING
-                yield from ended(ends)
+                yield from ended(ends, tasks)
             finally:
-                self._jobs.leave(table)
+                fill.leave()
 
         return Answer(200, lines())
 
@@ -160,8 +161,9 @@ class Control:
     def _begun(self, begin: Callable[[Tell], None]) -> Answer:
         """A job that the loop begins, and its end. Raises what `begin` raises."""
         ends: queue.SimpleQueue[JobAnswer] = queue.SimpleQueue()
-        self._running.runtime.tasks.ask(lambda: begin(ends.put))
-        return Answer(200, ended(ends))
+        tasks = self._running.runtime.tasks
+        tasks.ask(lambda: begin(ends.put))
+        return Answer(200, ended(ends, tasks))
 
 
 def guarded(lines: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -218,12 +220,18 @@ WAITING: Mapping[str, Any] = {"event": "waiting"}
 """A line of an answer, not of the log."""
 
 
-def ended(ends: queue.SimpleQueue[JobAnswer]) -> Iterator[Mapping[str, Any]]:
-    """The end of a job once it is there; until then a line now and again, by which the client knows that it is waited for."""
+def ended(ends: queue.SimpleQueue[JobAnswer], tasks: LoopTaskQueue) -> Iterator[Mapping[str, Any]]:
+    """The end of a job once it is there, or of the run that does it; until then a line now and again, by which the client knows
+    that it is waited for."""
     while True:
         try:
             end = ends.get(timeout=WAITING_SECONDS)
         except queue.Empty:
+            try:
+                tasks.check()
+            except LoopClosed as over:
+                yield failed(over)
+                return
             yield WAITING
             continue
         yield failed(end) if isinstance(end, HeadraceError) else end

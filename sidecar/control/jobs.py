@@ -155,10 +155,11 @@ class BackgroundJobs:
             self._runtime.parts.commands.keep(Resynced(source=source.name, table=table, lsn=found.lsn))
             return found
 
-        self._runtime.jobs.append(Resync(table, intake, schema, read, self._executor, told))
+        self._runtime.jobs.append(Resync(table, self._executor, told, intake, schema, read))
 
-    def fill(self, table: str, tell: Tell) -> None:
-        """Begin to wait for the rows of a table, which `apply` is about to take in. Raises RequestError."""
+    def fill(self, table: str, tell: Tell) -> TableFill:
+        """Begin to wait, until somebody leaves it, for the rows of a table that `apply` is about to take in. Raises
+        RequestError."""
         if table in self._under_way:
             raise RequestError("the table is being read already", table=table, hint="wait until it is")
         if self._settings.config.engine.intake == "shards":
@@ -173,17 +174,13 @@ class BackgroundJobs:
         self._under_way.add(table)
         self._fills[table] = TableFill(table, self._executor, told)
         self._runtime.jobs.append(self._fills[table])
+        return self._fills[table]
 
     def filled(self, table: str, lsn: int, rows: Rows) -> None:
         """The rows of a table that is waited for, as of an LSN. Raises RequestError."""
         if table not in self._fills:
             raise RequestError("no rows of the table are waited for", table=table, hint="load it anew")
         self._fills[table].give(lsn, rows)
-
-    def leave(self, table: str) -> None:
-        """Nobody waits for the rows of a table any more."""
-        if table in self._fills:
-            self._fills[table].leave()
 
     def replay(self, letters: Sequence[DeadLetter], tell: Tell) -> None:
         """Begin to take dead letters in again. Raises RequestError."""

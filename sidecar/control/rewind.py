@@ -31,6 +31,7 @@ def registered(
     try:
         while True:
             asker.check()
+            running.runtime.tasks.check()
             yield {"asks": who, "epoch": running.runtime.epoch}
             sleep(ALIVE_SECONDS)
     finally:

@@ -231,16 +231,34 @@ class _OneTable:
 
 
 @dataclass
-class Resync:
-    """A background job: one table. `told` is called once with what came of it, once a sink holds that. Single writer: the
+class TableJob:
+    """A background job of one table. `told` is called once with what came of it, once a sink holds that. Single writer: the
     loop."""
 
     table: str
+    executor: Executor
+    told: Callable[[Report | HeadraceError], None]
+
+    def advance(self, runtime: Runtime) -> bool:
+        """Do what can be done now, everything bound being taken in. Returns whether the job has ended."""
+        try:
+            return self._attend(runtime)
+        except HeadraceError as error:
+            self.told(error)
+            return True
+
+    def _attend(self, runtime: Runtime) -> bool:
+        """As `advance`. Raises HeadraceError."""
+        raise NotImplementedError
+
+
+@dataclass
+class Resync(TableJob):
+    """A background job: one table is compared with its source."""
+
     intake: Intake
     schema: Schema
     read: Read
-    executor: Executor
-    told: Callable[[Report | HeadraceError], None]
     tries: int = 0
     _reading: Future[TableRead] | None = None
     _seen: list[Transaction] = field(default_factory=list)
@@ -255,14 +273,6 @@ class Resync:
                 self._seen.append(transaction)
             if whole and self._done is not None:
                 self._bound = epoch
-
-    def advance(self, runtime: Runtime) -> bool:
-        """Do what can be done now, everything bound being taken in. Returns whether the resync has ended."""
-        try:
-            return self._attend(runtime)
-        except HeadraceError as error:
-            self.told(error)
-            return True
 
     def _attend(self, runtime: Runtime) -> bool:
         if self._done is not None:

@@ -8,7 +8,7 @@ came later than the files stands. Once nobody waits for the files any more it en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.batch.updates import INSERT, RETRACT, TRUNCATE, UPSERT, Int64s, UInt8s
-from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
 from headrace.sidecar.execution.table_traces import table_traces
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.intake.table_upserts import upserts
-from headrace.sidecar.operations.resync import Report, ResyncError, text_lines
+from headrace.sidecar.operations.resync import Report, ResyncError, TableJob, text_lines
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.batch_places import Batches
 from headrace.sidecar.state.batch_store import BatchFile, load_batches
@@ -101,18 +100,15 @@ def _keys_of(schema: Schema) -> Schema:
 
 
 @dataclass
-class TableFill:
-    """A background job: one table. `told` is called once with what came of it, once a sink holds that. Single writer: the loop;
-    `give` and `leave` are called by any thread."""
+class TableFill(TableJob):
+    """A background job: one table is filled. `give` and `leave` are called by any thread."""
 
-    table: str
-    executor: Executor
-    told: Callable[[Report | HeadraceError], None]
     _changes: list[Changes] = field(default_factory=list)
     _given: tuple[int, Rows] | None = None
     _left: bool = False
     _merging: Future[tuple[int, Lacked]] | None = None
     _done: tuple[int, int, Lacked] | None = None
+    _mine: Resync | None = None
     _bound: int | None = None
     _intake: Intake | None = None
 
@@ -128,7 +124,7 @@ class TableFill:
         """These are in now, each at its epoch."""
         mine = []
         for epoch, transaction in transactions:
-            if isinstance(transaction, Resync) and transaction.table == self.table and self._done is not None:
+            if transaction is self._mine:
                 self._bound = epoch
             elif any(s.changes.table == self.table for s in transaction.slices):
                 mine.append(transaction)
@@ -147,23 +143,16 @@ class TableFill:
         unsent = any(m.any() for m in found.unchanged.values())
         self._changes.append(Changes(lsns, found.kinds, copied, unsent))
 
-    def advance(self, runtime: Runtime) -> bool:
-        """Do what can be done now, everything bound being taken in. Returns whether the job has ended."""
-        try:
-            return self._attend(runtime)
-        except HeadraceError as error:
-            self.told(error)
-            return True
-
     def _attend(self, runtime: Runtime) -> bool:
         if self._done is not None:
             return self._look(runtime)
         if self._left:
             raise ResyncError("nobody waits for the rows any more", table=self.table,
                               hint="the sidecar reads the table by itself")  # fmt: skip
-        intake = self._intake or next((i for i in runtime.parts.intakes if self.table in i.schemas), None)
+        self._intake = intake = self._intake or next(
+            (i for i in runtime.parts.intakes if self.table in i.schemas), None
+        )
         if intake is None or self._given is None or runtime.hold or runtime.parts.reclock.replaying is not None:
-            self._intake = intake
             return False
         if any(stop.table == self.table for stop in intake.assembler.stops):
             raise ResyncError("the table is suspended", table=self.table,
@@ -182,7 +171,8 @@ class TableFill:
         whole = found.whole and intake.lost.lacking(self.table) <= lsn
         self._done = lsn, count, found
         now = int(runtime.parts.wall() * 1e6)
-        intake.injected.append(injected(self.table, found.rows, found.kinds, at.lsn, now, whole=whole))
+        self._mine = injected(self.table, found.rows, found.kinds, at.lsn, now, whole=whole)
+        intake.injected.append(self._mine)
         return False
 
     def _look(self, runtime: Runtime) -> bool:

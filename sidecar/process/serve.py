@@ -188,6 +188,7 @@ def _serve(running: Running, shutdown: ShutdownDeadline, restarts: Restarts) -> 
     finally:
         board.freshness.watch.close()
         checkups.close()
+        runtime.tasks.close()
         jobs.close()
         history.close()
         for door in doors:

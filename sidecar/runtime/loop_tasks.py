@@ -35,11 +35,10 @@ class LoopTaskQueue:
         self._closed = False
 
     def ask(self, job: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Have the loop do `job`; its result. Raises what it raised, and DeskClosed."""
+        """Have the loop do `job`; its result. Raises what it raised, and LoopClosed."""
         future: Future[T] = Future()
         with self._lock:
-            if self._closed:
-                raise LoopClosed("the sidecar is stopping", hint="ask again once it runs")
+            self.check()
             self._jobs.append((job, future))
         try:
             return future.result(patience)
@@ -47,6 +46,11 @@ class LoopTaskQueue:
             if future.cancel():
                 raise LoopClosed("the sidecar is too busy", seconds=patience, hint="ask again") from None
             return future.result()
+
+    def check(self) -> None:
+        """Raise LoopClosed once no more jobs are taken: whoever waits for the loop waits in vain."""
+        if self._closed:
+            raise LoopClosed("the sidecar is stopping, or begins anew", hint="ask again once it runs")
 
     def serve(self) -> None:
         """Do what was left so far. Called by the loop between two turns."""

@@ -179,9 +179,11 @@ class Injected:
 
 
 def _written(changes: Sequence[TableChanges], facts: Mapping[str, object]) -> bytes:
-    """The length of the facts, the facts as JSON, and the rows, of which there is at most one run, as an Arrow stream."""
+    """The length of the facts, the facts as JSON, and the rows, of which there is at most one run, as an Arrow stream. One kind
+    stands for all rows where it is that of all."""
     sink = pa.BufferOutputStream()
-    text = json.dumps({**facts, "kinds": [c.kinds.tolist() for c in changes]}).encode()
+    kinds = [c.kinds[:1] if (c.kinds == c.kinds[0]).all() else c.kinds for c in changes]
+    text = json.dumps({**facts, "kinds": [some.tolist() for some in kinds]}).encode()
     sink.write(len(text).to_bytes(8, "little") + text)
     for each in changes:
         with pa.ipc.new_stream(sink, each.rows.schema) as stream:
@@ -198,6 +200,7 @@ def _read(data: bytes) -> Resync:
         kinds = np.array(facts["kinds"][0], np.uint8)
         with pa.ipc.open_stream(pa.BufferReader(data[8 + size :])) as stream:
             rows = stream.read_next_batch()
+        kinds = np.full(rows.num_rows, kinds[0]) if len(kinds) == 1 else kinds
     return injected(
         facts["table"],
         rows,

@@ -145,12 +145,11 @@ def _cannot_listen(address: object, error: OSError) -> HttpError:
 
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Does not print a traceback where a client hangs up; any other failure goes to the log. `leave`: its connections end once
-    what was asked over them is answered, so that nobody goes on asking a run that is over; `left`: it was called."""
+    what was asked over them is answered, so that nobody goes on asking a run that is over."""
 
     daemon_threads = True
 
     def __init__(self, *arguments: Any) -> None:
-        self.left = False
         self._connections: set[socket.socket] = set()
         super().__init__(*arguments)
 
@@ -163,8 +162,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def leave(self) -> None:
-        """End the connections that are kept open, and answers that go on, at their next line."""
-        self.left = True
+        """End the connections that are kept open."""
         for connection in list(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
@@ -212,7 +210,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     served: ClassVar[Served]
     here: ClassVar[bool]
-    server: _Server
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -267,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(code, "application/json", json.dumps(body, default=str).encode())
 
     def _stream(self, code: int, lines: Iterator[Mapping[str, Any]]) -> None:
-        """Lines as they come, each sent at once; ends when they do, when nobody reads any more, or with its run."""
+        """Lines as they come, each sent at once; ends when they do, or when nobody reads any more."""
         self.send_response(code)
         self.send_header("Content-Type", "application/x-ndjson")
         self.send_header("Transfer-Encoding", "chunked")
@@ -276,8 +273,6 @@ class _Handler(BaseHTTPRequestHandler):
             for line in lines:
                 data = json.dumps(line, default=str).encode() + b"\n"
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-                if self.server.left:
-                    raise ConnectionAbortedError("the run is over")
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True

@@ -57,8 +57,8 @@ class Resyncs:
             world.trace.append(f"{process.number} is to resync {self.table}")
             self.asked = (process, True)
             runtime.jobs.append(
-                Resync(self.table, runtime.parts.intakes[0], process.running.schemas[self.table], read,
-                       process._executor("resync"), partial(self._ended, process))
+                Resync(self.table, process._executor("resync"), partial(self._ended, process),
+                       runtime.parts.intakes[0], process.running.schemas[self.table], read)
             )  # fmt: skip
 
     def _ended(self, process: Process, _told: object) -> None:

@@ -202,7 +202,7 @@ class Odd:
 
         schema = process.running.schemas[CUSTOMERS]
         executor = process._executor("resync")
-        runtime.jobs.append(Resync(CUSTOMERS, runtime.parts.intakes[0], schema, self._read, executor, told))
+        runtime.jobs.append(Resync(CUSTOMERS, executor, told, runtime.parts.intakes[0], schema, self._read))
 
     def _read(self) -> TableRead:
         """The table as the source has it now."""

@@ -72,7 +72,7 @@ def resync(shop: Little, table: str, lines: Callable[[tuple[int, int]], str]) ->
     rows = [lines(row) for row in sorted((+shop.state[table]).elements())]
     read = TableRead(shop.lsn, pa.array(rows, pa.large_string()))
     with ThreadPoolExecutor(1) as executor:
-        job = Resync(table, intake, intake.schemas[table], lambda: read, executor, told.append)
+        job = Resync(table, executor, told.append, intake, intake.schemas[table], lambda: read)
         runtime.jobs.append(job)
         for _ in range(20):
             shop.turn()

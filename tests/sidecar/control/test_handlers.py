@@ -275,3 +275,18 @@ def test_rescale_tells_what_it_did_and_refuses_no_number(
     assert told.endswith("\nset engine.workers for the next start\n")
     assert shop.running.runtime.parts.flow.count == 3
     assert shop.rows("by_city") == dict(answers(shop.state)["by_city"])
+
+
+def test_who_waits_for_a_job_hears_that_its_run_is_over(
+    shop: Little, doors: list[HttpServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that were lost end a run and its jobs; the process goes on with another."""
+    monkeypatch.setattr(handlers, "WAITING_SECONDS", 0.01)
+    client, _ = clients(shop, doors)
+    answer = client.stream("POST", "/fill", {"table": "public.later"})
+    assert meanwhile(shop, lambda: next(answer), busy=False) == handlers.WAITING
+    assert shop.running is not None
+    shop.running.runtime.tasks.close()
+    with pytest.raises(RemoteError, match="stopping, or begins anew"):
+        for line in answer:
+            assert line == handlers.WAITING

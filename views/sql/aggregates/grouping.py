@@ -193,6 +193,8 @@ class Grouping:
     def check_whole(self, ref: ColumnRef, node: exp.Expr) -> None:
         """Refuses a part of a table's whole row that has not one value a group, though each of its columns may have one."""
         place = self.binder.places.get(id(ref), (ref, node))[1]
+        if not self.wholes.tables and not isinstance(place, WholeRowColumn):
+            return
         relation = next(r for r in self.binder.scope.relations if ref.index < r.offset + len(r.columns))
         whole = relation.alias in self.wholes.tables
         if not isinstance(place, WholeRowColumn):
