@@ -23,7 +23,8 @@ class SparkMissing(HeadraceError):
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
     """A line on standard error while it lasts, where that is a terminal: the table, its tasks, and how long it takes."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("Spark starts", total=None, told="")
 
         def tell(table: str, done: int, of: int) -> None:
