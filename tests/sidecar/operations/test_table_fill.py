@@ -128,3 +128,20 @@ def test_a_value_that_was_not_sent_leaves_the_table_to_be_compared() -> None:
     assert found.rows.column(0).to_pylist() == [2]
     before = Changes(np.array([10]), np.array([UPSERT], np.uint8), keys, partial=True)
     assert lacked(KEYED, batch(KEYED, [(1, "a"), (2, "b")]), 10, [before]).whole
+
+
+def test_keys_of_several_columns_are_told_apart() -> None:
+    """Whatever stands in them: a tab, a backslash, an empty text, what COPY writes for NULL."""
+    both = Schema.of([Column("id", BIGINT), Column("name", TEXT), Column("v", TEXT)], ["name", "id"])
+    keys = [(1, "x\ty"), (1, "x"), (1, "x\\ty"), (2, "x\ty"), (1, ""), (1, "\\N")]
+    columns = [
+        pa.array([k for k, _ in keys]),
+        pa.array([n for _, n in keys], TEXT.arrow),
+        pa.array([None] * 6, TEXT.arrow),
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=both.arrow)
+    for gone in range(len(keys)):
+        later = Changes(np.array([20]), np.array([DELETE], np.uint8), rows.slice(gone, 1).select([1, 0]))
+        found = lacked(both, rows, 10, [later]).rows
+        left = list(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
+        assert left == keys[:gone] + keys[gone + 1 :]
