@@ -8,9 +8,10 @@ Invariant: commands are kept, never the rows that they changed; a later command 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Protocol
 
+from headrace.connectors.commit_place import UNKNOWN, CommitPlace, place_of
 from headrace.engine.errors import HeadraceError
 
 
@@ -22,12 +23,12 @@ class CommandsError(HeadraceError):
 
 @dataclass(frozen=True, kw_only=True)
 class _Command:
-    """What every command has. `lsn`: where its source stood."""
+    """What every command has. `place`: where its source stood."""
 
     name: ClassVar[str]
     source: str
     table: str
-    lsn: int = -1
+    place: CommitPlace = UNKNOWN
 
     @property
     def key(self) -> str:
@@ -54,7 +55,7 @@ class Skip(_Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Resynced(_Command):
-    """A table was compared with its source as of `lsn`."""
+    """A table was compared with its source as of `place`."""
 
     name: ClassVar[str] = "resync"
 
@@ -81,7 +82,7 @@ class Replayed(_Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Doubted(_Command):
-    """The catalog had a table otherwise than it is read, last at `lsn`: it is unproven until it is read anew. `over`: the
+    """The catalog had a table otherwise than it is read, last at `place`: it is unproven until it is read anew. `over`: the
     catalog has it as it is read again."""
 
     name: ClassVar[str] = "doubt"
@@ -93,7 +94,7 @@ class Doubted(_Command):
 @dataclass(frozen=True, kw_only=True)
 class Partition(_Command):
     """A partition that the configuration does not name belongs to a table. `captured`: the connector tells all of its changes
-    since `lsn`."""
+    since `place`."""
 
     name: ClassVar[str] = "partition"
     partition: str
@@ -108,7 +109,7 @@ class Partition(_Command):
 @dataclass(frozen=True, kw_only=True)
 class Added(_Command):
     """A table, or its columns as they are declared now, were added to a sidecar that had read the topics so far without.
-    `captured`: its connector tells all of its changes since `lsn`. `kept`: the rows that were there stay, and only the columns
+    `captured`: its connector tells all of its changes since `place`. `kept`: the rows that were there stay, and only the columns
     that are new lack their values."""
 
     name: ClassVar[str] = "added"
@@ -132,15 +133,17 @@ _KINDS: Mapping[str, type[Command]] = {
 
 def as_json(command: Command) -> dict[str, Any]:
     """A command as it is kept."""
-    return {"command": command.name, **asdict(command)}
+    body = {f.name: getattr(command, f.name) for f in fields(command) if f.name != "place"}
+    return {"command": command.name, **body, **command.place.json()}
 
 
 def parse(key: str, body: Any) -> Command:
     """Of `as_json`. Raises CommandsError for what no version up to this one writes."""
     try:
         kind = _KINDS[body["command"]]
-        return kind(**{f.name: body[f.name] for f in fields(kind) if f.name in body or f.default is MISSING})
-    except (KeyError, TypeError) as error:
+        told = [f.name for f in fields(kind) if f.name != "place" and (f.name in body or f.default is MISSING)]
+        return kind(place=place_of(body), **{name: body[name] for name in told})
+    except (KeyError, TypeError, ValueError) as error:
         raise CommandsError("a record of the command log is not known", key=key,
                             hint="run the version that wrote it, or remove the record") from error  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.source import Positions
 from headrace.engine.batch.updates import Int64s
 from headrace.engine.errors import HeadraceError
@@ -38,10 +39,10 @@ class Fenced(SinkError):
 
 @dataclass(frozen=True)
 class SourceFrontier:
-    """Up to where one source is in: next offset of each partition, LSN and time (µs) of the last commit bound."""
+    """Up to where one source is in: next offset of each partition, place and time (µs) of the last commit bound."""
 
     positions: Positions
-    lsn: int
+    place: CommitPlace
     commit_us: int
 
 
@@ -109,13 +110,13 @@ def last_epoch(change: ViewChanges | None, before: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class EpochStamp:
-    """What a sink may attach to a change: the source's name, LSN and commit time (µs) of one epoch.
+    """What a sink may attach to a change: the source's name, its commit's place and time (µs) of one epoch.
 
     `first`: the first epoch of the range that ends at this one, where that has several: the change tells what they all did.
     """
 
     source: str
-    lsn: int
+    place: CommitPlace
     commit_us: int
     first: int | None = None
 

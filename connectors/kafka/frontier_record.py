@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from headrace.connectors.commit_place import place_of
 from headrace.connectors.sink import Frontier, SourceFrontier
 
 Ends = Mapping[str, Mapping[int, int]]
@@ -54,7 +55,12 @@ def encode(sink: str, standing: FrontierRecord, program: str) -> bytes:
             "first_epoch": standing.first,
             "epoch": None if at is None else at.epoch,
             "sources": {
-                name: {"lsn": s.lsn, "commit_us": s.commit_us, "positions": _texts(s.positions)}
+                name: {
+                    **s.place.json(),
+                    "order": s.place.order,
+                    "commit_us": s.commit_us,
+                    "positions": _texts(s.positions),
+                }
                 for name, s in ({} if at is None else at.sources).items()
             },
             "ends": _texts(standing.ends),
@@ -73,7 +79,7 @@ def decode(record: Mapping[str, Any]) -> FrontierRecord:
     frontier = None
     if record["epoch"] is not None:
         sources = {
-            name: SourceFrontier(_numbers(s["positions"]), s["lsn"], s["commit_us"])
+            name: SourceFrontier(_numbers(s["positions"]), place_of(s), s["commit_us"])
             for name, s in record["sources"].items()
         }
         frontier = Frontier(record["epoch"], sources, record.get("incarnation", 1))

@@ -132,11 +132,8 @@ def _headers(first: int, epoch: int, stamp: EpochStamp | None) -> Headers:
     """The first and the last epoch of the range that a record tells of, and what its last says of itself."""
     headers = [("epoch", b"%d" % epoch), ("first_epoch", b"%d" % first)]
     if stamp is not None:
-        headers += [
-            ("source", stamp.source.encode()),
-            ("lsn", b"%d" % stamp.lsn),
-            ("commit_us", b"%d" % stamp.commit_us),
-        ]
+        place = [(kind, text.encode()) for kind, text in stamp.place.json().items() if text is not None]
+        headers += [("source", stamp.source.encode()), *place, ("commit_us", b"%d" % stamp.commit_us)]
     return headers
 
 

@@ -61,13 +61,14 @@ CREATE OR REPLACE VIEW {freshness} AS
            CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN (s.at ->> 'commit_time')::timestamptz END
                AS commit_time,
            CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN s.at -> 'positions' END AS positions,
-           f.updated_at, v.error
+           f.updated_at, v.error,
+           CASE WHEN v.fingerprint IS NOT NULL AND v.error IS NULL THEN (s.at ->> 'version')::bigint END AS version
     FROM {view} v JOIN {frontier} f ON f.sink = v.sink
     LEFT JOIN LATERAL jsonb_each(f.sources) AS s(source, at) ON true;
 COMMENT ON TABLE {frontier} IS
     'What each group of views reflects: every epoch up to this one, and so these positions of its sources';
 COMMENT ON TABLE {view} IS 'The views written here, by which sink, and the error for which a view is suspended';
-COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN, commit time, next offsets'
+COMMENT ON VIEW {freshness} IS 'What each view reflects of each source: LSN or version, commit time, next offsets'
 """
 
 WAIT_FOR = """

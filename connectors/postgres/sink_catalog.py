@@ -16,7 +16,7 @@ import orjson
 import psycopg
 from psycopg import sql
 
-from headrace.connectors.lsn import lsn_number, lsn_text
+from headrace.connectors.commit_place import place_of
 from headrace.connectors.postgres import ddl, indexes_and_grants
 from headrace.connectors.postgres.connection import Connection
 from headrace.connectors.postgres.ddl import Names, Table
@@ -285,7 +285,7 @@ def written(connection: Connection, names: Names, mine: Mine) -> bool:
 def _encode(frontier: Frontier) -> bytes:
     sources = {
         name: {
-            "lsn": lsn_text(source.lsn),
+            **source.place.json(),
             "commit_us": source.commit_us,
             "commit_time": _moment(source.commit_us),
             "positions": {t: {str(p): o for p, o in sorted(ps.items())} for t, ps in sorted(source.positions.items())},
@@ -299,7 +299,7 @@ def _sources(stored: Mapping[str, Any]) -> dict[str, SourceFrontier]:
     return {
         name: SourceFrontier(
             {topic: {int(p): o for p, o in ps.items()} for topic, ps in at["positions"].items()},
-            lsn_number(at["lsn"]),
+            place_of(at),
             at["commit_us"],
         )
         for name, at in stored.items()

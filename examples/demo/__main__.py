@@ -205,7 +205,7 @@ def _update(facts: screen.Facts, stage: Stage, judge: Judge, sink: psycopg.Conne
         cursor = sink.execute(sql.SQL(TOP).format(view))
         facts.top_columns = [c.name for c in cursor.description or ()]
         facts.top_rows = cursor.fetchall()
-    version = judge.mirror.lsns.get("lake", 0)
+    version = judge.mirror.places.get("lake", 0)
     facts.lake = f"version {version} published" if version else "starting"
     facts.comparisons, facts.frontiers = judge.verdict.comparisons, judge.verdict.frontiers
     facts.mismatches = len(judge.verdict.differences)

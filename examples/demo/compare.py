@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
+from headrace.connectors.commit_place import place_of
 from headrace.connectors.kafka.frontier_record import FrontierRecord, decode
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Column, Kind
@@ -78,7 +79,7 @@ class Mirror:
         self._ahead: deque[FrontierRecord] = deque()
         self._marks: list[tuple[int, str, int]] = []
         self.epoch = 0
-        self.lsns: dict[str, int] = {}
+        self.places: dict[str, int] = {}
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -115,14 +116,14 @@ class Mirror:
         if standing.frontier is not None:
             self.epoch = max(self.epoch, standing.frontier.epoch)
             for source, at in standing.frontier.sources.items():
-                self.lsns[source] = at.lsn
-                self._marks.append((standing.frontier.epoch, source, at.lsn))
+                self.places[source] = at.place.order
+                self._marks.append((standing.frontier.epoch, source, at.place.order))
 
     def _take(self, topic: _Topic, message: object) -> None:
-        headers = dict(message.headers())  # type: ignore[attr-defined]  # confluent_kafka has no types
+        headers = {name: value.decode() for name, value in message.headers()}  # type: ignore[attr-defined]  # confluent_kafka has no types
         epoch = int(headers["epoch"])
-        if "lsn" in headers:
-            self._marks.append((epoch, headers["source"].decode(), int(headers["lsn"])))
+        if "source" in headers:
+            self._marks.append((epoch, headers["source"], place_of(headers).order))
         value = message.value()  # type: ignore[attr-defined]
         body = None if value is None else orjson.loads(value)
         count = 1
@@ -133,7 +134,7 @@ class Mirror:
 
     def cut(self, source: str, lsn: int) -> int | None:
         """The last epoch that belongs to `source`'s commits up to `lsn`, once something later was seen; else None."""
-        if self.lsns.get(source, 0) <= lsn:
+        if self.places.get(source, 0) <= lsn:
             return None
         return min(epoch for epoch, name, at in self._marks if name == source and at > lsn) - 1
 

@@ -34,7 +34,7 @@ class Judge:
     def ask(self) -> None:
         """Postgres's answers at a position of its own choosing: now."""
         name = f"oracle_{random.randrange(10**9)}"  # noqa: S311
-        version = self.mirror.lsns.get("lake", 0)
+        version = self.mirror.places.get("lake", 0)
         with oracle.snapshot(self.source_url, name) as (lsn, db):
             queries = with_views(self.views)
             found = oracle.answers(db, lsn, queries, {"headrace.lake_version": str(version)})

@@ -12,7 +12,6 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from headrace.connectors.lsn import lsn_text
 from headrace.sidecar.cli import output
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.control.client import Client, NotRunning
@@ -149,10 +148,7 @@ def _sources(status: Mapping[str, Any]) -> Table:
 
 def _place(source: Mapping[str, Any]) -> str:
     """Up to where a source is in: its log's LSN, or the version of a dataset."""
-    at = source.get("lsn")
-    if source["type"] == "spark":
-        return "" if at is None or at < 0 else f"{at:,}"
-    return lsn_text(at) or ""
+    return source.get("lsn") or source.get("version") or ""
 
 
 def _sinks(status: Mapping[str, Any]) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.connectors.commands import Added
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import Settings, load
@@ -55,7 +56,7 @@ def declare(running: Running, settings: Settings, tables: Sequence[str]) -> list
             raise ApplyError("the source's snapshot is being read", source=source.name, table=table,
                              hint="try again once it is: `headrace status` says what is missing")  # fmt: skip
         runtime.parts.commands.reads(source.name, table)
-        out.append(Added(source=source.name, table=table, lsn=at.lsn + 1, captured=False))
+        out.append(Added(source=source.name, table=table, place=at.place.next(), captured=False))
     runtime.parts.commands.keep(*out)
     return out
 
@@ -88,7 +89,7 @@ def capture(running: Running, settings: Settings, commands: Sequence[Added]) -> 
         try:
             lsn, why = Capture()(source, table.name, table.partitions or [table.name])
             if not why:
-                log.keep(Added(source=source.name, table=table.name, lsn=max(lsn, command.lsn), captured=True))
+                log.keep(Added(source=source.name, table=table.name, place=max(Lsn(lsn), command.place), captured=True))
         except HeadraceError as error:
             why = str(error)
         told.append({"table": table.name, "source": source.name, "why": why})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.connectors.commands import Added
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.formats.topic_names import table_topic
 from headrace.engine.schema import DataType, Kind, Schema
 from headrace.sidecar.config.config import Settings
@@ -174,7 +175,7 @@ def announce(running: Running, settings: Settings, changes: Mapping[str, TableCh
         here = {*change.schema.names, *change.renamed.values()}
         lost = any(table == change.table and column in here for table, column in intake.lost.columns)
         if change.added or change.partitions or lost:
-            out.append(Added(source=source.name, table=change.table, lsn=at.lsn + 1, captured=False, kept=True))
+            out.append(Added(source=source.name, table=change.table, place=at.place.next(), captured=False, kept=True))
     runtime.parts.commands.keep(*out)
     return out
 
@@ -204,10 +205,16 @@ def read(
     told, log = [], running.runtime.parts.commands
     for command in commands:
         source, partitions = _source(settings, command.table), changes[command.table].partitions
-        lsn, why = Capture()(source, command.table, list(partitions)) if partitions else (command.lsn, "")
+        lsn, why = Capture()(source, command.table, list(partitions)) if partitions else (-1, "")
         if not why:
             log.keep(
-                Added(source=source.name, table=command.table, lsn=max(lsn, command.lsn), captured=True, kept=True)
+                Added(
+                    source=source.name,
+                    table=command.table,
+                    place=max(Lsn(lsn), command.place),
+                    captured=True,
+                    kept=True,
+                )
             )
         told.append({"table": command.table, "source": source.name, "why": why, "kept": True})
     return told

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.connectors.changes import MessageBatch
 from headrace.connectors.commands import Replayed, Resynced
+from headrace.connectors.commit_place import UNKNOWN, Lsn
 from headrace.connectors.dead_letters import DeadLetter, DeadLetterQueue
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.config.config import Settings
@@ -152,7 +153,7 @@ class BackgroundJobs:
 
         def read() -> TableRead:
             found = self._read(url, table, schema)
-            self._runtime.parts.commands.keep(Resynced(source=source.name, table=table, lsn=found.lsn))
+            self._runtime.parts.commands.keep(Resynced(source=source.name, table=table, place=Lsn(found.lsn)))
             return found
 
         self._runtime.jobs.append(Resync(table, self._executor, told, intake, schema, read))
@@ -210,7 +211,7 @@ class BackgroundJobs:
 
     def _command(self, letter: DeadLetter) -> Replayed:
         at = self._runtime.sources.get(letter.source)
-        return Replayed(source=letter.source, table=letter.table, lsn=-1 if at is None else at.lsn, topic=letter.topic,
+        return Replayed(source=letter.source, table=letter.table, place=UNKNOWN if at is None else at.place, topic=letter.topic,
                         partition=letter.partition, offset=letter.offset)  # fmt: skip
 
     def _reads(self, intake: Intake, command: Replayed | None = None) -> Callable[..., Sequence[MessageBatch]]:

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.copy_text import text_columns
 from headrace.connectors.json_rows import json_rows
 from headrace.engine.batch.updates import Updates
@@ -45,18 +46,18 @@ class QueryError(HeadraceError):
 
 @dataclass(frozen=True)
 class Answered:
-    """The rows, as many times as they are there, in the order that the query says; `sources`: LSN of each at the epoch."""
+    """The rows, as many times as they are there, in the order that the query says; `sources`: the place of each at the epoch."""
 
     columns: tuple[Column, ...]
     rows: pa.RecordBatch
     epoch: int
-    sources: Mapping[str, int]
+    sources: Mapping[str, CommitPlace]
 
     def lines(self, *, as_json: bool) -> Iterator[dict[str, Any]]:
         """As the control channel gives it: first what it is, then the rows, as JSON objects or lists of Postgres's texts."""
         yield {
             "columns": [{"name": c.name, "data_type": c.type.sql()} for c in self.columns],
-            "rows": self.rows.num_rows, "epoch": self.epoch, "sources": {n: {"lsn": at} for n, at in self.sources.items()},
+            "rows": self.rows.num_rows, "epoch": self.epoch, "sources": {n: at.json() for n, at in self.sources.items()},
         }  # fmt: skip
         for start in range(0, self.rows.num_rows, ROWS_A_LINE):
             yield {"part": values(self.columns, self.rows.slice(start, ROWS_A_LINE), as_json=as_json)}
@@ -88,9 +89,9 @@ def _answered(running: Running, query: CompiledView, rest: Sequence[str]) -> Ans
     runtime = running.runtime
     _check_tables(query, runtime.parts.tables.keys())
 
-    def begin() -> tuple[StagingDataflow, dict[str, int]]:
+    def begin() -> tuple[StagingDataflow, dict[str, CommitPlace]]:
         _check_columns(query, views, runtime.parts.lost)
-        return StagingDataflow.begin(runtime, follow=False), {n: s.lsn for n, s in runtime.sources.items()}
+        return StagingDataflow.begin(runtime, follow=False), {n: s.place for n, s in runtime.sources.items()}
 
     beside, sources = runtime.tasks.ask(begin)
     with closing(beside):

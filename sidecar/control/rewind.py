@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.control.change_history import ChangeHistory
 from headrace.sidecar.control.query import values
 from headrace.sidecar.delivery.write_backlog import after
@@ -43,7 +44,9 @@ def changed_since(
 ) -> Iterator[dict[str, Any]]:
     """What each of the views changed behind `source`'s commits up to `lsn`, up to `epoch`: rows as Postgres's texts; a view of
     which that is not known any more is told as lost. Somebody has registered since before that commit."""
-    began = min((e for e, name, at in running.runtime.each.noted() if name == source and at > lsn), default=epoch + 1)
+    began = min(
+        (e for e, name, at in running.runtime.each.noted() if name == source and at > Lsn(lsn)), default=epoch + 1
+    )
     views = {v.name: v for v in running.views}
     for name in names:
         yield from _of_view(history, views.get(name), name, began - 1, epoch)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.sink import SourceFrontier
 from headrace.connectors.source import Positions
 from headrace.sidecar.epochs.epoch_binding import OF_NO_TRANSACTION, BoundTransaction
@@ -28,33 +29,33 @@ class CatchUpGate:
 
     def __init__(self) -> None:
         self.frontiers: dict[str, SourceFrontier] = {}
-        self._held: dict[str, dict[str, int]] = {}
+        self._held: dict[str, dict[str, CommitPlace]] = {}
         self.set_back: frozenset[str] = frozenset()
-        self._awaited: dict[str, int] = {}
+        self._awaited: dict[str, CommitPlace] = {}
 
     def __bool__(self) -> bool:
         return bool(self.frontiers or self._awaited)
 
-    def await_lsn(self, name: str, lsn: int) -> None:
-        """Wait until the source has passed this LSN: the snapshot that filled its tables is consistent only from there on."""
-        self._awaited[name] = lsn
+    def await_place(self, name: str, place: CommitPlace) -> None:
+        """Wait until the source has passed this place: the snapshot that filled its tables is consistent only from there on."""
+        self._awaited[name] = place
 
     def add(self, name: str, frontier: SourceFrontier, sink: str) -> None:
         """A sink holds this of a source; another one may hold more."""
-        self._held.setdefault(name, {})[sink] = frontier.lsn
-        had = self.frontiers.get(name, SourceFrontier({}, -1, -1))
+        self._held.setdefault(name, {})[sink] = frontier.place
+        had = self.frontiers.get(name, frontier)
         self.frontiers[name] = SourceFrontier(
             _furthest(had.positions, frontier.positions),
-            max(had.lsn, frontier.lsn),
+            max(had.place, frontier.place),
             max(had.commit_us, frontier.commit_us),
         )
 
     def are_passed(self, sources: Mapping[str, SourceFrontier], intakes: Iterable[Intake]) -> bool:
         """Whether every source stands beyond it; `sources`: where they do. Of one that has read all of it, and been given less,
         the epoch that says so is to be bound next."""
-        for name, lsn in self._awaited.items():
+        for name, place in self._awaited.items():
             told = sources.get(name)
-            if told is None or told.lsn < lsn:
+            if told is None or told.place < place:
                 return False
         set_back: set[str] = set()
         for intake in intakes:
@@ -64,16 +65,16 @@ class CatchUpGate:
             if not reached(intake.positions(), wanted.positions):
                 return False
             at = sources.get(intake.name)
-            if at is None or at.lsn < wanted.lsn:
+            if at is None or at.place < wanted.place:
                 if intake.assembler.waiting() is not None:
                     return False
-                if at is not None and 0 <= intake.furthest < wanted.lsn:
-                    set_back |= {sink for sink, lsn in self._held[intake.name].items() if lsn > intake.furthest}
+                if at is not None and 0 <= intake.furthest < wanted.place.order:
+                    set_back |= {s for s, place in self._held[intake.name].items() if place.order > intake.furthest}
                     continue
-                if wanted.lsn < 0:
+                if wanted.place.order < 0:
                     continue  # it has nothing of what was made anew
                 if not intake.injected:
-                    intake.injected.append(Marker(wanted.lsn, wanted.commit_us))
+                    intake.injected.append(Marker(wanted.place, wanted.commit_us))
                 return False
         self.frontiers, self._awaited, self.set_back = {}, {}, frozenset(set_back)
         return True
@@ -82,8 +83,8 @@ class CatchUpGate:
 def stands_at(stamp: BoundTransaction, positions: Positions, before: SourceFrontier | None) -> SourceFrontier:
     """Where a source is once an epoch is in; what has no LSN of its own moves none back."""
     if before is None or stamp.kind not in WITHOUT_LSN:
-        return SourceFrontier(positions, stamp.lsn, stamp.commit_us)
-    return SourceFrontier(positions, max(stamp.lsn, before.lsn), max(stamp.commit_us, before.commit_us))
+        return SourceFrontier(positions, stamp.place, stamp.commit_us)
+    return SourceFrontier(positions, max(stamp.place, before.place), max(stamp.commit_us, before.commit_us))
 
 
 def _furthest(one: Positions, other: Positions) -> Positions:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.sink import EpochStamp
 from headrace.engine.errors import HeadraceError
 
@@ -84,7 +85,7 @@ class EachTransaction:
         self._askers: list[Asker] = []
         self._behind_since: float | None = None
         self._ended: list[Asker] = []
-        self._notes: list[tuple[int, str, int]] = []
+        self._notes: list[tuple[int, str, CommitPlace]] = []
         self.cost = Cost()
 
     def ask(self, name: str, lag: float | None, *, noting: bool = False) -> Asker:
@@ -106,10 +107,10 @@ class EachTransaction:
         """These epochs are in. Called by the loop."""
         with self._lock:
             if any(a.noting for a in self._askers):
-                self._notes += [(epoch, stamp.source, stamp.lsn) for epoch, stamp in stamps.items()]
+                self._notes += [(epoch, stamp.source, stamp.place) for epoch, stamp in stamps.items()]
 
-    def noted(self) -> list[tuple[int, str, int]]:
-        """Epoch, source and LSN of what came in since the first that is noting has asked. Called by any thread."""
+    def noted(self) -> list[tuple[int, str, CommitPlace]]:
+        """Epoch, source and place of what came in since the first that is noting has asked. Called by any thread."""
         with self._lock:
             return list(self._notes)
 

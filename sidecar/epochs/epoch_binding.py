@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from headrace.connectors.commit_place import KINDS, CommitPlace
 from headrace.connectors.source import Positions
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.state.filesystem import Buffer
@@ -22,7 +23,7 @@ from headrace.sidecar.state.positions import read_positions, written_positions
 from headrace.sidecar.transactions.model import EpochKind
 from headrace.sidecar.transactions.partial import Place
 
-FORMAT = 3
+FORMAT = 4
 
 
 class ReclockError(HeadraceError):
@@ -33,12 +34,12 @@ class ReclockError(HeadraceError):
 
 @dataclass(frozen=True)
 class BoundTransaction:
-    """What one epoch is: a transaction of `source` by `id` and `lsn`, committed at `commit_us` (µs since 1970 UTC)."""
+    """What one epoch is: a transaction of `source` by `id` and `place`, committed at `commit_us` (µs since 1970 UTC)."""
 
     source: str
     kind: EpochKind
     id: int
-    lsn: int
+    place: CommitPlace
     commit_us: int
 
 
@@ -73,7 +74,8 @@ class Binding:
             "first": self.first,
             "source": self.source,
             "kind": self.stamps[0].kind,
-            "ids": [[s.id, s.lsn, s.commit_us] for s in self.stamps],
+            "place": self.stamps[0].place.kind,
+            "ids": [[s.id, s.place.order, s.commit_us] for s in self.stamps],
             "positions": written_positions(self.positions),
             **(
                 {"limits": written_positions(self.limits), "starts": written_positions(self.starts)}
@@ -92,8 +94,8 @@ class Binding:
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Binding:
         """The binding of a line's body. Raises ValueError, KeyError or TypeError for anything else."""
-        kind = EpochKind(body["kind"])
-        stamps = tuple(BoundTransaction(body["source"], kind, i, lsn, at) for i, lsn, at in body["ids"])
+        kind, place = EpochKind(body["kind"]), KINDS[body["place"]]
+        stamps = tuple(BoundTransaction(body["source"], kind, i, place(n), at) for i, n, at in body["ids"])
         here, limits, starts = (read_positions(body.get(name, {})) for name in ("positions", "limits", "starts"))
         passed = tuple((t, p, o) for t, p, o in body.get("passed", ()))
         return cls(body["first"], stamps, here, limits, starts, passed)
@@ -116,13 +118,13 @@ class Past:
         else:
             self.runs.append(range(first, first + len(stamps)))
         if body["kind"] not in OF_NO_TRANSACTION:
-            ids, lsns = self._transactions.setdefault(body["source"], (array("q"), array("q")))
-            for id_, lsn, _ in stamps:
+            ids, orders = self._transactions.setdefault(body["source"], (array("q"), array("q")))
+            for id_, order, _ in stamps:
                 ids.append(id_)
-                lsns.append(lsn)
+                orders.append(order)
 
     def transactions(self, source: str) -> Iterable[tuple[int, int]]:
-        """(id, lsn) of a source's transactions, oldest first."""
+        """(id, order of its place) of a source's transactions, oldest first."""
         return zip(*self._transactions.get(source, ((), ())), strict=True)
 
 

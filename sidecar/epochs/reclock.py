@@ -228,9 +228,8 @@ class Reclock:
         fresh = []
         for name, held in self._held.items():
             before = self._last.get(name)
-            lsn, commit_us = (before.lsn, before.commit_us) if before is not None else (-1, -1)
-            if waiting := deque(held.take(lsn, commit_us)):
-                stamps = tuple(BoundTransaction(name, t.kind, t.id, t.lsn, t.commit_us) for t in waiting)
+            if waiting := deque(held.take(before)):
+                stamps = tuple(BoundTransaction(name, t.kind, t.id, t.place, t.commit_us) for t in waiting)
                 for kind_run in of_one_kind(stamps):
                     run = [waiting.popleft() for _ in kind_run]
                     rows = run[0].slices if isinstance(run[0], IncrementalRows) else ()
@@ -267,14 +266,14 @@ class Reclock:
             case EpochKind.INCREMENTAL:
                 rows = held.take_rows(binding.starts, binding.limits) if reached(here, binding.limits) else None
                 stamp = binding.stamps[0]
-                return None if rows is None else [IncrementalRows(stamp.lsn, stamp.commit_us, rows)]
+                return None if rows is None else [IncrementalRows(stamp.place, stamp.commit_us, rows)]
             case EpochKind.MARKER:
-                made = [Marker(s.lsn, s.commit_us) for s in binding.stamps]
+                made = [Marker(s.place, s.commit_us) for s in binding.stamps]
                 return list(made) if reached(here, binding.positions) else None
             case EpochKind.RESYNC if self._injected is not None:
                 return [self._injected.load(epoch) for epoch, _ in enumerate(binding.stamps, binding.first)]
             case EpochKind.TRANSACTION | EpochKind.SNAPSHOT | EpochKind.LATER_SNAPSHOT:
-                as_bound(held.whole, ((stamp.id, stamp.lsn) for stamp in binding.stamps))
+                as_bound(held.whole, ((stamp.id, stamp.place.order) for stamp in binding.stamps))
                 return self._from_front(binding, held)
             case EpochKind.VERSION | EpochKind.REPAIR | EpochKind.RESYNC:
                 return self._from_front(binding, held)
@@ -288,7 +287,7 @@ class Reclock:
         stamp, whole = binding.stamps[0], len(held.whole) >= len(binding.stamps)
         if stamp.kind is EpochKind.SNAPSHOT and held.whole[0].kind is not EpochKind.SNAPSHOT:
             # all of its rows were of tables that were suspended, and there is no such table any more
-            return [SnapshotTransaction(stamp.lsn, stamp.commit_us)] if whole else None
+            return [SnapshotTransaction(stamp.place, stamp.commit_us)] if whole else None
         _check_same(binding, held.whole)
         return [held.with_rows(held.whole.popleft()) for _ in binding.stamps] if whole else None
 
@@ -297,7 +296,7 @@ class Reclock:
         stamp = binding.stamps[0]
         rows = (s for t in held.whole if isinstance(t, Microbatch) for s in t.slices)
         before, beyond = split(rows, binding.positions)
-        made = [Microbatch(stamp.lsn, stamp.commit_us, tuple(s), id=stamp.id) for s in (before, beyond)]
+        made = [Microbatch(stamp.place, stamp.commit_us, tuple(s), id=stamp.id) for s in (before, beyond)]
         others = [t for t in held.whole if not isinstance(t, Microbatch)]
         held.whole = deque((*others, *(made[1:] if beyond else ())))
         return [made[0]]
@@ -316,13 +315,13 @@ class Reclock:
         self._skip = max(self._skip, epoch)
 
     def bound_transactions(self, source: str, before: int) -> Iterable[tuple[int, int]]:
-        """(id, lsn) of a source's transactions that the log binds to epochs < `before`, oldest first."""
+        """(id, order of its place) of a source's transactions that the log binds to epochs < `before`, oldest first."""
         yield from self._log.past.transactions(source)
         for binding in self._log.bindings:
             if binding.source == source and binding.stamps[0].kind not in OF_NO_TRANSACTION:
                 for epoch, stamp in enumerate(binding.stamps, binding.first):
                     if epoch < before:
-                        yield stamp.id, stamp.lsn
+                        yield stamp.id, stamp.place.order
 
     def ahead(self, source: str) -> ReplayOrder:
         """Where tables of a source that were suspended go on: where the log has it, or after all that it has; and a later
@@ -332,12 +331,12 @@ class Reclock:
         before = (
             None
             if again is None
-            else max((s.lsn for s in ahead[:again] if s.kind is EpochKind.TRANSACTION), default=-1)
+            else max((s.place.order for s in ahead[:again] if s.kind is EpochKind.TRANSACTION), default=-1)
         )
-        later = -1 if again is None else ahead[again].lsn
-        first = next((s.lsn for s in ahead if s.kind is EpochKind.REPAIR), None)
-        last = max((s.lsn for s in ahead if s.kind is EpochKind.TRANSACTION), default=-1)
-        snapshot = next((s.lsn for s in ahead if s.kind is EpochKind.SNAPSHOT), -1)
+        later = -1 if again is None else ahead[again].place.order
+        first = next((s.place.order for s in ahead if s.kind is EpochKind.REPAIR), None)
+        last = max((s.place.order for s in ahead if s.kind is EpochKind.TRANSACTION), default=-1)
+        snapshot = next((s.place.order for s in ahead if s.kind is EpochKind.SNAPSHOT), -1)
         chunks = any(s.kind is EpochKind.INCREMENTAL for s in ahead)
         return ReplayOrder(last if first is None else first, first is not None, before, later, last, snapshot, chunks)
 
@@ -350,12 +349,12 @@ def _check_same(binding: Binding, held: Iterable[Transaction]) -> None:
     """Raise ReclockError where what is held is not what the log has bound, even if more is still to come: of a snapshot that
     took the place of another there may be fewer portions, and no more ever come."""
     for stamp, found in zip(binding.stamps, held, strict=False):
-        same = (stamp.id, stamp.lsn) == (found.id, found.lsn)
+        same = (stamp.id, stamp.place) == (found.id, found.place)
         # a snapshot without rows has no LSN, which may be for want of tables that are read now, or were then
-        same |= stamp.kind is found.kind is EpochKind.SNAPSHOT and min(stamp.lsn, found.lsn) <= 0
+        same |= stamp.kind is found.kind is EpochKind.SNAPSHOT and min(stamp.place.order, found.place.order) <= 0
         if not same or (goes_on(found) and stamp is binding.stamps[-1]):
             raise ReclockError(
                 "the source gives other transactions than the log has bound", source=binding.source,
-                epoch=binding.first, bound=f"{stamp.id}:{stamp.lsn}", found=f"{found.id}:{found.lsn}",
+                epoch=binding.first, bound=f"{stamp.id}:{stamp.place.order}", found=f"{found.id}:{found.place.order}",
                 hint="its topics were changed since: start with an empty state folder",
             )  # fmt: skip

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.source import Positions
+from headrace.sidecar.epochs.epoch_binding import BoundTransaction
 from headrace.sidecar.transactions.model import IncrementalRows, Transaction, goes_on
 from headrace.sidecar.transactions.partial import RowRange
 
@@ -38,17 +40,17 @@ class Held:
                 self.whole.append(transaction)
                 self.put += not goes_on(transaction)
 
-    def take(self, lsn: int, commit_us: int) -> list[Transaction]:
-        """Take all of it out, in its order; `lsn` and `commit_us`: of the last that was taken before."""
+    def take(self, last: BoundTransaction | None) -> list[Transaction]:
+        """Take all of it out, in its order; `last`: what was bound before, if anything was."""
         out: list[Transaction] = []
         taken = passed = self.put - sum(not goes_on(t) for t in self.whole)
         while self.whole or self.chunks:
             if self.chunks and self.chunks[0][0] <= taken:
                 before, chunk = self.chunks.popleft()
                 if before < passed:  # the log is beyond its place
-                    at = max(chunk.lsn, lsn), max(chunk.commit_us, commit_us)
-                    live = tuple(rows for s in chunk.slices for rows in self.standing(s, at[0]))
-                    chunk = replace(chunk, lsn=at[0], commit_us=at[1], slices=live)
+                    place, at_us = _behind(chunk, last)
+                    live = tuple(rows for s in chunk.slices for rows in self.standing(s, place.order))
+                    chunk = replace(chunk, place=place, commit_us=at_us, slices=live)
                 out += [chunk] if chunk.slices and not chunk.stale else []
             else:
                 out.append(self.whole.popleft())
@@ -73,8 +75,15 @@ class Held:
         if not self.chunks:
             return transaction
         inside = self.take_rows({}, limits_of(transaction.slices))
-        before = (rows for s in inside for rows in self.standing(s, transaction.lsn - 1))
+        before = (rows for s in inside for rows in self.standing(s, transaction.place.order - 1))
         return replace(transaction, slices=(*before, *transaction.slices))
+
+
+def _behind(chunk: IncrementalRows, last: BoundTransaction | None) -> tuple[CommitPlace, int]:
+    """Place and time of rows that go behind what was bound last."""
+    if last is None:
+        return chunk.place, chunk.commit_us
+    return max(chunk.place, last.place), max(chunk.commit_us, last.commit_us)
 
 
 def reached(here: Positions, wanted: Positions) -> bool:

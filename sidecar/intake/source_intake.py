@@ -26,6 +26,7 @@ from headrace.connectors.changes import (
     VersionEnd,
 )
 from headrace.connectors.commands import Skip
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.connectors.dead_letters import DeadLetter, DeadLetterQueue
 from headrace.connectors.formats.topic_names import table_topic
 from headrace.connectors.sink import SourceFrontier
@@ -397,9 +398,10 @@ class Intake:
         CommandsError."""
         self.skipped.append(place)
         topic, partition, offset = place
-        id_, at = self.source.topic_ids().get(topic, ""), lsn if lsn >= 0 else self.furthest
+        id_, order = self.source.topic_ids().get(topic, ""), lsn if lsn >= 0 else self.furthest
+        at = Version(order) if self.kind == "spark" else Lsn(order)
         self.commands.keep(*(
-            Skip(source=self.name, table=t, lsn=at, topic=topic, topic_id=id_, partition=partition, offset=offset)
+            Skip(source=self.name, table=t, place=at, topic=topic, topic_id=id_, partition=partition, offset=offset)
             for t in tables
         ))  # fmt: skip
 

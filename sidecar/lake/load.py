@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.connectors.sink import SourceFrontier
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import Settings
@@ -234,9 +235,12 @@ def _manifest(
     """Of the loaded tables at epoch 1. What was loaded is remembered of the source, as no log of epochs tells it."""
     how = {"tasks": tasks, "rows": done.rows}
     if loaded is None:
-        frontier, known = SourceFrontier({}, version, time.time_ns() // 1000), {"version": version, LOADED: how}
+        frontier, known = (
+            SourceFrontier({}, Version(version), time.time_ns() // 1000),
+            {"version": version, LOADED: how},
+        )
     else:
-        frontier, known = SourceFrontier({}, 0, 0), {LOADED: {**loaded.json(), **how}}
+        frontier, known = SourceFrontier({}, Lsn(0), 0), {LOADED: {**loaded.json(), **how}}
     arrangements = {name: some for of in files.values() for name, some in of.items()}
     return Manifest(
         epoch=EPOCH, sources={source.name: frontier}, arrangements=arrangements, tables=table_facts(used), program=program(),

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from headrace.connectors.commit_place import CommitPlace, place_of
 from headrace.connectors.lsn import lsn_number
 from headrace.engine.batch.updates import Updates
 from headrace.engine.schema import Column
@@ -83,7 +84,7 @@ class Moment:
                 numbers[name] = int(text)
         return cls(numbers.get("epoch"), numbers.get("lsn"), options.get("source"))
 
-    def check(self, epoch: int, sources: Mapping[str, int], name: str, since: int | None = None) -> None:
+    def check(self, epoch: int, sources: Mapping[str, CommitPlace], name: str, since: int | None = None) -> None:
         """Raise ReadError where what is at hand, `epoch` alone, is not what is asked for."""
         if self.epoch is not None and self.epoch != epoch:
             nearest = f"{since} to {epoch}" if since is not None and since < epoch else str(epoch)
@@ -94,8 +95,8 @@ class Moment:
             if named is None or named not in sources:
                 raise ReadError("which source the LSN is of is not known", sources=", ".join(sorted(sources)),
                                 hint=".option('source', …)")  # fmt: skip
-            if sources[named] < self.lsn:
-                raise ReadError("the source's LSN is not reached yet", lsn=self.lsn, reached=sources[named], source=named,
+            if sources[named].order < self.lsn:
+                raise ReadError("the source's LSN is not reached yet", lsn=self.lsn, reached=sources[named].order, source=named,
                                 hint="read again a little later")  # fmt: skip
 
 
@@ -129,11 +130,11 @@ class ViewReader(DataSourceReader):
         if manifest is None:
             raise ReadError("no sidecar answers, and there is no checkpoint", state=asked.settings.state,
                             hint="start it: headrace run")  # fmt: skip
-        lsns = {name: source.lsn for name, source in manifest.sources.items()}
+        places = {name: source.place for name, source in manifest.sources.items()}
         if not asked.is_table:
-            self._moment.check(manifest.epoch, lsns, asked.name)
+            self._moment.check(manifest.epoch, places, asked.name)
             return [FromCheckpoint(manifest.epoch)]
-        return _shards(asked, manifest, self._moment, lsns)
+        return _shards(asked, manifest, self._moment, places)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceReader."""
@@ -153,13 +154,15 @@ def _ask(asked: Asked, url: str | None, moment: Moment, where: Sequence[str]) ->
     text = f"select {columns} from {of}" + (f" where {' and '.join(where)}" if where else "")  # noqa: S608
     lines = Client(asked.settings, url).stream("POST", "/query", {"sql": text, "json": False})
     first = next(iter(lines))
-    moment.check(first["epoch"], {n: s["lsn"] for n, s in first["sources"].items()}, asked.name)
+    moment.check(first["epoch"], {n: place_of(s) for n, s in first["sources"].items()}, asked.name)
     for line in lines:
         rows = from_texts(asked.columns, line["part"])
         yield as_spark(asked.columns, rows, asked.name)
 
 
-def _shards(asked: Asked, manifest: Manifest, moment: Moment, lsns: Mapping[str, int]) -> Sequence[InputPartition]:
+def _shards(
+    asked: Asked, manifest: Manifest, moment: Moment, places: Mapping[str, CommitPlace]
+) -> Sequence[InputPartition]:
     (name, _), _ = table_traces(asked.name, asked.tables[asked.name])
     if name not in manifest.arrangements:
         raise ReadError("the checkpoint does not hold the table", table=asked.name, hint="does a view read it?")
@@ -169,8 +172,8 @@ def _shards(asked: Asked, manifest: Manifest, moment: Moment, lsns: Mapping[str,
         since = _since(asked, files)
         if since <= moment.epoch <= epoch:
             epoch = moment.epoch
-        moment.check(epoch, lsns, asked.name, since)
-    moment.check(epoch, lsns, asked.name)
+        moment.check(epoch, places, asked.name, since)
+    moment.check(epoch, places, asked.name)
     return [FromShard(k, [f for f in files if f.shard == k], epoch) for k in range(manifest.workers)]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 
 from headrace.connectors.commands import CommandsError, Doubted, Identity, Partition
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.debezium.settings import slot_name
 from headrace.connectors.postgres.connection import Address
 from headrace.sidecar.config.config import Settings
@@ -188,13 +189,15 @@ class CatalogWatch(threading.Thread):
             before = doubts.get(table)
             if before is None or before.over or (before.why, before.hint) != (one.why, one.hint):
                 commands.append(
-                    Doubted(source=source, table=table, lsn=seen.lsn, why=one.why, hint=one.hint, over=False)
+                    Doubted(source=source, table=table, place=Lsn(seen.lsn), why=one.why, hint=one.hint, over=False)
                 )
         for table, before in doubts.items():
             if table not in found and table in seen.oids and not before.over:
                 hint = f"headrace resync {table}"
                 commands.append(
-                    Doubted(source=source, table=table, lsn=seen.lsn, why=_since(before.why), hint=hint, over=True)
+                    Doubted(
+                        source=source, table=table, place=Lsn(seen.lsn), why=_since(before.why), hint=hint, over=True
+                    )
                 )
         for table, oids in seen.oids.items():
             before_oids = known.get(table, {})
@@ -203,7 +206,9 @@ class CatalogWatch(threading.Thread):
                 why, hint = f"{_ANEW}: {', '.join(sorted(changed))}", f"headrace resync {table}"
                 commands = [c for c in commands if not isinstance(c, Doubted) or c.table != table]
                 commands.append(
-                    Doubted(source=source, table=table, lsn=seen.lsn, why=why, hint=hint, over=table not in found)
+                    Doubted(
+                        source=source, table=table, place=Lsn(seen.lsn), why=why, hint=hint, over=table not in found
+                    )
                 )
             if {**before_oids, **oids} != before_oids:
                 commands.append(Identity(source=source, table=table, oids={**before_oids, **oids}))

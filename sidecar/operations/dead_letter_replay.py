@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.connectors.changes import MessageBatch, TableChanges
+from headrace.connectors.commit_place import CommitPlace
 from headrace.connectors.dead_letters import DeadLetter, DeadLetterError, DeadLetterQueue
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
@@ -104,7 +105,7 @@ class DeadLetterReplay:
         if change is None:
             return SUPERSEDED
         at = runtime.sources[self.intake.name]
-        self._mine = self._transaction(change, at.lsn, int(runtime.parts.wall() * 1e6))
+        self._mine = self._transaction(change, at.place, int(runtime.parts.wall() * 1e6))
         self.intake.injected.append(self._mine)
         return None
 
@@ -140,11 +141,11 @@ class DeadLetterReplay:
                                 hint="`headrace resync` the table, then discard the letter")  # fmt: skip
         return own[0]
 
-    def _transaction(self, changes: TableChanges, lsn: int, commit_us: int) -> Resync:
+    def _transaction(self, changes: TableChanges, place: CommitPlace, commit_us: int) -> Resync:
         schema: Schema = self.intake.schemas[changes.table]
-        given = Resync(lsn, commit_us, (RowRange(changes, 0, len(changes)),), table=changes.table, whole=False)
+        given = Resync(place, commit_us, (RowRange(changes, 0, len(changes)),), table=changes.table, whole=False)
         rows = upserts([(1, given)], {changes.table: schema})[changes.table]
-        return injected(changes.table, rows.rows, rows.kinds, lsn, commit_us, whole=False, letter=self.letter.id)
+        return injected(changes.table, rows.rows, rows.kinds, place, commit_us, whole=False, letter=self.letter.id)
 
 
 def _later(changes: TableChanges, own: TableChanges) -> np.ndarray:

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.connectors.commands import Partition
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.debezium.connect import ConnectError, describe, register
 from headrace.connectors.debezium.settings import include_list, slot_name
 from headrace.connectors.formats.topic_names import table_topic
@@ -107,7 +108,7 @@ class NewPartitions:
 
         def begin(lsn: int) -> None:
             nonlocal key
-            command = Partition(source=source.name, table=table, lsn=lsn, partition=partition, captured=False)
+            command = Partition(source=source.name, table=table, place=Lsn(lsn), partition=partition, captured=False)
             log.keep(command)
             key = command.key
             self._read(source, table, partition)
@@ -115,7 +116,7 @@ class NewPartitions:
         try:
             lsn, why = self._capture(source, table, [partition], begin)
             if not why:
-                log.keep(Partition(source=source.name, table=table, lsn=lsn, partition=partition, captured=True))
+                log.keep(Partition(source=source.name, table=table, place=Lsn(lsn), partition=partition, captured=True))
             elif key:
                 log.forget(key)
         except HeadraceError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from headrace.connectors.commit_place import place_of
 from headrace.connectors.lsn import lsn_number
 from headrace.engine.schema import Column, Kind
 from headrace.views.compile import CompiledView
@@ -84,14 +85,14 @@ def normal(columns: Sequence[Column], rows: Counter[Row]) -> Counter[Row]:
 def read_sink(
     db: psycopg.Connection, schema: str, sink: str, views: Sequence[CompiledView]
 ) -> tuple[int, dict[str, int], dict[str, Counter[Row]]]:
-    """The Postgres sink in one snapshot: its epoch, each source's LSN, each view's rows."""
+    """The Postgres sink in one snapshot: its epoch, the order of each source's place, each view's rows."""
     with db.transaction():
         db.execute("set transaction isolation level repeatable read, read only")
         found = db.execute(
             sql.SQL("select epoch, sources from {} where sink = %s").format(sql.Identifier(schema, "frontier")), (sink,)
         ).fetchone()
         epoch = 0 if found is None or found[0] is None else int(found[0])
-        lsns = {} if found is None else {n: lsn_number(s["lsn"]) for n, s in found[1].items()}
+        lsns = {} if found is None else {n: place_of(s).order for n, s in found[1].items()}
         rows = {v.name: _sink_rows(db, schema, v) for v in views}
     return epoch, lsns, rows
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.copy_text import copy_fields, lines, text_columns
 from headrace.connectors.postgres.connection import Address
 from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
@@ -293,7 +294,7 @@ class Resync(TableJob):
         if self._reading is None:
             self._seen.clear()
             self._reading = self.executor.submit(self.read)
-        if not self._reading.done() or at.lsn < self._reading.result().lsn:
+        if not self._reading.done() or at.place < Lsn(self._reading.result().lsn):
             return False
         read = self._reading.result()
         with closing(flow.beside()()) as beside:
@@ -310,7 +311,7 @@ class Resync(TableJob):
         self._done = (read, found)
         now = int(runtime.parts.wall() * 1e6)
         over = _taken_back(errors) if self.schema.key is None else {}  # those of keys go with their rows
-        self.intake.injected.append(injected(self.table, found.rows, found.kinds, at.lsn, now, over))
+        self.intake.injected.append(injected(self.table, found.rows, found.kinds, at.place, now, over))
         return False
 
     def _report(self, read: TableRead, found: Difference, epoch: int) -> Report:
@@ -319,6 +320,6 @@ class Resync(TableJob):
     def _compare(self, rows: Updates, read: TableRead) -> Difference | None:
         if self.intake.lost.lacking(self.table) > read.lsn:
             return None  # a column was lost after the table was read
-        after = [t for t in self._seen if t.lsn > read.lsn]
+        after = [t for t in self._seen if t.place > Lsn(read.lsn)]
         later = upserts(enumerate(after, 1), {self.table: self.schema}).get(self.table)
         return difference(self.schema, text_lines(self.schema, rows.rows), rows.diffs, read, later)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.batch.updates import INSERT, RETRACT, TRUNCATE, UPSERT, Int64s, UInt8s
 from headrace.engine.schema import Schema
 from headrace.sidecar.execution.table_traces import table_traces
@@ -137,7 +138,7 @@ class TableFill(TableJob):
             return
         schema = self._intake.schemas[self.table]
         found = upserts(enumerate(transactions), {self.table: schema})[self.table]
-        lsns = np.array([t.lsn for t in transactions], np.int64)[found.epochs]
+        lsns = np.array([t.place.order for t in transactions], np.int64)[found.epochs]
         rows = found.rows if schema.key is None else found.rows.select(list(schema.key))
         copied = rows.take(pa.array(np.arange(rows.num_rows)))  # what was decoded beside it is let go
         unsent = any(m.any() for m in found.unchanged.values())
@@ -158,7 +159,7 @@ class TableFill(TableJob):
             raise ResyncError("the table is suspended", table=self.table,
                               hint="mend what `headrace status` names first")  # fmt: skip
         (lsn, rows), at = self._given, runtime.sources.get(intake.name)
-        if at is None or at.lsn < lsn:
+        if at is None or at.place < Lsn(lsn):
             return False
         if self._merging is None:
             schema = intake.schemas[self.table]
@@ -171,7 +172,7 @@ class TableFill(TableJob):
         whole = found.whole and intake.lost.lacking(self.table) <= lsn
         self._done = lsn, count, found
         now = int(runtime.parts.wall() * 1e6)
-        self._mine = injected(self.table, found.rows, found.kinds, at.lsn, now, whole=whole)
+        self._mine = injected(self.table, found.rows, found.kinds, at.place, now, whole=whole)
         intake.injected.append(self._mine)
         return False
 

@@ -213,7 +213,7 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
         "heartbeats": bool(intake.beats.last),
         "events": intake.counts.events,
         "decode_seconds": round(intake.counts.decode_seconds, 3),
-        "lsn": None if frontier is None else frontier.lsn,
+        **({} if frontier is None else frontier.place.json()),
         "commit_us": None if frontier is None else frontier.commit_us,
         "positions": intake.source.positions(),
         "lag": intake.lag(),

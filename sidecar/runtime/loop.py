@@ -183,7 +183,7 @@ class Runtime:
             self.parts.commands.on_bound(binding.source, transactions)
         for transaction in (t for _, t in pairs if isinstance(t, Resync) and t.whole):
             for intake in self.parts.intakes:
-                intake.lost.found(transaction.table, transaction.lsn)
+                intake.lost.found(transaction.table, transaction.place.order)
         more = {epoch for epoch, t in pairs if goes_on(t)}
         self.transactions += len(pairs) - len(more)
         self.parts.metrics.epoch.set(epoch)
@@ -233,7 +233,7 @@ class Runtime:
         """Give the sinks what the step changed. `more`: the epochs of portions that are not the last."""
         firsts = self.ranges.firsts(pairs[0][0] if pairs else self.epoch, self.epoch) | first_portions(more)
         stamps = {
-            b.first + i: EpochStamp(s.source, s.lsn, s.commit_us, firsts.get(b.first + i))
+            b.first + i: EpochStamp(s.source, s.place, s.commit_us, firsts.get(b.first + i))
             for b, _ in bound
             for i, s in enumerate(b.stamps)
             if b.first + i not in more

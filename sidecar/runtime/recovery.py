@@ -7,6 +7,7 @@ that went back begins a new incarnation (decision 16). Wiring calls it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 from headrace.connectors.sink import Frontier, SinkState, SourceFrontier
 from headrace.engine.dataflow import OVERFLOWED
@@ -65,5 +66,6 @@ def _adopt(runtime: Runtime, frontier: Frontier | None, sink: str) -> bool:
     ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
     there = {n: reached(ends.get(n, {}), s.positions) for n, s in frontier.sources.items()}
     for name, source in frontier.sources.items():
-        runtime.hold.add(name, source if there[name] else SourceFrontier(ends.get(name, {}), -1, -1), sink)
+        nowhere = SourceFrontier(ends.get(name, {}), replace(source.place, order=-1), -1)
+        runtime.hold.add(name, source if there[name] else nowhere, sink)
     return not all(there.values())

@@ -15,6 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from headrace.connectors.commit_place import place_of
 from headrace.connectors.sink import SourceFrontier
 from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.engine.schema import Schema
@@ -23,7 +24,7 @@ from headrace.sidecar.state.filesystem import LOCAL, Disk
 from headrace.sidecar.state.generation import RunState
 from headrace.sidecar.state.positions import read_positions
 
-FORMAT = 4
+FORMAT = 5
 """A state folder of any other format is refused by name."""
 
 
@@ -115,8 +116,8 @@ def _by_name(write: Callable[[Any], Any], read: Callable[[Any], Any], *, empty: 
 _PLAIN: Form = (lambda held: dict(held) if isinstance(held, Mapping) else held, lambda body: body)
 _FORMS: Mapping[str, Form] = {
     "sources": _by_name(
-        lambda at: {"positions": at.positions, "lsn": at.lsn, "commit_us": at.commit_us},
-        lambda body: SourceFrontier(read_positions(body["positions"]), body["lsn"], body["commit_us"]),
+        lambda at: {"positions": at.positions, **at.place.json(), "commit_us": at.commit_us},
+        lambda body: SourceFrontier(read_positions(body["positions"]), place_of(body), body["commit_us"]),
     ),
     "arrangements": _by_name(
         lambda files: [{"file": f.name, "bytes": f.bytes, "shard": f.shard} for f in files],

@@ -102,12 +102,12 @@ class CommandLog:
         before = (dict(self._resynced), len(self._replayed))
         for t in transactions:
             if isinstance(t, Resync) and t.whole:
-                self._resynced[t.table] = max(t.lsn, self._resynced.get(t.table, -1))
+                self._resynced[t.table] = max(t.place.order, self._resynced.get(t.table, -1))
             elif isinstance(t, Resync) and t.letter:
                 self._replayed.add(f"{Replayed.name}/{t.letter}")
             elif isinstance(t, SnapshotTransaction) and not t.more:
                 for table in self._tables.get(source, ()):
-                    self._resynced[table] = max(t.lsn, self._resynced.get(table, -1))
+                    self._resynced[table] = max(t.place.order, self._resynced.get(table, -1))
         if (self._resynced, len(self._replayed)) != before:
             self._look()
 
@@ -152,7 +152,7 @@ class CommandLog:
             return False
         if isinstance(command, Partition) and not command.captured:
             return True
-        return command.lsn > self._resynced.get(command.table, -1)
+        return command.place.order > self._resynced.get(command.table, -1)
 
     def _look(self) -> None:
         """Find `open` anew: of several reasons of a table the one that lets its views stand, else the first."""

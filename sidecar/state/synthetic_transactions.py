@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.connectors.changes import TableChanges, lanes
+from headrace.connectors.commit_place import CommitPlace, place_of
 from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.engine.batch.updates import UInt8s
 from headrace.engine.errors import HeadraceError
@@ -36,21 +37,21 @@ class InjectedError(HeadraceError):
 
 
 def injected(
-    table: str, rows: pa.RecordBatch, kinds: UInt8s, lsn: int, commit_us: int, errors: Mapping[str, int] | None = None,
-    *, whole: bool = True, letter: str = "",
+    table: str, rows: pa.RecordBatch, kinds: UInt8s, place: CommitPlace, commit_us: int,
+    errors: Mapping[str, int] | None = None, *, whole: bool = True, letter: str = "",
 ) -> Resync:  # fmt: skip
-    """A transaction of a table's changes, in their order. `lsn`, `commit_us`: where its source stands. `errors`: what becomes
+    """A transaction of a table's changes, in their order. `place`, `commit_us`: where its source stands. `errors`: what becomes
     of the table's errors: message → change. `whole`: the table is as its source has it from here on; `letter`: the dead letter
     that brought them.
     """
     n = len(kinds)
     changes = TableChanges(
-        table, "", 0, rows, kinds, lanes(n, -1), lanes(n, Resync.id), np.arange(n, dtype=np.int64), lanes(n, lsn),
+        table, "", 0, rows, kinds, lanes(n, -1), lanes(n, Resync.id), np.arange(n, dtype=np.int64), lanes(n, place.order),
         lanes(n, commit_us), np.zeros(n, np.uint8), np.ones(n, np.bool_), lanes(n),
     )  # fmt: skip
     slices = (RowRange(changes, 0, n),) if n else ()
     return Resync(
-        lsn, commit_us, slices, table=table, whole=whole, letter=letter, errors={table: errors} if errors else {}
+        place, commit_us, slices, table=table, whole=whole, letter=letter, errors={table: errors} if errors else {}
     )
 
 
@@ -149,7 +150,7 @@ class Injected:
             "table": table,
             "whole": transaction.whole,
             "letter": transaction.letter,
-            "lsn": transaction.lsn,
+            **transaction.place.json(),
             "commit_us": transaction.commit_us,
             "errors": dict(transaction.errors.get(table, {})),
         }
@@ -205,7 +206,7 @@ def _read(data: bytes) -> Resync:
         facts["table"],
         rows,
         kinds,
-        facts["lsn"],
+        place_of(facts),
         facts["commit_us"],
         facts["errors"],
         whole=facts["whole"],

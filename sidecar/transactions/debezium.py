@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace.connectors.changes import Decoded, Event, SnapshotNotification, TableChanges, TransactionMark, Undecodable
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.schema import Schema
 from headrace.sidecar.transactions.delivered import DeliveredTransactions
 from headrace.sidecar.transactions.incremental_snapshot import IncrementalSnapshot
@@ -266,7 +267,7 @@ class TransactionAssembler:
         self._emptied.snapshot = lsn
         slices = tuple(RowRange(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
-        out.append(SnapshotTransaction(lsn, self._given_us, slices, later=True))
+        out.append(SnapshotTransaction(Lsn(lsn), self._given_us, slices, later=True))
         self._again, self._log = None, replace(self._log, before_snapshot=None)
         return True
 
@@ -303,7 +304,7 @@ class TransactionAssembler:
         if slices or self._stops.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
             self._given_us = max(at, 0)
-            out.append(SnapshotTransaction(max(lsn, 0), self._given_us, slices, errors=self._stops.take_errors()))
+            out.append(SnapshotTransaction(Lsn(max(lsn, 0)), self._given_us, slices, errors=self._stops.take_errors()))
         self._snapshot = Snapshot(self._tables)
         return True
 
@@ -317,7 +318,8 @@ class TransactionAssembler:
             self._bound.repeated(end.transaction, end.lsn)
         self._given_us = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
         errors = self._stops.take_errors()
-        return SourceTransaction(end.lsn, self._given_us, slices, id=end.transaction, errors=errors, supplied=supplied)
+        place, at = Lsn(end.lsn), self._given_us
+        return SourceTransaction(place, at, slices, id=end.transaction, errors=errors, supplied=supplied)
 
     def _stop_before(self, end: TransactionMark, pending: PartialTransaction | None) -> None:
         """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
@@ -366,7 +368,7 @@ class TransactionAssembler:
                 self._overtaken.given(lsn, (events,))
         whole = tuple(s for backlog in backlogs for s in backlog.slices())
         self._given_us = max([self._given_us, *(int(s.changes.timestamps.max()) for s in whole)])
-        out.append(Repair(at, self._given_us, whole, errors=self._stops.take_errors()))
+        out.append(Repair(Lsn(at), self._given_us, whole, errors=self._stops.take_errors()))
         return True
 
     def _is_whole(self, end: TransactionMark, pending: PartialTransaction | None) -> bool:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from headrace.connectors.changes import LATER, TableChanges, TransactionMark
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.transactions.model import IncrementalRows
 from headrace.sidecar.transactions.partial import RowRange, runs
 from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
@@ -96,8 +97,8 @@ class IncrementalSnapshot:
             for rows in stands:
                 stop.backlog.add_chunk(rows)
         at_us = commit_us if commit_us >= 0 else max((int(s.changes.timestamps[s.start]) for s in live), default=-1)
-        given = [IncrementalRows(lsn, at_us, tuple(live))] if live else []
-        return given + ([IncrementalRows(lsn, at_us, tuple(gone), stale=True)] if gone else [])
+        given = [IncrementalRows(Lsn(lsn), at_us, tuple(live))] if live else []
+        return given + ([IncrementalRows(Lsn(lsn), at_us, tuple(gone), stale=True)] if gone else [])
 
     def standing(self, s: RowRange, lsn: int) -> Sequence[RowRange]:
         """Those of rows that go behind the END at `lsn`, the last that was given, and are as they were read. Raises

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.connectors.changes import TableChanges
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.transactions.model import Microbatch
 from headrace.sidecar.transactions.partial import RowRange, runs
 from headrace.sidecar.transactions.suspended_tables import SuspendedTables
@@ -63,7 +64,7 @@ class MicrobatchBuffer:
         return [
             Microbatch(
                 id=int(g[-1].changes.transactions[g[-1].start]) if in_order else -1,
-                lsn=max(int(s.changes.lsns[s.start : s.stop].max()) for s in g),
+                place=Lsn(max(int(s.changes.lsns[s.start : s.stop].max()) for s in g)),
                 commit_us=max(int(s.changes.timestamps[s.start : s.stop].max()) for s in g),
                 slices=tuple(g),
             )

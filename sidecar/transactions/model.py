@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any, ClassVar, Protocol, assert_never
 
 from headrace.connectors.changes import Decoded, TableChanges, Undecodable
+from headrace.connectors.commit_place import CommitPlace
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
 from headrace.sidecar.transactions.partial import Place, RowRange
@@ -46,9 +47,9 @@ TableErrors = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class _Bound:
-    """What every epoch has. `lsn`: of its END, or where its source stands. `commit_us`: µs since 1970 UTC."""
+    """What every epoch has. `place`: of its commit, or where its source stands. `commit_us`: µs since 1970 UTC."""
 
-    lsn: int
+    place: CommitPlace
     commit_us: int
     slices: tuple[RowRange, ...] = ()
 
@@ -83,14 +84,14 @@ class SnapshotTransaction(_Bound):
 
 @dataclass(frozen=True, kw_only=True)
 class SparkVersion(_Bound):
-    """A version of a Spark publisher; `lsn` is its number."""
+    """A version of a Spark publisher."""
 
     kind: ClassVar[EpochKind] = EpochKind.VERSION
 
     @property
     def id(self) -> int:
         """The version's number."""
-        return self.lsn
+        return self.place.order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +165,10 @@ def goes_on(transaction: Transaction) -> bool:
 
 
 def as_bound(held: deque[Transaction], bound: Iterable[tuple[int, int]]) -> None:
-    """Make as many portions of the transactions at the front of `held` as were `bound`, (id, lsn) each: of a transaction there
-    are fewer rows where a table was suspended, now or then.
+    """Make as many portions of the transactions at the front of `held` as were `bound`, (id, order of its place) each: of a
+    transaction there are fewer rows where a table was suspended, now or then.
 
-    >>> held = deque([SourceTransaction(id=7, lsn=9, commit_us=0), SourceTransaction(id=8, lsn=12, commit_us=0)])
+    >>> held = deque([SourceTransaction(Lsn(9), 0, id=7), SourceTransaction(Lsn(12), 0, id=8)])
     >>> as_bound(held, [(7, 9), (7, 9), (8, 12)])
     >>> [(t.id, t.more) for t in held]
     [(7, True), (7, False), (8, False)]
@@ -175,7 +176,7 @@ def as_bound(held: deque[Transaction], bound: Iterable[tuple[int, int]]) -> None
     out: list[Transaction] = []
     for key, portions in groupby(bound):
         first = held[0] if held else None
-        if not isinstance(first, SourceTransaction | SnapshotTransaction) or (first.id, first.lsn) != key:
+        if not isinstance(first, SourceTransaction | SnapshotTransaction) or (first.id, first.place.order) != key:
             break
         found, count = _portions_at_front(held), len(list(portions))
         kept, rest = found[: count - 1], found[count - 1 :]
@@ -315,7 +316,7 @@ class Assembler(Protocol):
         stops: Iterable[SuspendedTable] = (),
         remembered: Mapping[str, Any] | None = None,
     ) -> None:
-        """Continue after these bound transactions, (id, lsn) each, oldest first; the snapshot is behind us.
+        """Continue after these bound transactions, (id, order of its place) each, oldest first; the snapshot is behind us.
 
         `stops`: tables that were suspended then, whose partitions are read again from there; `remembered`: as it was then.
         """

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.connectors.changes import Decoded, TableChanges, Undecodable, VersionEnd
+from headrace.connectors.commit_place import Version
 from headrace.engine.schema import Schema
 from headrace.sidecar.transactions.model import Incomplete, ReplayOrder, SparkVersion, Transaction
 from headrace.sidecar.transactions.partial import RowRange, runs
@@ -54,7 +55,7 @@ class VersionAssembler:
             if version > self._given and not self._missing(version, attempt):
                 slices = tuple(self._rows.get((version, attempt), ()))
                 at = max(m.timestamp_us for m in self._marks[version, attempt].values())
-                out.append(SparkVersion(lsn=version, commit_us=at, slices=slices))
+                out.append(SparkVersion(Version(version), at, slices))
                 self._forget(version)
         return out
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from headrace.connectors.commands import Added
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import SinkState
 from headrace.connectors.step_hooks import Reached, unwatched
 from headrace.engine.schema import Schema
@@ -248,7 +249,7 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
         if (
             intake.loaded is not None
         ):  # until there it may lack transactions that were committed before some that it has
-            runtime.hold.await_lsn(intake.name, intake.loaded.lsn)
+            runtime.hold.await_place(intake.name, Lsn(intake.loaded.lsn))
     reconcile(runtime, states, manifest.sinks if manifest else {}, bound)
     if settings.store is None:
         sweep_generations(settings.state, KEPT_GENERATIONS, disk)
@@ -322,8 +323,8 @@ def _added(settings: Settings, tables: Collection[str], reclock: Reclock, manife
     for table in tables:
         source = _source_of(settings, table).name
         bound = [lsn for _, lsn in reclock.bound_transactions(source, reclock.frontier)]
-        at = manifest.sources[source].lsn if manifest is not None and source in manifest.sources else -1
-        yield Added(source=source, table=table, lsn=max([at, *bound]) + 1, captured=True)
+        at = manifest.sources[source].place.order if manifest is not None and source in manifest.sources else -1
+        yield Added(source=source, table=table, place=Lsn(max([at, *bound]) + 1), captured=True)
 
 
 def _open_commands(settings: Settings, tables: Mapping[str, Schema], manifest: Manifest | None) -> CommandLog:

@@ -80,7 +80,7 @@ class IntakeMaker:
         if manifest is not None and recovered is not None:
             loaded = self._resume(assembler, manifest, source.name, mine)
             lost.restore(manifest.lost.get(source.name, ()), mine)
-            beats.restore(manifest.beats.get(source.name, ()), recovered.lsn)
+            beats.restore(manifest.beats.get(source.name, ()), recovered.place.order)
         intake = Intake(
             source.name, source.type, transport, format_, assembler, frozenset(mine), tables_at=tables_at(source),
             skip=frozenset((s.topic, s.partition, s.offset) for s in source.skip), prefix=source.topic_prefix,

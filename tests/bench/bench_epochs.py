@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.kafka.epoch_topic import KafkaEpochTopic
 from headrace.sidecar.devstack.jvm import Toolbox
 from headrace.sidecar.devstack.kafka import EmbeddedKafka
@@ -32,7 +33,7 @@ _WARM = 20
 
 def bound(log: EpochLog, epoch: int) -> float:
     """Seconds until one transaction is durable."""
-    stamp = BoundTransaction("shop", EpochKind.TRANSACTION, epoch, epoch * 100, epoch * 1_000_000)
+    stamp = BoundTransaction("shop", EpochKind.TRANSACTION, epoch, Lsn(epoch * 100), epoch * 1_000_000)
     begun = time.perf_counter()
     log.append([Binding(epoch, (stamp,), {"shop.public.orders": {0: epoch}})])
     log.settle()

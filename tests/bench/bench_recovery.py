@@ -27,6 +27,7 @@ import pyarrow as pa
 
 import headrace.sidecar.process.bootstrap  # noqa: F401 (first: numba reads it)
 from headrace.connectors.commands import MemoryCommands
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import Frontier, SourceFrontier
 from headrace.engine.batch.updates import UPSERT, Upserts
 from headrace.engine.kernels import warm
@@ -100,7 +101,7 @@ def make(folder: Path, rows: int) -> None:
         parts.flow.outputs["v"].take()
     parts.flow.exert(1 << 40)
     views = {v.name: ViewRecord(v.fingerprint, {}) for v in running.views}
-    at = {"shop": SourceFrontier({TOPIC: {0: 0}, "shop.transaction": {0: 0}}, 1000, 1)}
+    at = {"shop": SourceFrontier({TOPIC: {0: 0}, "shop.transaction": {0: 0}}, Lsn(1000), 1)}
     parts.store.write(
         Capture(
             epoch=epoch, sources=at, write=parts.flow.hold(), views=views, tables=parts.table_facts, sinks={SINK: epoch}

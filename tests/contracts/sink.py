@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors import copy_text
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import (
     EpochStamp,
     Fenced,
@@ -79,12 +80,12 @@ def whole(view: SinkView, epoch: int, *rows: tuple[object, ...]) -> ViewChanges:
 def frontier(epoch: int, lsn: int | None = None) -> Frontier:
     positions: Mapping[str, Mapping[int, int]] = {"shop.public.orders": {0: 10 * epoch, 1: 7}}
     return Frontier(
-        epoch, {"shop": SourceFrontier(positions, lsn if lsn is not None else epoch << 32 | 255, 10**15 + epoch)}
+        epoch, {"shop": SourceFrontier(positions, Lsn(lsn if lsn is not None else epoch << 32 | 255), 10**15 + epoch)}
     )
 
 
 def stamps(*epochs: int) -> dict[int, EpochStamp]:
-    return {e: EpochStamp("shop", e * 100, 10**15 + e) for e in epochs}
+    return {e: EpochStamp("shop", Lsn(e * 100), 10**15 + e) for e in epochs}
 
 
 def texts(view: SinkView, *rows: tuple[object, ...]) -> Counter[Texts]:

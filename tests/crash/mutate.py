@@ -58,7 +58,7 @@ class Two(Little):
         found = []
         for name, store in self.stores.items():
             for frontier, rows in [*store.history, (store.frontier, store.rows)]:
-                if frontier is not None and rows != answers(self.states[frontier.sources["shop"].lsn]):
+                if frontier is not None and rows != answers(self.states[frontier.sources["shop"].place.order]):
                     found.append(f"sink {name} at epoch {frontier.epoch}")
         return found
 

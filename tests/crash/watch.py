@@ -17,7 +17,7 @@ import orjson
 import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
-from headrace.connectors.lsn import lsn_number
+from headrace.connectors.commit_place import place_of
 from tests.crash.bank import ONE, Faults, Half, Sums, views_of
 
 _SUMS = """
@@ -106,7 +106,7 @@ class WarehouseWatch(Watch):
             at = db.execute(_AT).fetchone()
             if at is None or at[0] is None:
                 return
-            lsns = {source: lsn_number(standing["lsn"]) for source, standing in at[1].items()}
+            lsns = {source: place_of(standing).order for source, standing in at[1].items()}
             if not self.moved(at[0], lsns, "the Postgres sink"):
                 return
             found = [(half, self._sums(db, half)) for half in self.halves if lsns.get(half.source, -1) > 0]
@@ -171,7 +171,7 @@ class BusWatch(Watch):
                 self._apply(topic, end)
             if frontier.get("epoch") is None:
                 continue
-            lsns = {source: int(at["lsn"]) for source, at in frontier["sources"].items()}
+            lsns = {source: place_of(at).order for source, at in frontier["sources"].items()}
             if self.moved(frontier["epoch"], lsns, "the Kafka sink"):
                 self.frontiers += 1
                 for half in self.halves:

@@ -234,7 +234,7 @@ class Odd:
         """Whether a sink lacks something yet that the source has, of which there may be another letter."""
         published = [self.world.judge.published.get(sink) for sink in ("s", "k")]
         name, lsn = self._shop.name, self._shop.lsn
-        return any(f is None or name not in f.sources or f.sources[name].lsn < lsn for f in published)
+        return any(f is None or name not in f.sources or f.sources[name].place.order < lsn for f in published)
 
 
 def drawn_odd(draw: random.Random) -> Odd | None:

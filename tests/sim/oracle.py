@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from headrace.connectors.commit_place import KINDS, place_of
 from headrace.connectors.kafka.frontier_record import FrontierRecord, decode
 from headrace.connectors.sink import Frontier
 from tests.sim.broker import Broker, Record
@@ -156,7 +157,7 @@ class Judge:
         return f"{sink}: {marked} are marked and {must} must be at {frontier}", set()
 
     def _at(self, frontier: Frontier) -> tuple[int, ...]:
-        return tuple(frontier.sources[n].lsn if n in frontier.sources else -1 for n in self.shops)
+        return tuple(frontier.sources[n].place.order if n in frontier.sources else -1 for n in self.shops)
 
     def _never(self, sink: str, view: str, found: Counter[Any], at: tuple[int, ...]) -> str:
         """A view in error keeps the rows that it had at some prefix before of its sources: what is wrong with that. It is told,
@@ -192,8 +193,8 @@ class Judge:
             raise Wrong(f"{sink}: the frontier went back from epoch {before.epoch} to {after.epoch}")
         for name, was in before.sources.items():
             now = after.sources.get(name)
-            if now is None or now.lsn < was.lsn:
-                raise Wrong(f"{sink}: {name} went back from LSN {was.lsn} to {now and now.lsn}")
+            if now is None or now.place < was.place:
+                raise Wrong(f"{sink}: {name} went back from {was.place} to {now and now.place}")
 
     def restored(self, sink: str, to: Frontier | None) -> None:
         """A sink was set back to an earlier state: what it shows now may be from before, and a new incarnation may begin."""
@@ -304,9 +305,10 @@ class KafkaReader:
         for i, record in enumerate(taken, 1):
             self._take(live, record)
             told, later = dict(record.headers or ()), dict(taken[i].headers or ()) if i < len(taken) else {}
+            place = {name: value.decode() for name, value in told.items() if name in KINDS}
             ends = int(told["epoch"]) < last and later.get("epoch") != told["epoch"]
-            if ends and "lsn" in told and fingerprint is not None and topic not in standing.errors:
-                name, here = topic.removeprefix(self.prefix), (told["source"].decode(), int(told["lsn"]))
+            if ends and place and fingerprint is not None and topic not in standing.errors:
+                name, here = topic.removeprefix(self.prefix), (told["source"].decode(), place_of(place).order)
                 each = self.each.get(standing.generation, False) and before is not None and before[0] == here[0]
                 rows = partial(self._rows, name, fingerprint)
                 since = before[1] if each and before is not None else None

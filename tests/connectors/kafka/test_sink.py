@@ -57,7 +57,7 @@ def test_each_epoch_sends_one_record_a_key_with_its_stamp(harness: KafkaHarness)
         ({"customer": 2}, {"customer": 2, "total": None, "note": None}, 2),
         ({"customer": 1}, None, 3),
     ]
-    stamp = {"source": b"shop", "lsn": b"200", "commit_us": b"%d" % (10**15 + 2)}
+    stamp = {"source": b"shop", "lsn": b"0/C8", "commit_us": b"%d" % (10**15 + 2)}
     assert records[1][2] == {"epoch": b"2", "first_epoch": b"2", **stamp}
     assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (2, 3)
 
@@ -74,7 +74,7 @@ def test_the_epochs_of_a_write_are_one_range_unless_each_is_asked_for(harness: K
     assert [(key["customer"], value and value["total"]) for key, value, _ in records] == [(1, None), (2, None)]
     row = {"product": "a", "quantity": 1}
     assert [(k, v) for k, v, _ in sent(harness, LINES.name)] == [(row, {"row": row, "count": 1})]
-    stamp = {"source": b"shop", "lsn": b"700", "commit_us": b"%d" % (10**15 + 7)}
+    stamp = {"source": b"shop", "lsn": b"0/2BC", "commit_us": b"%d" % (10**15 + 7)}
     for _, _, headers in (*records, *sent(harness, LINES.name)):
         assert headers == {"epoch": b"7", "first_epoch": b"4", **stamp}
     assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (4, 7)
@@ -114,7 +114,7 @@ def test_the_frontier_names_the_end_of_each_output_partition(harness: KafkaHarne
     sink.write({LINES.name: changes(LINES, (("a", 1), 2, 1))}, frontier(2))
     second = harness.frontier()
     assert second["ends"] == {f"{harness.prefix}{ORDERS.name}": {"0": 2}, f"{harness.prefix}{LINES.name}": {"0": 1}}
-    assert (second["epoch"], second["generation"], second["sources"]["shop"]["lsn"]) == (2, 1, 2 << 32 | 255)
+    assert (second["epoch"], second["generation"], second["sources"]["shop"]["lsn"]) == (2, 1, "2/FF")
     sink.write({ORDERS.name: changes(ORDERS, ((1, None, None), 3, -1))}, frontier(3))
     assert harness.frontier()["ends"][f"{harness.prefix}{ORDERS.name}"] == {"0": 4}, "a marker stands between"
 

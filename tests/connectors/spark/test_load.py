@@ -138,7 +138,7 @@ def test_the_checkpoint_is_that_of_the_same_rows(
     assert generation is not None
     manifest = read_manifest(generation.manifest)
     assert manifest is not None
-    assert (manifest.epoch, manifest.workers, manifest.sources["lake"].lsn) == (1, workers, 1)
+    assert (manifest.epoch, manifest.workers, manifest.sources["lake"].place.order) == (1, workers, 1)
     assert {f.name for fs in manifest.arrangements.values() for f in fs} == set(os.listdir(generation.batches))
     schema = project.tables["public.big"]
     (name, layout), _ = table_traces("public.big", schema)

@@ -57,7 +57,7 @@ def test_an_answer_is_of_one_epoch_though_transactions_go_on(shop: Little) -> No
     for _ in range(5):
         found = meanwhile(shop, lambda: answer(running, "select id, v from public.orders"))
         rows = sorted((int(a), int(b)) for a, b in values(found.columns, found.rows, as_json=False))
-        state = next(s for lsn, s in shop.states.items() if lsn == found.sources["shop"])
+        state = next(s for lsn, s in shop.states.items() if lsn == found.sources["shop"].order)
         assert rows == sorted((+state[ORDERS]).elements())
 
 
@@ -100,7 +100,7 @@ def test_a_question_of_a_program_is_answered_and_leaves_nothing_behind(shop: Lit
         found = meanwhile(shop, lambda o=order: answer_question(running, "rules.same", {"order": o}), busy=False)
         rows = sorted(values(found.columns, found.rows, as_json=False))
         assert [c.name for c in found.columns] == ["order", "other"]
-        state = next(s for lsn, s in shop.states.items() if lsn == found.sources["shop"])
+        state = next(s for lsn, s in shop.states.items() if lsn == found.sources["shop"].order)
         held = (+state[ORDERS]).elements()
         value = dict(list(held)).get(int(order))
         others = [k for k, v in (+state[ORDERS]).elements() if v == value]

@@ -28,7 +28,11 @@ def test_a_later_snapshot_of_the_log_that_is_the_first_now_holds_nothing_up() ->
     a = TransactionAssembler(TABLES)
     a.follow(ReplayOrder(-1, exactly=False, before_snapshot=-1, later=32, through=36))
     a.accept(decoded(*snapshot(10, 5), *snapshot(30, 32, (1, 1)), end(9, 34, {}), end(10, 36, {})))
-    assert [(t.kind, t.lsn) for t in a.complete()] == [("snapshot", 32), ("transaction", 34), ("transaction", 36)]
+    assert [(t.kind, t.place.order) for t in a.complete()] == [
+        ("snapshot", 32),
+        ("transaction", 34),
+        ("transaction", 36),
+    ]
 
 
 def followed(*, lacks: bool, barrier: SnapshotBarrier | None = None) -> TransactionAssembler:

@@ -97,7 +97,7 @@ class Two(Little):
         expected = answers(self.state)
         assert {v: store.rows[v] for v in expected} == expected
         assert store.frontier is not None
-        assert store.frontier.sources["shop"].lsn == self.lsn
+        assert store.frontier.sources["shop"].place.order == self.lsn
 
 
 @pytest.fixture
@@ -334,6 +334,6 @@ def test_whatever_befalls_it_when_its_rows_are_those_of_a_prefix(
     shop.check(shop.store)
     shop.check(shop.other)
     for frontier, rows in shop.other.history:
-        expected = answers(shop.states[frontier.sources["shop"].lsn])
+        expected = answers(shop.states[frontier.sources["shop"].place.order])
         assert {v: +rows[v] for v in expected} == expected, frontier
     shop.end()

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import EpochStamp, Frontier, SinkAway, SinkError, SinkView, ViewChanges
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow import Output
@@ -102,7 +103,7 @@ def test_what_is_offered_is_written_and_told() -> None:
     writer = opened(sink, LINES)
     told: list[tuple[str, int, list[int]]] = []
     writer.on_written(lambda name, at, stamps, seconds: told.append((name, at.epoch, list(stamps))))
-    writer.offer({LINES.name: changes(LINES, (A, 1, 1), (B, 2, 2))}, frontier(2), {2: EpochStamp("shop", 1, 1)})
+    writer.offer({LINES.name: changes(LINES, (A, 1, 1), (B, 2, 2))}, frontier(2), {2: EpochStamp("shop", Lsn(1), 1)})
     assert rows(sink, LINES) == {A: 1, B: 2}
     assert sink.store.frontier == frontier(2)
     assert told == [("memory", 2, [2])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import EpochStamp, ViewChanges
 from headrace.sidecar.delivery.write_backlog import ENTRY_BYTES, RUN, STAMP_BYTES, Backlog, size
 from tests.contracts.sink import LINES, changes, frontier, whole
@@ -25,7 +26,7 @@ def test_many_small_changes_take_little_more_than_their_rows() -> None:
     """Each has some kilobytes of its own objects: what was counted as 64 MiB could be gigabytes."""
     backlog, count = Backlog(), 40 * RUN
     for epoch in range(1, count + 1):
-        stamps = {epoch: EpochStamp("shop", epoch, 1)}
+        stamps = {epoch: EpochStamp("shop", Lsn(epoch), 1)}
         backlog.add({LINES.name: changes(LINES, (("a", epoch), epoch, 1))}, frontier(epoch), stamps, {})
     assert len(backlog.changes[LINES.name]) == count // RUN
     assert backlog.bytes == held(backlog)
@@ -45,10 +46,10 @@ def test_whatever_is_added_is_what_is_merged_and_counted() -> None:
             expected += read(change)
             if draw.random() < 0.01:
                 later = Backlog()
-                later.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", epoch, 1)}, {})
+                later.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", Lsn(epoch), 1)}, {})
                 backlog = backlog.before(later)
             else:
-                backlog.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", epoch, 1)}, {})
+                backlog.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", Lsn(epoch), 1)}, {})
         merged = backlog.merged()[LINES.name]
         assert read(merged) == expected
         assert merged.whole == is_whole
@@ -62,7 +63,7 @@ def test_what_waits_for_a_slow_sink_becomes_one_range() -> None:
     backlog, count = Backlog({LINES.name: LINES.schema}), 20 * RUN
     for epoch in range(1, count + 1):
         change = changes(LINES, (("a", epoch - 1), epoch, -1), (("a", epoch), epoch, 1))
-        backlog.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", epoch, 1)}, {})
+        backlog.add({LINES.name: change}, frontier(epoch), {epoch: EpochStamp("shop", Lsn(epoch), 1)}, {})
     assert backlog.bytes == held(backlog)
     found = read(backlog.merged()[LINES.name])
     assert len(found) == 2 * count // RUN
@@ -85,6 +86,6 @@ def test_rows_that_came_and_went_leave_nothing() -> None:
 def test_a_stamp_told_twice_is_counted_once() -> None:
     backlog = Backlog()
     for _ in range(2):
-        backlog.add({}, frontier(3), {3: EpochStamp("shop", 3, 1)}, {})
+        backlog.add({}, frontier(3), {3: EpochStamp("shop", Lsn(3), 1)}, {})
     assert backlog.bytes == STAMP_BYTES
     assert Counter(backlog.merged()) == Counter()

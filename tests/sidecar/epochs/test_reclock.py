@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.epochs.epoch_binding import Binding, BoundTransaction, ReclockError
 from headrace.sidecar.epochs.reclock import Reclock, ReclockLog
 from headrace.sidecar.state.filesystem import LocalDisk
@@ -99,7 +100,7 @@ def test_a_later_snapshot_is_not_the_one_that_the_log_has_bound(tmp_path: Path, 
     again = Reclock(ReclockLog(tmp_path / "log"))
     if follows:
         [(binding, [snapshot])] = again.bind(source_batch("a", [transaction(-1, found, "snapshot")], at(1)))
-        assert (binding.first, snapshot.lsn) == (1, found)
+        assert (binding.first, snapshot.place.order) == (1, found)
     else:
         with pytest.raises(ReclockError, match="other transactions"):
             again.bind(source_batch("a", [transaction(-1, found, "snapshot")], at(1)))
@@ -134,7 +135,7 @@ def test_a_transaction_has_the_portions_that_the_log_has_bound(
     again = Reclock(ReclockLog(tmp_path / "log"))
     runs = again.bind(source_batch("a", [*cut(found), transaction(2, 20)], at(4)))
     given = [t for _, run in runs for t in run]
-    assert [(t.lsn, goes_on(t)) for t in given] == [(10, True)] * (bound - 1) + [(10, False), (20, False)]
+    assert [(t.place.order, goes_on(t)) for t in given] == [(10, True)] * (bound - 1) + [(10, False), (20, False)]
     assert [s.start for t in given for s in t.slices] == list(range(found))
     assert (runs[0][0].first, again.frontier, again.replaying) == (1, bound + 2, None)
 
@@ -168,9 +169,9 @@ def test_a_trimmed_log_still_knows_the_transactions_of_a_quiet_source(tmp_path: 
 def test_epochs_of_no_transaction_push_none_out_of_a_trimmed_log(tmp_path: Path, kind: str) -> None:
     """Found by the simulator (seed 521381): five letters were replayed, and a restart knew no transaction any more."""
     log = ReclockLog(tmp_path / "log")
-    log.append([Binding(0, tuple(BoundTransaction("a", EpochKind.TRANSACTION, i, i, i) for i in range(3)), at(3))])
+    log.append([Binding(0, tuple(BoundTransaction("a", EpochKind.TRANSACTION, i, Lsn(i), i) for i in range(3)), at(3))])
     for i in range(10):
-        log.append([Binding(3 + i, (BoundTransaction("a", EpochKind(kind), -3, 2, i),), at(3))])
+        log.append([Binding(3 + i, (BoundTransaction("a", EpochKind(kind), -3, Lsn(2), i),), at(3))])
     log.forget(13, 2)
     assert log.size < 1200
     again = Reclock(ReclockLog(tmp_path / "log"), 13)
@@ -284,9 +285,9 @@ def test_a_digit_changed_on_disk_is_noticed_and_a_log_of_a_format_before_is_refu
         ReclockLog(path)
     path.write_bytes(lines[0] + lines[1] + lines[1])
     assert len(ReclockLog(path).bindings) == 2, "what is bound a second time is no binding"
-    for version in (b'"v":1', b'"v":2'):
-        path.write_bytes(b"".join(line[9:].replace(b'"v":3', version) for line in lines))
-        with pytest.raises(ReclockError, match=rf"another format .*found={version[-1:].decode()}, known=3"):
+    for version in (b'"v":1', b'"v":3'):
+        path.write_bytes(b"".join(line[9:].replace(b'"v":4', version) for line in lines))
+        with pytest.raises(ReclockError, match=rf"another format .*found={version[-1:].decode()}, known=4"):
             ReclockLog(path)
 
 

@@ -49,9 +49,9 @@ def go_on(shop: Little, draw: random.Random, rounds: int = 3) -> None:
 def check(shop: Little) -> None:
     frontier = shop.store.frontier
     assert frontier is not None
-    assert frontier.sources["shop"].lsn == shop.lsn
+    assert frontier.sources["shop"].place.order == shop.lsn
     for at, rows in [*shop.store.history, (frontier, shop.store.rows)]:
-        assert at is None or rows == answers(shop.states[at.sources["shop"].lsn])
+        assert at is None or rows == answers(shop.states[at.sources["shop"].place.order])
     assert not shop.store.errors
 
 

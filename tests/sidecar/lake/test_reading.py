@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as source
 
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.schema import Column, DataType, Schema
 from headrace.sidecar.lake import view_stream
 from headrace.sidecar.lake.key_filters import conditions
@@ -74,13 +75,13 @@ def test_what_spark_s_calendar_lacks_is_named(kind: str, text: str) -> None:
 
 
 def test_moments() -> None:
-    sources = {"shop": 100}
+    sources = {"shop": Lsn(100)}
     Moment.of({}).check(7, sources, "v")
     Moment.of({"epoch": "7", "lsn": "0/64"}).check(7, sources, "v")
     for options, at, what in (
         ({"epoch": "6"}, sources, "not at hand"),
         ({"lsn": "101"}, sources, "not reached yet"),
-        ({"lsn": "1"}, {**sources, "other": 5}, "which source"),
+        ({"lsn": "1"}, {**sources, "other": Lsn(5)}, "which source"),
     ):
         with pytest.raises(ReadError, match=what):
             Moment.of(options).check(7, at, "v")

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.lsn import lsn_number
 from headrace.connectors.postgres.sink import PostgresSink
 from headrace.connectors.sink import Frontier, SourceFrontier, ViewChanges
@@ -69,7 +70,7 @@ class Place:
             counts = self.db.execute("SELECT count(*), sum(total) FROM orders").fetchall()
             changes = {"sums": whole(self.views["sums"], self.epoch, *sums),
                        "counts": whole(self.views["counts"], self.epoch, *counts)}  # fmt: skip
-        at = SourceFrontier({"shop.public.orders": {0: self.epoch}}, lsn_number(found[0]) + ahead, 10**15)
+        at = SourceFrontier({"shop.public.orders": {0: self.epoch}}, Lsn(lsn_number(found[0]) + ahead), 10**15)
         self.sink.write(changes, Frontier(self.epoch, {"shop": at}))
 
     def audit(self, *names: str) -> Audit:

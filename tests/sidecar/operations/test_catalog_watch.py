@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors.commands import Doubted, Identity, MemoryCommands
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.config.config import load
 from headrace.sidecar.operations.catalog_watch import CatalogWatch, unproven
 from headrace.sidecar.process.status_board import Board
@@ -104,7 +105,7 @@ def test_views_of_an_unproven_table_are_marked_until_it_is_back(
         why = looked.board.ready({"view": "by_city"}).text
         assert "made anew under the same name" in why
         assert f"headrace resync {CUSTOMERS}" in why
-        log.on_bound("shop", [injected(CUSTOMERS, NO_ROWS, np.zeros(0, np.uint8), 1 << 60, 1)])
+        log.on_bound("shop", [injected(CUSTOMERS, NO_ROWS, np.zeros(0, np.uint8), Lsn(1 << 60), 1)])
         assert looked.look() == [f"table_proven {CUSTOMERS}"]
     watch.close()
     watch.join(10)
@@ -175,8 +176,8 @@ def test_what_was_so_while_nobody_looked_is_unproven_until_a_resync(
     assert why in one.why
     assert one.hint == f"headrace resync {table}"
     (doubt,) = log.of(Doubted)
-    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), doubt.lsn - 1, 1)])
+    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), Lsn(doubt.lsn - 1), 1)])
     assert table in log.open, "it was read before"
-    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), doubt.lsn, 1)])
+    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), Lsn(doubt.lsn), 1)])
     assert log.open == {}
     assert CommandLog(kept, {"s": TABLES}, log.json()).open == {}

@@ -153,7 +153,9 @@ def test_a_table_that_the_source_renames_goes_on_under_its_new_name(shop: Real) 
     shop.equal(source, views)
     before = versions(shop)
 
-    source.run("alter table late rename to later", "insert into later values (3, 'c')", "delete from later where id = 1")
+    source.run(
+        "alter table late rename to later", "insert into later values (3, 'c')", "delete from later where id = 1"
+    )
     declared(source)
     views = {name: sql.replace(" late", " later") for name, sql in views.items()}
     shop.configure(views, of_source=of)

@@ -15,6 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import SourceFrontier
 from headrace.sidecar.config.config import Settings, load
 from headrace.sidecar.operations.doctor.examine import Examination, examine
@@ -160,7 +161,7 @@ def test_a_checkpoint_from_before_what_is_left(channel: Looked, check: str) -> N
         admin.delete_records([gone])[gone].result()
     generation, _ = take_generation(settings.state)
     generation.ready.touch()
-    at = {channel.source.name: SourceFrontier({topic: {0: 5}}, 1, 1)}
+    at = {channel.source.name: SourceFrontier({topic: {0: 5}}, Lsn(1), 1)}
     CheckpointStore(generation, "test").write(Capture(epoch=1, sources=at, write=dict))
     channel.mended(Subject.KAFKA, check)
     assert not settings.state.exists()

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Column, DataType, Schema
 from headrace.sidecar.config.config import load
@@ -230,10 +231,10 @@ def test_rows_that_were_altered_on_disk_are_named(shop: Asked, tmp_path: Path) -
     at = tmp_path / "rows"
     kept = Injected(at)
     schema = Schema.of([Column("id", DataType.parse("bigint"), False)], ["id"])
-    transaction = injected("public.t", parse(schema, ["1", "2"]), np.array([0, 1], np.uint8), 5, 6, {"no": -2})
+    transaction = injected("public.t", parse(schema, ["1", "2"]), np.array([0, 1], np.uint8), Lsn(5), 6, {"no": -2})
     kept.keep(7, transaction)
     again = kept.load(7)
-    assert (again.table, again.whole, again.lsn, again.commit_us) == ("public.t", True, 5, 6)
+    assert (again.table, again.whole, again.place, again.commit_us) == ("public.t", True, Lsn(5), 6)
     assert again.errors == {"public.t": {"no": -2}}
     assert again.slices[0].changes.rows.equals(transaction.slices[0].changes.rows)
     assert again.slices[0].changes.kinds.tolist() == [0, 1]

@@ -65,7 +65,7 @@ def test_a_topic_of_steps_shows_postgres_answers_at_its_frontiers(shop: Channel)
         for standing, rows in reader.frontiers(timeout):
             at = standing.frontier
             assert at is not None
-            lsn = at.sources["shop"].lsn
+            lsn = at.sources["shop"].place.order
             verdict.compare_all(f"epoch {at.epoch}, LSN {lsn}", shop.bus, rows, writer.answers_at(lsn))
             assert standing.first == min(epoch + 1, at.epoch), "frontiers follow one another without a gap"
             sizes.append(writer.commits_between(before, lsn))

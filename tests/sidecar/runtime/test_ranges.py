@@ -202,5 +202,5 @@ def test_kills_between_ranges_change_no_state(
         shop.turn(3)
         check(shop)
         for frontier, rows in shop.store.history:
-            wanted = answers(shop.states[frontier.sources["shop"].lsn])
+            wanted = answers(shop.states[frontier.sources["shop"].place.order])
             assert {view: rows[view] for view in wanted} == wanted, frontier

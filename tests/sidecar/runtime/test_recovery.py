@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import Frontier, SinkState, SourceFrontier
 from headrace.sidecar.delivery.catch_up import CatchUpGate
 from headrace.sidecar.runtime.loop import Runtime
@@ -51,13 +52,13 @@ def test_a_run_that_finds_its_state_lost_may_be_killed_before_a_sink_has_anythin
     expected = answers(shop.state)
     assert {v: shop.rows(v) for v in expected} == expected
     assert shop.store.frontier is not None
-    assert shop.store.frontier.sources["shop"].lsn == shop.lsn
+    assert shop.store.frontier.sources["shop"].place.order == shop.lsn
 
 
 def test_of_two_sinks_beyond_a_lost_log_the_further_one_is_waited_for() -> None:
     """Found by the simulator (seed 81 then): the last one's positions were waited for, and the other's frontier went back."""
-    far = SourceFrontier({"p.t": {0: 9, 1: 2}}, 50, 1)
-    near = SourceFrontier({"p.t": {0: 4, 1: 3}, "p.new": {0: 1}}, 40, 1)
+    far = SourceFrontier({"p.t": {0: 9, 1: 2}}, Lsn(50), 1)
+    near = SourceFrontier({"p.t": {0: 4, 1: 3}, "p.new": {0: 1}}, Lsn(40), 1)
     states = {
         name: SinkState(1, Frontier(at, {"p": source}, 1), frozenset())
         for name, at, source in (("s", 8, far), ("k", 5, near))
@@ -70,13 +71,13 @@ def test_of_two_sinks_beyond_a_lost_log_the_further_one_is_waited_for() -> None:
     intake.name, intake.source.high_watermarks.return_value = "p", {"p.t": {0: 20, 1: 20}, "p.new": {0: 1}}
     runtime.parts.intakes = [intake]
     reconcile(runtime, states, {}, [])
-    assert runtime.hold.frontiers == {"p": SourceFrontier({"p.t": {0: 9, 1: 3}, "p.new": {0: 1}}, 50, 1)}
+    assert runtime.hold.frontiers == {"p": SourceFrontier({"p.t": {0: 9, 1: 3}, "p.new": {0: 1}}, Lsn(50), 1)}
     assert [call.args[0] for call in runtime.parts.reclock.skip_to.call_args_list] == [9, 6]
 
 
 def test_nothing_is_released_while_the_log_is_followed() -> None:
     """Found by the simulator (seed 3858 then): what had been read, and waited for its turn in the log, was taken for passed."""
-    at = SourceFrontier({"p.t": {0: 4}}, 7, 1)
+    at = SourceFrontier({"p.t": {0: 4}}, Lsn(7), 1)
     runtime: Any = Mock(hold=CatchUpGate(), sources={"p": at})
     runtime.hold.add("p", at, "s")
     intake = Mock()
@@ -112,14 +113,14 @@ def test_topics_made_anew_do_not_come_to_what_a_sink_held_of_the_old_ones(shop: 
     assert {v: shop.rows(v) for v in expected} == expected
     after = shop.store.frontier
     assert after is not None
-    assert (after.sources["shop"].lsn, after.incarnation) == (shop.lsn, before.incarnation + 1)
+    assert (after.sources["shop"].place.order, after.incarnation) == (shop.lsn, before.incarnation + 1)
     assert after.epoch > before.epoch
 
 
 def test_a_source_whose_topics_were_made_anew_is_waited_for_beside_another() -> None:
     """Found by the simulator (seed 3 of the first lives in which they are, forced on): once the other source had passed what the
     sink held, the views over this one were emptied, and filled again when its snapshot was whole."""
-    held = {"p": SourceFrontier({"p.t": {0: 9}}, 50, 1), "q": SourceFrontier({"q.t": {0: 4}}, 70, 1)}
+    held = {"p": SourceFrontier({"p.t": {0: 9}}, Lsn(50), 1), "q": SourceFrontier({"q.t": {0: 4}}, Lsn(70), 1)}
     states = {"s": SinkState(1, Frontier(8, held, 1), frozenset())}
     runtime: Any = Mock(epoch=0, hold=CatchUpGate())
     runtime.parts.writers = [Mock()]
@@ -131,7 +132,7 @@ def test_a_source_whose_topics_were_made_anew_is_waited_for_beside_another() -> 
     runtime.parts.intakes = intakes
     reconcile(runtime, states, {}, [])
     assert runtime.parts.writers[0].start.call_args.args == (8, 2)
-    sources = {"p": SourceFrontier({"p.t": {0: 20}}, 60, 1)}
+    sources = {"p": SourceFrontier({"p.t": {0: 20}}, Lsn(60), 1)}
     one.assembler.waiting.return_value = None
     assert not runtime.hold.are_passed(sources, intakes), "its snapshot is waited for"
     other.assembler.waiting.return_value = None
@@ -168,7 +169,10 @@ def test_topics_made_anew_of_a_restored_source_may_be_as_long_as_the_old_ones(sh
         shop.turn()
         at = shop.store.frontier
         assert at is not None
-        assert at.incarnation > seen[-1].incarnation or at.sources["shop"].lsn >= seen[-1].sources["shop"].lsn
+        assert (
+            at.incarnation > seen[-1].incarnation
+            or at.sources["shop"].place.order >= seen[-1].sources["shop"].place.order
+        )
         seen.append(at)
 
     for _ in range(40):
@@ -178,7 +182,7 @@ def test_topics_made_anew_of_a_restored_source_may_be_as_long_as_the_old_ones(sh
     shop.show_all()
     for _ in range(3):
         turn()
-    assert (seen[-1].sources["shop"].lsn, seen[-1].incarnation) == (shop.lsn, before.incarnation + 1)
+    assert (seen[-1].sources["shop"].place.order, seen[-1].incarnation) == (shop.lsn, before.incarnation + 1)
     assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state)
     shop.end(drained=True)
     shop.start()
@@ -253,7 +257,7 @@ def test_a_source_whose_last_snapshot_found_no_row_stands_where_its_sinks_had_it
         after = shop.store.frontier
         assert after is not None
         assert after.epoch > before.epoch
-        assert (after.incarnation, after.sources["shop"].lsn) == (1, before.sources["shop"].lsn)
+        assert (after.incarnation, after.sources["shop"].place.order) == (1, before.sources["shop"].place.order)
         assert {view: shop.rows(view) for view in ("customers", "orders", "visits", "by_city")} == answers(shop.state)
         shop.end()
     shop.start()
@@ -262,4 +266,4 @@ def test_a_source_whose_last_snapshot_found_no_row_stands_where_its_sinks_had_it
     shop.turn(3)
     assert shop.rows("orders") == {(2, 2): 1}
     assert shop.store.frontier is not None
-    assert shop.store.frontier.sources["shop"].lsn == shop.lsn
+    assert shop.store.frontier.sources["shop"].place.order == shop.lsn

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.sink import SourceFrontier
 from headrace.engine.batch import Batch, Description, Layout, Updates
 from headrace.sidecar.process.serve import allow_files
@@ -57,7 +58,7 @@ class Store(CheckpointStore):
         self.batches = BatchStore(state.batches)
 
     def capture(self, epoch: int, *batches: Batch) -> Capture:
-        sources = {"shop": SourceFrontier({"t": {0: 7}}, 70, 700)}
+        sources = {"shop": SourceFrontier({"t": {0: 7}}, Lsn(70), 700)}
         views, facts = {"v": ViewRecord("f", {"oops": 2})}, table_facts({"s.t": SCHEMA})
         write = partial(self.batches.write, {"a@0": batches})
         return Capture(epoch=epoch, sources=sources, write=write, views=views, tables=facts)
@@ -192,7 +193,7 @@ def test_a_manifest_of_many_partitions_is_read_back(tmp_path: Path) -> None:
     state = generation(tmp_path)
     positions = {"t": {p: p for p in range(12)}}
     store = Store(state)
-    store.write(replace(store.capture(5), sources={"shop": SourceFrontier(positions, 1, 1)}))
+    store.write(replace(store.capture(5), sources={"shop": SourceFrontier(positions, Lsn(1), 1)}))
     found = read_manifest(state.manifest)
     assert found is not None
     assert found.sources["shop"].positions == positions

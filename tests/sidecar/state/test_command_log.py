@@ -23,6 +23,7 @@ from headrace.connectors.commands import (
     Resynced,
     Skip,
 )
+from headrace.connectors.commit_place import Lsn
 from headrace.connectors.kafka.commands import KafkaCommands
 from headrace.connectors.kafka.compacted import CompactedTopic
 from headrace.sidecar.config.config import load
@@ -32,13 +33,13 @@ from headrace.sidecar.state.command_log import CommandLog
 from tests.sidecar.operations.test_resync import Asked, Now, Source
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VISITS, answers
 
-SKIPPED = Skip(source="shop", table=CUSTOMERS, lsn=7, topic="t", topic_id="x", partition=1, offset=4)
+SKIPPED = Skip(source="shop", table=CUSTOMERS, place=Lsn(7), topic="t", topic_id="x", partition=1, offset=4)
 ALL: tuple[Command, ...] = (
     SKIPPED,
-    Resynced(source="shop", table=CUSTOMERS, lsn=8),
-    Replayed(source="shop", table=ORDERS, lsn=9, topic="t", partition=0, offset=3),
-    Doubted(source="shop", table=VISITS, lsn=5, why="it was dropped", hint="read it anew", over=False),
-    Partition(source="shop", table=VISITS, lsn=6, partition="public.visits_1", captured=True),
+    Resynced(source="shop", table=CUSTOMERS, place=Lsn(8)),
+    Replayed(source="shop", table=ORDERS, place=Lsn(9), topic="t", partition=0, offset=3),
+    Doubted(source="shop", table=VISITS, place=Lsn(5), why="it was dropped", hint="read it anew", over=False),
+    Partition(source="shop", table=VISITS, place=Lsn(6), partition="public.visits_1", captured=True),
     Identity(source="shop", table=VISITS, oids={"public.visits": 16400}),
 )
 
@@ -50,7 +51,7 @@ def contract(commands: Commands) -> None:
     commands.keep(ALL)
     commands.keep([])
     assert list(commands.read()) == list(ALL)
-    later = Resynced(source="shop", table=CUSTOMERS, lsn=80)
+    later = Resynced(source="shop", table=CUSTOMERS, place=Lsn(80))
     commands.keep([later])
     assert [c for c in commands.read() if isinstance(c, Resynced)] == [later], "the later one of a key stands"
     commands.forget([c.key for c in ALL[1:]])
@@ -95,7 +96,7 @@ def test_what_is_asked_for_while_a_command_is_lacking_does_not_prove_the_table()
     kept = MemoryCommands()
     kept.keep([ALL[1]])
     log = CommandLog(kept, {"shop": [CUSTOMERS]})
-    log.keep(Resynced(source="shop", table=CUSTOMERS, lsn=900))
+    log.keep(Resynced(source="shop", table=CUSTOMERS, place=Lsn(900)))
     assert CUSTOMERS in log.open, "it was read, and is not in yet"
 
 

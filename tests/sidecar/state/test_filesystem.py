@@ -69,7 +69,7 @@ def test_whatever_step_finds_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with suppress(HeadraceError):
             shop.end()
     if shop.store.frontier is not None:
-        wanted = answers(shop.states[shop.store.frontier.sources["shop"].lsn])
+        wanted = answers(shop.states[shop.store.frontier.sources["shop"].place.order])
         assert {v: shop.rows(v) for v in wanted} == wanted
     shop.start()
     shop.show_all()
@@ -127,7 +127,7 @@ def main(folder: Path, how: str) -> None:
                 assert "free disk space" in str(error), error
                 print(error.code)
             if shop.store.frontier is not None:
-                wanted = answers(shop.states[shop.store.frontier.sources["shop"].lsn])
+                wanted = answers(shop.states[shop.store.frontier.sources["shop"].place.order])
                 assert {v: shop.rows(v) for v in wanted} == wanted
             fill(folder / "state", None, how)
             shop.start()

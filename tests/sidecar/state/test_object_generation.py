@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.state.batch_store import StoreAway
 from headrace.sidecar.state.checkpoint import Capture, CheckpointStore, manifest_of
 from headrace.sidecar.state.generation import StateError
@@ -200,7 +201,7 @@ def test_injected_rows_survive_the_run_and_its_machine(objects: Objects, tmp_pat
     import pyarrow as pa
 
     def rows(value: int) -> Any:
-        return injected("s.t", pa.RecordBatch.from_pydict({"a": [value]}), np.zeros(1, np.uint8), 5, 6)
+        return injected("s.t", pa.RecordBatch.from_pydict({"a": [value]}), np.zeros(1, np.uint8), Lsn(5), 6)
 
     Injected(first.rows).keep(4, rows(1))
     Injected(second.rows).keep(4, rows(2))

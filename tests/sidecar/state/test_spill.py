@@ -128,7 +128,7 @@ def test_a_shop_whose_rows_all_lie_on_disk(
             shop.show(topic, min(len(shop.queues[topic]), draw.randrange(0, 9)))
         shop.turn()
         if shop.store.frontier is not None:
-            wanted = answers(shop.states[shop.store.frontier.sources["shop"].lsn])
+            wanted = answers(shop.states[shop.store.frontier.sources["shop"].place.order])
             assert {v: shop.rows(v) for v in wanted} == wanted
     shop.show_all()
     shop.turn(100)

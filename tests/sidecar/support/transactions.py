@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.sidecar.transactions.model import (
     EpochKind,
     IncrementalRows,
@@ -23,22 +24,23 @@ def transaction_of(
     errors: Mapping[str, Mapping[str, int]] | None = None, more: bool = False,
 ) -> Transaction:  # fmt: skip
     """A transaction of this kind; what its kind does not have is left out."""
+    place = Lsn(lsn)
     told: dict[str, Any] = {"errors": errors or {}}
     match EpochKind(kind):
         case EpochKind.TRANSACTION:
-            return SourceTransaction(lsn, commit_us, slices, id=id_, more=more, **told)
+            return SourceTransaction(place, commit_us, slices, id=id_, more=more, **told)
         case EpochKind.SNAPSHOT | EpochKind.LATER_SNAPSHOT as found:
             later = found is EpochKind.LATER_SNAPSHOT
-            return SnapshotTransaction(lsn, commit_us, slices, later=later, more=more, **told)
+            return SnapshotTransaction(place, commit_us, slices, later=later, more=more, **told)
         case EpochKind.VERSION:
-            return SparkVersion(lsn, commit_us, slices)
+            return SparkVersion(Version(lsn), commit_us, slices)
         case EpochKind.MICROBATCH:
-            return Microbatch(lsn, commit_us, slices, id=id_, **told)
+            return Microbatch(place, commit_us, slices, id=id_, **told)
         case EpochKind.INCREMENTAL:
-            return IncrementalRows(lsn, commit_us, slices)
+            return IncrementalRows(place, commit_us, slices)
         case EpochKind.REPAIR:
-            return Repair(lsn, commit_us, slices, **told)
+            return Repair(place, commit_us, slices, **told)
         case EpochKind.RESYNC:
-            return Resync(lsn, commit_us, slices, table="t", **told)
+            return Resync(place, commit_us, slices, table="t", **told)
         case EpochKind.MARKER:
-            return Marker(lsn, commit_us)
+            return Marker(place, commit_us)

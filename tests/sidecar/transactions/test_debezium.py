@@ -52,7 +52,7 @@ def test_nothing_of_a_transaction_shows_before_its_last_event() -> None:
     a.accept(decoded(changes("s.b", [(2, 12)], txid=7, orders=[3], lsn=92, offset=1)))
     (whole,) = a.complete()
     assert rows(whole) == [("s.a", 1, 10), ("s.b", 1, 11), ("s.b", 2, 12)]
-    assert whole.lsn == 100
+    assert whole.place.order == 100
     assert a.waiting() is None
 
 
@@ -171,7 +171,7 @@ def test_rows_of_an_earlier_try_are_not_what_the_last_marks_count() -> None:
     assert a.complete() == []
     a.accept(decoded(changes("s.a", [(1, 7)], txid=4, lsn=15, snapshot=True, offset=1, read=7)))
     (snapshot,) = a.complete()
-    assert (snapshot.lsn, rows(snapshot)) == (15, [("s.a", 1, 7)])
+    assert (snapshot.place.order, rows(snapshot)) == (15, [("s.a", 1, 7)])
 
 
 def test_a_last_try_that_finds_its_tables_empty_is_empty() -> None:
@@ -268,7 +268,7 @@ def test_a_transaction_that_a_snapshot_cut_off_is_not_waited_for(again: bool) ->
     a.accept(decoded(*(notified("table", table, n, at=17) for table, n in (("s.a", 1), ("s.b", 0)))))
     a.accept(decoded(changes("s.a", [(1, 7)], txid=20, lsn=30, snapshot=True, read=17)))
     (snapshot,) = a.complete()
-    assert snapshot.lsn == 30
+    assert snapshot.place.order == 30
     a.accept(decoded(event(27, 15), event(28, 19)))  # a topic that is late
     passed_over(29, 1, 15)
     held = {("p.s.a", 0): 23, ("p.s.b", 0): 23, ("p.transaction", 0): 7}
@@ -288,7 +288,7 @@ def test_a_second_snapshot_takes_the_place_of_its_tables() -> None:
     assert waiting.kind == "resnapshot"
     a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed")))
     (again,) = a.complete()
-    assert (again.kind, again.id, again.lsn) == ("resnapshot", -1, 5)
+    assert (again.kind, again.id, again.place.order) == ("resnapshot", -1, 5)
     kinds = [(s.changes.table, s.changes.kinds.tolist()) for s in again.slices]
     assert kinds == [("s.a", [TRUNCATE]), ("s.b", [TRUNCATE]), ("s.a", [0])]
     assert a.pending_positions() == {}
@@ -308,7 +308,7 @@ def test_a_later_snapshot_waits_for_what_the_log_has_though_no_checkpoint_does()
     a.accept(decoded(notified("table", "s.a", 1), notified("table", "s.b", 0), notified("completed", at=22)))
     assert a.complete() == []
     a.accept(decoded(changes("s.a", [(1, 2)], txid=6, orders=[1], lsn=9, offset=1)))
-    assert [(t.kind, t.lsn) for t in a.complete()] == [("transaction", 10), ("resnapshot", 35)]
+    assert [(t.kind, t.place.order) for t in a.complete()] == [("transaction", 10), ("resnapshot", 35)]
 
 
 def test_a_snapshot_of_the_log_whose_place_an_empty_one_has_taken_is_refused_by_name() -> None:
@@ -327,7 +327,7 @@ def test_a_row_of_a_later_snapshot_that_is_skipped_counts() -> None:
     a.skip(Undecodable("s.a", "p.s.a", 0, 9, "", event=Event(3, -1, 5, True)))
     a.accept(decoded(changes("s.a", [(1, 1)], txid=3, lsn=5, snapshot=True, offset=10), notified("started")))
     a.accept(decoded(notified("table", "s.a", 2), notified("table", "s.b", 0), notified("completed")))
-    assert [(t.kind, t.lsn) for t in a.complete()] == [("resnapshot", 5)]
+    assert [(t.kind, t.place.order) for t in a.complete()] == [("resnapshot", 5)]
 
 
 def test_a_skipped_row_of_a_try_before_an_empty_one_is_nothing() -> None:

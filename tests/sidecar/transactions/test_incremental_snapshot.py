@@ -94,7 +94,7 @@ def test_a_row_that_comes_late_is_given_at_once() -> None:
     assert told(a.complete()) == [("transaction", []), ("transaction", [8])]
     a.accept(decoded(read([(2, 6)], 100, 101, offset=0)))
     [given] = a.complete()
-    assert (told([given]), given.lsn) == ([(EpochKind.INCREMENTAL, [6])], 130)
+    assert (told([given]), given.place.order) == ([(EpochKind.INCREMENTAL, [6])], 130)
 
 
 def test_a_row_that_is_here_goes_before_a_change_in_another_partition() -> None:
@@ -223,7 +223,7 @@ def bound(log: Path, stages: Sequence[Iterable[Any]]) -> list[tuple[int, str, in
         for binding, run in reclock.bind(source_batch("a", given, here)):
             values = [v for _, v in told(run)]
             out += [
-                (binding.first + i, s.kind, s.lsn, v)
+                (binding.first + i, s.kind, s.place.order, v)
                 for i, (s, v) in enumerate(zip(binding.stamps, values, strict=True))
             ]
     reclock.settle()
@@ -294,7 +294,7 @@ def test_whenever_they_come_and_whatever_is_killed(
         frontier = shop.store.frontier
         if frontier is None or shop.running is None or shop.running.runtime.hold:
             return
-        at, here = frontier.sources["shop"].lsn, published(shop)
+        at, here = frontier.sources["shop"].place.order, published(shop)
         for table in KEYED:
             missing = shop.states[at][table] - here[table]
             assert here[table] - shop.states[at][table] == Counter(), (table, "no such rows at", at)

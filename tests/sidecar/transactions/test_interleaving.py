@@ -105,7 +105,7 @@ def test_an_epoch_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     known: dict[int, tuple[Any, Any]] = {}
     mixed = 0
     for frontier, rows in shop.store.history:
-        at = {name: source.lsn for name, source in frontier.sources.items()}
+        at = {name: source.place.order for name, source in frontier.sources.items()}
         mixed += len(at) == 2
         if frontier.epoch:
             assert known.setdefault(frontier.epoch, (at, rows)) == (at, rows), f"epoch {frontier.epoch}"

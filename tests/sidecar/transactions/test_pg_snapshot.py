@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.connectors.commit_place import Lsn
 from headrace.sidecar.transactions.model import Microbatch, SourceTransaction
 from headrace.sidecar.transactions.partial import RowRange
 from headrace.sidecar.transactions.pg_snapshot import Loaded, PgSnapshot
@@ -38,11 +39,11 @@ def test_what_was_loaded_is_taken_in_once() -> None:
     rows = (RowRange(changes("public.t", [(1, 10)], txid=7), 0, 1),)
     loaded = Loaded(PgSnapshot.parse("5:9:7"), 100)
     assert Loaded.of(loaded.json()) == loaded
-    kept = SourceTransaction(id=7, lsn=90, commit_us=0, slices=rows)
+    kept = SourceTransaction(Lsn(90), 0, rows, id=7)
     assert loaded.rest(kept) is kept, "it was open when the snapshot was taken"
-    gone = loaded.rest(SourceTransaction(id=8, lsn=95, commit_us=0, slices=rows, errors={"public.t": {"x": 1}}))
+    gone = loaded.rest(SourceTransaction(Lsn(95), 0, rows, id=8, errors={"public.t": {"x": 1}}))
     assert isinstance(gone, SourceTransaction)
-    assert (gone.id, gone.lsn, gone.slices, gone.errors) == (8, 95, (), {})
-    other = Microbatch(lsn=1, commit_us=0, slices=rows)
+    assert (gone.id, gone.place.order, gone.slices, gone.errors) == (8, 95, (), {})
+    other = Microbatch(Lsn(1), 0, rows)
     assert loaded.rest(other) is other
     assert np.array_equal(rows[0].changes.offsets, rows[0].changes.offsets)

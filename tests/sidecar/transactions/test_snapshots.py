@@ -190,7 +190,7 @@ def test_whenever_it_comes_and_whatever_is_killed(
                 shop.show(topic, min(len(shop.queues[topic]), draw.randrange(0, 6)))
             shop.turn()
             if shop.store.frontier is not None and not shop.running.runtime.hold:
-                is_right(shop, shop.states[shop.store.frontier.sources["shop"].lsn])
+                is_right(shop, shop.states[shop.store.frontier.sources["shop"].place.order])
         if not again:
             shop.show_all()
             shop.turn(60)

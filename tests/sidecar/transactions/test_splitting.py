@@ -33,7 +33,7 @@ def test_a_transaction_is_cut_by_the_order_of_its_events_and_a_snapshot_where_it
     found = portions(given("transaction", [1, 4, 4, 9], [2, 3, 8]), 4)
     assert [orders(p) for p in found] == [[[1], [2, 3]], [[4, 4]], [[9], [8]]]
     assert [(p.more, dict(p.errors)) for p in found] == [(True, {}), (True, {}), (False, {"s.a": {"bad": 1}})]
-    assert {(p.id, p.lsn, p.kind) for p in found} == {(4, 9, "transaction")}
+    assert {(p.id, p.place.order, p.kind) for p in found} == {(4, 9, "transaction")}
     found = portions(given("snapshot", [-1, -1, -1], [-1, -1]), 2)
     assert [orders(p) for p in found] == [[[-1, -1]], [[-1], [-1]], [[-1]]]
 
@@ -72,7 +72,7 @@ def test_a_shop_whose_transactions_come_in_portions(
     def check() -> None:
         at = shop.store.frontier
         if at is not None:
-            wanted = answers(shop.states[at.sources["shop"].lsn])
+            wanted = answers(shop.states[at.sources["shop"].place.order])
             assert {v: shop.rows(v) for v in wanted} == wanted
 
     shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, 6)] for t in KEYS})
@@ -96,7 +96,7 @@ def test_a_shop_whose_transactions_come_in_portions(
     shop.turn(100)
     check()
     assert shop.store.frontier is not None
-    assert shop.store.frontier.sources["shop"].lsn == shop.lsn
+    assert shop.store.frontier.sources["shop"].place.order == shop.lsn
     inside = _inside(shop)
     assert inside, "the large transaction at least was cut"
     assert not inside & ({f.epoch for f, _ in shop.store.history} | given)
@@ -111,10 +111,10 @@ def _inside(shop: Little) -> set[int]:
     log = ReclockLog(shop.running.generation.log)
     for binding in log.bindings:
         for epoch, stamp in enumerate(binding.stamps, binding.first):
-            before = seen.get((stamp.id, stamp.lsn))
+            before = seen.get((stamp.id, stamp.place))
             if before is not None:
                 inside.add(before)
-            seen[stamp.id, stamp.lsn] = epoch
+            seen[stamp.id, stamp.place] = epoch
     log.close()
     return inside
 

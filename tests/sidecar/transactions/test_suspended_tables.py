@@ -24,7 +24,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
 def check(shop: Little, *but: str) -> None:
     """Every view is what SQL answers at the sink's frontier, but for those named, which are marked."""
     assert shop.store.frontier is not None
-    wanted = answers(shop.states[shop.store.frontier.sources["shop"].lsn])
+    wanted = answers(shop.states[shop.store.frontier.sources["shop"].place.order])
     assert shop.in_error() == set(but)
     for view, rows in wanted.items():
         if view not in but:
@@ -317,7 +317,7 @@ def marked(shop: Little) -> None:
     assert shop.running is not None
     if shop.store.frontier is None or shop.running.runtime.hold:
         return
-    lsn = shop.store.frontier.sources["shop"].lsn
+    lsn = shop.store.frontier.sources["shop"].place.order
     wanted = answers(shop.states[lsn])
     for view, rows in wanted.items():
         if view not in shop.in_error():

@@ -118,9 +118,9 @@ def shop(
 def check(shop: Read, *, whole: bool = True) -> None:
     frontier = shop.store.frontier
     assert frontier is not None
-    assert not whole or frontier.sources["shop"].lsn == shop.lsn
+    assert not whole or frontier.sources["shop"].place.order == shop.lsn
     for at, rows in [*shop.store.history, (frontier, shop.store.rows)]:
-        assert at is None or rows == answers(shop.states[at.sources["shop"].lsn])
+        assert at is None or rows == answers(shop.states[at.sources["shop"].place.order])
     assert not shop.store.errors
 
 
@@ -166,7 +166,7 @@ def test_whatever_is_killed_when(shop: Read) -> None:
 def frontier_of(shop: Read) -> int:
     """The LSN that the sink stands at."""
     assert shop.store.frontier is not None
-    return shop.store.frontier.sources["shop"].lsn
+    return shop.store.frontier.sources["shop"].place.order
 
 
 def go_on(shop: Read) -> None:

@@ -51,9 +51,9 @@ class Shared(Little):
     def check(self) -> None:
         frontier = self.store.frontier
         assert frontier is not None
-        assert frontier.sources["shop"].lsn == self.lsn
+        assert frontier.sources["shop"].place.order == self.lsn
         for at, rows in [*self.store.history, (frontier, self.store.rows)]:
-            assert at is None or rows == answers(self.states[at.sources["shop"].lsn])
+            assert at is None or rows == answers(self.states[at.sources["shop"].place.order])
         assert not self.store.errors
 
     def pids(self) -> list[int]:
