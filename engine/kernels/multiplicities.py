@@ -38,12 +38,15 @@ def tally(table, hashes, checks, since, until, least, exact, whole):
     order = sort_index((hashes, checks, checks, checks, checks), np.zeros(count, np.int64))
     begins = np.empty((len(table), count), np.int64)
     ends = np.empty((len(table), count), np.int64)
-    total = _ranges(table, hashes, checks, order, begins, ends)
+    _ranges(table, hashes, checks, order, begins, ends)
     again = np.zeros(count, np.uint8)
-    for k in range(1, count):
+    entries = 0
+    for k in range(count):
         here, last = order[k], order[k - 1]
-        again[here] = not whole and hashes[here] == hashes[last] and checks[here] == checks[last]
-    block = np.empty((6, 2 * total), np.int64)
+        again[here] = k and not whole and hashes[here] == hashes[last] and checks[here] == checks[last]
+        if not again[here]:
+            entries += (ends[:, here] - begins[:, here]).sum()
+    block = np.empty((6, 2 * entries), np.int64)
     n = 0
     overflow = False
     for probe in range(count):

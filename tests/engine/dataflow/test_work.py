@@ -196,9 +196,40 @@ def looked_up(epochs: int, keys: int) -> Work:
     return found
 
 
+def of_groups_that_come_and_go(view: View) -> Callable[[int, int], Work]:
+    """What a view of the groups alone costs, each of which is there every other epoch."""
+
+    def work(epochs: int, keys: int) -> Work:
+        flow = Dataflow()
+        groups = flow.table("bag", BAG).pick([0], Schema((Column("group", BIGINT),)))
+        output = view(groups).output("view")
+        flow.push("bag", coming_and_going(epochs, keys, epochs))
+        with counted() as found:
+            flow.step(epochs)
+        assert len(output.take()[0]) >= epochs
+        return found
+
+    return work
+
+
+OF_GROUPS: dict[str, View] = {
+    "distinct": lambda groups: groups.distinct(),
+    "at least one": lambda groups: groups.at_least(1),
+    "counts": lambda groups: groups.count(),
+    "counts of distinct groups": lambda groups: groups.distinct().count(),
+    "sums": lambda groups: groups.reduce(
+        [0], [Aggregate("sum", ColumnRef(0, BIGINT), NUMERIC)],
+        Schema((Column("group", BIGINT), Column("sum", NUMERIC))),
+    ),
+    "least": lambda groups: groups.reduce(
+        [0], [Aggregate("min", ColumnRef(0, BIGINT), BIGINT)], Schema((Column("group", BIGINT), Column("min", BIGINT)))
+    ),
+    "top": lambda groups: groups.top_k([0], [Order(0)], 2),
+}  # fmt: skip
 OTHERS: dict[str, Callable[[int, int], Work]] = {
     "intake without a key": intake_without_a_key,
     "what is present, looked up": looked_up,
+    **{f"{name}, of groups that come and go": of_groups_that_come_and_go(view) for name, view in OF_GROUPS.items()},
 }
 
 
