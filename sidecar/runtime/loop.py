@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import wait
 from typing import Protocol
 
+import numpy as np
+
 from headrace.connectors.sink import EpochStamp, Frontier, SinkState, SourceFrontier, ViewChanges
 from headrace.engine.batch.updates import Int64s, Upserts
 from headrace.sidecar.delivery.catch_up import CatchUpGate, stands_at
@@ -343,11 +345,10 @@ class Runtime:
         metrics.sink_epoch.labels(sink).set(frontier.epoch)
         stages = self._latency.stages(stamps, self.parts.wall())
         metrics.traced(sink, stages)
+        seconds_each = np.array([stage.total for stage in stages], np.float64)
         for state in self.parts.views:
             if sink in state.sinks and not state.stands:
-                histogram = metrics.freshness.labels(state.view.name, sink)
-                for stage in stages:
-                    histogram.observe(stage.total)
+                metrics.freshness.labels(state.view.name, sink).observe_all(seconds_each)
 
     def checkpoint(self, *, force: bool = False) -> None:
         """Capture now and then; write a capture once every sink holds its epoch."""

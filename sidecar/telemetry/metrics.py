@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from headrace.sidecar.execution.dataflow_host import ArrangementFacts, ExchangeFacts, WorkerFacts
 from headrace.sidecar.execution.workers.process_facts import memory_of
 from headrace.sidecar.state.objects import Counts
+from headrace.sidecar.telemetry.batch_histogram import BatchHistogram
 
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 REMEMBERED = 10_000
@@ -102,7 +103,7 @@ class Metrics:
         self.events = Counter("headrace_events", "Messages taken in", ["source"], registry=r)
         self.epochs = Counter("headrace_epochs", "Epochs bound", ["source"], registry=r)
         self.epoch = Gauge("headrace_epoch", "The last epoch bound", registry=r)
-        self.freshness = Histogram(
+        self.freshness = BatchHistogram(
             "headrace_view_freshness_seconds", "Commit at the source to visible in the sink, of each epoch",
             ["view", "sink"], buckets=BUCKETS, registry=r,
         )  # fmt: skip

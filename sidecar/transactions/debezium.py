@@ -8,6 +8,7 @@ beside it.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -185,6 +186,7 @@ class TransactionAssembler:
                 continue  # of a transaction from before the table was read
             elif (pending := self._pending.of(txid, sent_ms)) is not None:
                 pending.add(changes.table, events, sent_ms, clean=clean)
+                self._pending.began(txid, first_places((events,)))
 
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
@@ -344,7 +346,7 @@ class TransactionAssembler:
 
     def _withdraw(self, table: str) -> Holds:
         """Drop what is here of a table and was not given; from where that is to be read again."""
-        holds: Holds = oldest(place for pending in self._pending.values() for place in pending.withdraw(table))
+        holds: Holds = oldest(self._pending.withdraw(table))
         earliest(holds, self._snapshot.withdraw(table))
         earliest(holds, self._loose.withdraw(table))
         earliest(holds, self._chunks.withdraw(table))
@@ -390,14 +392,14 @@ class TransactionAssembler:
 
     def _places(self) -> Iterator[Place]:
         """Where what is not given yet begins, and perhaps where it goes on."""
-        for pending in self._pending.values():
-            yield from pending.places()
+        yield from self._pending.places()
         for table in self._stops.ailing:
             yield from ((*place, offset) for place, offset in self._stops.bad_at[table].items())
         for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
             yield from snapshot.places()
         yield from first_places((*self._loose, *self._chunks))
-        yield from ((end.topic, end.partition, end.offset) for end in self._ends)
+        # of the transaction topic, which has one partition: the first is the oldest
+        yield from ((end.topic, end.partition, end.offset) for end in itertools.islice(self._ends, 1))
 
     def waiting(self) -> Incomplete | None:
         """What the oldest incomplete transaction waits for, or None."""
@@ -459,6 +461,7 @@ class TransactionAssembler:
             again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
         elif bound is None and event.order >= 0 and (pending := self._pending.of(event.transaction, record.sent_ms)):
             pending.gap(table, event.order, record, known=known)
+            self._pending.began(event.transaction, [(record.topic, record.partition, record.offset)])
 
     def follow(self, log: ReplayOrder) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""

@@ -6,6 +6,7 @@ assemblers call it.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,8 @@ class Unfinished(dict[int, PartialTransaction]):
     def __init__(self, ends: Collection[TransactionMark]) -> None:
         super().__init__()
         self._ends, self.since_ms = ends, -1
+        self._begins: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        """Of each partition a heap of (offset, transaction): where what is here begins, and what was here before."""
 
     def of(self, txid: int, sent_ms: int) -> PartialTransaction | None:
         """What is here of a transaction, to be added to what was sent then; None for one that was cut off."""
@@ -177,6 +180,27 @@ class Unfinished(dict[int, PartialTransaction]):
         if found is None and not self._is_cut_off(txid, sent_ms):
             found = self[txid] = PartialTransaction()
         return found
+
+    def began(self, txid: int, places: Iterable[Place]) -> None:
+        """Something of a transaction that is here begins at these places."""
+        for topic, partition, offset in places:
+            heapq.heappush(self._begins.setdefault((topic, partition), []), (offset, txid))
+
+    def places(self) -> Iterator[Place]:
+        """Where what is here begins in each partition."""
+        for (topic, partition), begins in self._begins.items():
+            while begins and begins[0][1] not in self:
+                heapq.heappop(begins)
+            if begins:
+                yield topic, partition, begins[0][0]
+
+    def withdraw(self, table: str) -> list[Place]:
+        """Let go of a table; where what was here of it begins, and perhaps where it goes on."""
+        gone = [place for pending in self.values() for place in pending.withdraw(table)]
+        self._begins = {}
+        for txid, pending in self.items():
+            self.began(txid, pending.places())
+        return gone
 
     def let_go(self, since_ms: int) -> None:
         """The last snapshot began then."""

@@ -89,7 +89,7 @@ class Channel(Sidecar):
                 _, lsns, got = read_sink(sink, "headrace", "warehouse", self.views)
             rows.update(got)
             mirror.poll(0.05)
-            return lsns.get("shop", 0) >= lsn and mirror.lsns.get("shop", 0) >= lsn
+            return lsns.get("shop", 0) >= lsn and mirror.places.get("shop", 0) >= lsn
 
         self.until(passed, f"both sinks have passed LSN {lsn}")
         verdict.compare_all("the Postgres sink", self.views, rows, found)

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from headrace.sidecar.transactions.debezium import TransactionAssembler
-from headrace.sidecar.transactions.partial import PartialTransaction, RowRange, first_copies
+from headrace.sidecar.transactions.partial import (
+    PartialTransaction,
+    RowRange,
+    Unfinished,
+    first_copies,
+    first_places,
+    oldest,
+)
 from tests.sidecar.support.streams import changes, decoded, end, notified
 
 TABLE = "s.t"
@@ -80,3 +87,27 @@ def test_the_events_of_a_transaction_that_comes_bit_by_bit_are_compared_at_its_e
     [given] = assembler.complete()
     assert sum(s.stop - s.start for s in given.slices) == 100
     assert len(compared) <= 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_where_the_rest_begins_is_known_whatever_is_given_or_withdrawn(seed: int) -> None:
+    draw = random.Random(seed)
+    held, offset, last = Unfinished([]), 0, 0
+    for _ in range(300):
+        act = draw.random()
+        if act < 0.6:
+            last += draw.random() < 0.3
+            txid, table = draw.choice([*held, last]), draw.choice(["s.a", "s.b"])
+            offset += draw.randrange(1, 4)
+            run = changes(table, [(1, 1)], txid=txid, offset=offset, partition=draw.randrange(2))
+            pending = held.of(txid, 0)
+            assert pending is not None
+            pending.add(table, RowRange(run, 0, 1), 0, clean=True)
+            held.began(txid, first_places([RowRange(run, 0, 1)]))
+        elif act < 0.95:
+            held.pop(draw.choice([*held, 0]), None)
+            last += 1
+        else:
+            before = oldest(p for pending in held.values() for p in first_places(pending.slices.get("s.a", ())))
+            assert oldest(held.withdraw("s.a")) == before
+        assert oldest(held.places()) == oldest(place for pending in held.values() for place in pending.places())
