@@ -72,42 +72,42 @@ class TransactionAssembler:
         self._pending = Unfinished(self._ends)
         self._bound = DeliveredTransactions()
         self._bound_lsn = self._passed_lsn = self._begun_ms = self._read_ms = self._given_us = -1
-        self._stops = SuspendedTables(self._tables)
+        self._suspended = SuspendedTables(self._tables)
         self._snapshot = Snapshot(self._tables)
         self._snapshot_lsn: int | None = None
         self._first_lsn = -1
-        self._again: Snapshot | None = None
-        self._log = ReplayOrder(-1, exactly=False)
-        self._loose = MicrobatchBuffer(self._stops, in_order=in_order)
-        self._emptied = TruncationTracker(self._bound)
-        self._overtaken = RecentKeyChanges(schemas or {})
-        self._chunks = IncrementalSnapshot(self._stops, self._emptied, self._overtaken)
+        self._later_snapshot: Snapshot | None = None
+        self._replay = ReplayOrder(-1, exactly=False)
+        self._microbatches = MicrobatchBuffer(self._suspended, in_order=in_order)
+        self._truncations = TruncationTracker(self._bound)
+        self._key_changes = RecentKeyChanges(schemas or {})
+        self._incremental = IncrementalSnapshot(self._suspended, self._truncations, self._key_changes)
         self._saw_end = self._unmarked = False
-        self._late: frozenset[str] = frozenset()
+        self._added_tables: frozenset[str] = frozenset()
 
     def begin_late(self, tables: Iterable[str]) -> None:
         """See `Assembler.begin_late`."""
-        self._late |= frozenset(tables)
+        self._added_tables |= frozenset(tables)
 
     def add_table(self, table: str, partitions: Sequence[str], schema: Schema) -> None:
         """See `Assembler.add_table`."""
         self.begin_late((table,))
-        self._overtaken.add(table, schema)
+        self._key_changes.add(table, schema)
         for name in (table, *partitions):
-            self._stops.add_name(name, table)
+            self._suspended.add_name(name, table)
         for _ in partitions:
             self._leaves.add(table)
 
     def add_partition(self, partition: str, table: str) -> None:
         """See `Assembler.add_partition`."""
         self._leaves.add(table)
-        self._stops.add_name(partition, table)
+        self._suspended.add_name(partition, table)
 
     def accept(self, decoded: Decoded) -> None:
         """Take in what a format decoded. Raises ContinuityError for what cannot follow on what is here."""
         for changes in decoded.changes:
-            if len(changes) and not self._stops.idle(changes.table):
-                self._overtaken.met(changes)
+            if len(changes) and not self._suspended.idle(changes.table):
+                self._key_changes.met(changes)
                 self._accept_changes(changes)
         for mark in decoded.marks:
             if isinstance(mark, TransactionMark):
@@ -119,19 +119,21 @@ class TransactionAssembler:
                     self._snapshot.ended |= self._in_order
             elif isinstance(mark, SnapshotNotification) and self._snapshot_lsn is None:
                 self._snapshot.mark(mark)
-            elif isinstance(mark, SnapshotNotification) and (self._again is not None or mark.status == "started"):
-                self._begin_again().mark(mark)
+            elif isinstance(mark, SnapshotNotification) and (
+                self._later_snapshot is not None or mark.status == "started"
+            ):
+                self._begin_later_snapshot().mark(mark)
 
     def _accept_changes(self, changes: TableChanges) -> None:
         if changes.snapshot.any():
-            for kind, accept in ((1, self._accept_initial), (2, self._accept_chunk)):
+            for kind, accept in ((1, self._accept_initial), (2, self._accept_incremental)):
                 if (found := changes.snapshot == kind).any():
                     accept(changes if found.all() else changes.take(np.flatnonzero(found)))
             changes = changes.take(np.flatnonzero(changes.snapshot == 0))
             if not len(changes):
                 return
         self._snapshot.ended |= self._in_order
-        self._emptied.met(changes)
+        self._truncations.met(changes)
         if changes.metadata.all():
             self._accept_marked(changes)
         else:
@@ -140,25 +142,25 @@ class TransactionAssembler:
                 self._accept_marked(changes.take(marked))
             if not self._unmarked:
                 self._unmarked = True
-                self._loose.add(self._chunks.withdraw())
-            self._loose.accept(changes.take(np.flatnonzero(~changes.metadata)))
+                self._microbatches.add(self._incremental.withdraw())
+            self._microbatches.accept(changes.take(np.flatnonzero(~changes.metadata)))
 
-    def _accept_chunk(self, rows: TableChanges) -> None:
+    def _accept_incremental(self, rows: TableChanges) -> None:
         """Take in rows of an incremental snapshot; without transaction metadata they count as any other rows."""
         if self._unmarked:
-            self._loose.accept(rows)
+            self._microbatches.accept(rows)
         else:
-            self._chunks.add(rows)
-            self._chunks.older(self._first_lsn)
+            self._incremental.add(rows)
+            self._incremental.older(self._first_lsn)
 
     def _accept_initial(self, rows: TableChanges) -> None:
-        stop = self._stops.collecting(rows.table)
+        stop = self._suspended.collecting(rows.table)
         if self._snapshot_lsn is None:
             self._snapshot.add(rows)
         elif stop is not None and stop.backlog is not None and stop.snapshot is not None:
             stop.backlog.snapshot.add(rows)
-        elif self._again is not None or self._is_later(rows):
-            self._begin_again().add(rows)
+        elif self._later_snapshot is not None or self._is_later(rows):
+            self._begin_later_snapshot().add(rows)
 
     def _is_later(self, rows: TableChanges) -> bool:
         """Whether rows are of a later snapshot: after all that was given, and not of a try before it that come late."""
@@ -166,23 +168,23 @@ class TransactionAssembler:
         read = -1 if rows.read_ms is None else int(rows.read_ms.max())
         return int(rows.lsns.max()) > given and not 0 <= read < self._begun_ms
 
-    def _begin_again(self) -> Snapshot:
+    def _begin_later_snapshot(self) -> Snapshot:
         """The later snapshot, which is waited for from now on. Raises ContinuityError."""
-        if self._stops.known or self._in_order:
-            stands = ", ".join(sorted(self._stops.known)) or None
+        if self._suspended.known or self._in_order:
+            stands = ", ".join(sorted(self._suspended.known)) or None
             raise ContinuityError("a second snapshot began", stands_still=stands, hint=_ANEW)
-        if self._again is None:
-            self._again = Snapshot(self._tables)
-        return self._again
+        if self._later_snapshot is None:
+            self._later_snapshot = Snapshot(self._tables)
+        return self._later_snapshot
 
     def _accept_marked(self, changes: TableChanges) -> None:
         for txid, lsn, sent_ms, events, clean in by_transaction(changes):
             if (bound := self._bound.get(txid)) >= lsn:
                 self._bound.repeated(txid, bound)
-                again = self._stops.collecting(changes.table)
+                again = self._suspended.collecting(changes.table)
                 if again is not None:
                     again.late(txid, bound, events)
-            elif bound < 0 and changes.table in self._late and lsn < self._bound.oldest:
+            elif bound < 0 and changes.table in self._added_tables and lsn < self._bound.oldest:
                 continue  # of a transaction from before the table was read
             elif (pending := self._pending.of(txid, sent_ms)) is not None:
                 pending.add(changes.table, events, sent_ms, clean=clean)
@@ -191,11 +193,11 @@ class TransactionAssembler:
     def finish(self) -> None:
         """No message will follow (a recording's end): the snapshot is complete, and where no END was recorded at all the
         events' own transaction ids say what belongs together."""
-        self._snapshot.ended = self._loose.finished = True
+        self._snapshot.ended = self._microbatches.finished = True
         if not self._saw_end:
-            self._loose.add(self._chunks.withdraw())
+            self._microbatches.add(self._incremental.withdraw())
             for pending in self._pending.values():
-                self._loose.add(s for slices in pending.slices.values() for s in slices)
+                self._microbatches.add(s for slices in pending.slices.values() for s in slices)
             self._pending.clear()
 
     def complete(self) -> list[Transaction]:
@@ -204,14 +206,14 @@ class TransactionAssembler:
         if self._snapshot_lsn is None and not self._complete_snapshot(out):
             return out
         self._give_whole(out)
-        while self._complete_again(out):
+        while self._complete_later_snapshot(out):
             self._give_whole(out)
         if not self._ends:
-            self._stop_all(tuple(self._stops.ailing))
-        if self._stops.known:
-            self._mend(out)
-        if self._loose:
-            out += [replace(cut, errors=self._stops.take_errors()) for cut in self._loose.cut()]
+            self._stop_all(tuple(self._suspended.ailing))
+        if self._suspended.known:
+            self._repair(out)
+        if self._microbatches:
+            out += [replace(cut, errors=self._suspended.take_errors()) for cut in self._microbatches.cut()]
         return out
 
     def _give_whole(self, out: list[Transaction]) -> None:
@@ -226,15 +228,15 @@ class TransactionAssembler:
             if end.lsn <= self._bound_lsn or 0 <= end.sent_ms < self._read_ms:
                 self._pass(self._ends.popleft())
                 continue
-            last = self._log.last_before_snapshot(begun=self._again is not None)
+            last = self._replay.last_before_snapshot(begun=self._later_snapshot is not None)
             if last is not None and end.lsn > last:
                 break
-            if self._chunks:
-                out += self._chunks.ready(self._bound_lsn, self._given_us)
-            if self._stops.exactly and end.lsn > self._stops.after and not self._mend(out):
+            if self._incremental:
+                out += self._incremental.ready(self._bound_lsn, self._given_us)
+            if self._suspended.exactly and end.lsn > self._suspended.after and not self._repair(out):
                 break
             pending = self._pending.get(end.transaction)
-            if self._stops.ailing:
+            if self._suspended.ailing:
                 self._stop_before(end, pending)
             if not self._is_whole(end, pending):
                 break
@@ -242,23 +244,23 @@ class TransactionAssembler:
                 continue
             self._ends.popleft()
             given = self._give(end, self._pending.pop(end.transaction, None))
-            self._chunks.ended(end)
-            self._overtaken.given(end.lsn, given.slices)
+            self._incremental.ended(end)
+            self._key_changes.given(end.lsn, given.slices)
             out.append(given)
-        if self._chunks:
-            out += self._chunks.ready(self._bound_lsn, self._given_us)
+        if self._incremental:
+            out += self._incremental.ready(self._bound_lsn, self._given_us)
 
-    def _complete_again(self, out: list[Transaction]) -> bool:
+    def _complete_later_snapshot(self, out: list[Transaction]) -> bool:
         """Give a later snapshot if it is whole, in place of all that its tables held and of what came before it.
 
         Raises ContinuityError where it is not later than what was given, or a record of it cannot be decoded.
         """
-        again = self._again
+        again = self._later_snapshot
         if again is None or not again.whole or self.overdue >= 0:
             return False
         lsn, at = again.stamp()
-        self._read_ms = self._chunks.read_ms = again.sent_ms if lsn < 0 else -1
-        if bad := next(iter(self._stops.ailing), None):
+        self._read_ms = self._incremental.read_ms = again.sent_ms if lsn < 0 else -1
+        if bad := next(iter(self._suspended.ailing), None):
             raise ContinuityError("a second snapshot began", table=bad, hint=_ANEW)
         if 0 <= lsn <= self._bound_lsn:
             what = "the source's LSN went back: a later snapshot is not later"
@@ -266,11 +268,11 @@ class TransactionAssembler:
         self._snapshot_lsn = self._bound_lsn = lsn = max(lsn, self._bound_lsn)
         self._begun_ms = again.begun_ms
         self._pending.let_go(again.sent_ms)
-        self._emptied.snapshot = lsn
+        self._truncations.snapshot = lsn
         slices = tuple(RowRange(c, 0, len(c)) for c in again.replacing())
         self._given_us = max(at, self._given_us)
         out.append(SnapshotTransaction(Lsn(lsn), self._given_us, slices, later=True))
-        self._again, self._log = None, replace(self._log, before_snapshot=None)
+        self._later_snapshot, self._replay = None, replace(self._replay, before_snapshot=None)
         return True
 
     def _pass(self, end: TransactionMark) -> None:
@@ -285,48 +287,54 @@ class TransactionAssembler:
 
     def _complete_snapshot(self, out: list[Transaction]) -> bool:
         """Give the snapshot if it is whole; whether it is behind us."""
-        ailing = self._stops.ailing.items()
+        ailing = self._suspended.ailing.items()
         self._stop_all([t for t, (bad, _) in ailing if bad.event is None or bad.event.snapshot])
         if not self._snapshot.whole:
             return False
         lsn, at = self._snapshot.stamp()
-        if lsn < 0 <= self._log.snapshot and any((c.lsns == self._log.snapshot).any() for c in self._snapshot.rows()):
-            raise ContinuityError("a snapshot that the log has was begun again", bound=self._log.snapshot, hint=_ANEW)
+        if lsn < 0 <= self._replay.snapshot and any(
+            (c.lsns == self._replay.snapshot).any() for c in self._snapshot.rows()
+        ):
+            raise ContinuityError(
+                "a snapshot that the log has was begun again", bound=self._replay.snapshot, hint=_ANEW
+            )
         slices = tuple(RowRange(c, 0, len(c)) for c in self._snapshot.last())
-        for stop in self._stops.known.values():
+        for stop in self._suspended.known.values():
             stop.snapshot = self._snapshot.told(stop.names)
         self._snapshot_lsn, self._begun_ms = lsn, self._snapshot.begun_ms
-        self._read_ms = self._chunks.read_ms = self._snapshot.sent_ms if lsn < 0 else -1
+        self._read_ms = self._incremental.read_ms = self._snapshot.sent_ms if lsn < 0 else -1
         self._bound_lsn = max(self._bound_lsn, lsn)
         self._pending.let_go(self._snapshot.sent_ms)
-        if 0 <= self._log.later <= lsn:  # the one before it had no row, and is not in the log
-            self._log = replace(self._log, before_snapshot=None)
-        self._first_lsn = self._emptied.first_snapshot = lsn
-        self._chunks.older(lsn)
-        if slices or self._stops.known:
+        if 0 <= self._replay.later <= lsn:  # the one before it had no row, and is not in the log
+            self._replay = replace(self._replay, before_snapshot=None)
+        self._first_lsn = self._truncations.first_snapshot = lsn
+        self._incremental.older(lsn)
+        if slices or self._suspended.known:
             # also where all rows are of stopped tables: a run that can read them has an epoch for them, and so has this
             self._given_us = max(at, 0)
-            out.append(SnapshotTransaction(Lsn(max(lsn, 0)), self._given_us, slices, errors=self._stops.take_errors()))
+            out.append(
+                SnapshotTransaction(Lsn(max(lsn, 0)), self._given_us, slices, errors=self._suspended.take_errors())
+            )
         self._snapshot = Snapshot(self._tables)
         return True
 
     def _give(self, end: TransactionMark, pending: PartialTransaction | None) -> SourceTransaction:
-        if self._stops.known:
-            self._stops.passed(end.transaction, end.lsn, end.counts, pending)
+        if self._suspended.known:
+            self._suspended.passed(end.transaction, end.lsn, end.counts, pending)
         slices = pending.whole() if pending else ()
         supplied = tuple(pending.supplied()) if pending and pending.gaps else ()
         self._remember(end.transaction, end.lsn)
         if pending and pending.repeats(slices):
             self._bound.repeated(end.transaction, end.lsn)
         self._given_us = int(slices[0].changes.timestamps[slices[0].start]) if slices else end.timestamp_us
-        errors = self._stops.take_errors()
+        errors = self._suspended.take_errors()
         place, at = Lsn(end.lsn), self._given_us
         return SourceTransaction(place, at, slices, id=end.transaction, errors=errors, supplied=supplied)
 
     def _stop_before(self, end: TransactionMark, pending: PartialTransaction | None) -> None:
         """Stop the tables whose bad record may be of this transaction, or before it: they would lack it."""
         missing = self._missing(end, pending)
-        for table, (bad, _) in tuple(self._stops.ailing.items()):
+        for table, (bad, _) in tuple(self._suspended.ailing.items()):
             of_run = [s for s in (pending.slices.get(table, ()) if pending else ()) if s.changes.topic == bad.topic]
             here = [s for s in of_run if s.changes.partition == bad.partition]
             if table in missing or any(int(s.changes.offsets[s.stop - 1]) > bad.offset for s in here):
@@ -336,41 +344,43 @@ class TransactionAssembler:
         """Stop the tables of which a whole transaction empties some leaves and not all; whether there are any."""
         found = list(self._leaves.partly_emptied(s for slices in pending.slices.values() for s in slices))
         for table, record, text in found:
-            self._stops.met(table, record, text, None)
+            self._suspended.met(table, record, text, None)
             self._stop_all((table,))
         return bool(found)
 
     def _stop_all(self, tables: Sequence[str]) -> None:
         for table in tables:
-            self._stops.stop(table, self._bound_lsn, self._withdraw(table), 0 if self._snapshot_lsn is None else None)
+            self._suspended.stop(
+                table, self._bound_lsn, self._withdraw(table), 0 if self._snapshot_lsn is None else None
+            )
 
     def _withdraw(self, table: str) -> Holds:
         """Drop what is here of a table and was not given; from where that is to be read again."""
         holds: Holds = oldest(self._pending.withdraw(table))
         earliest(holds, self._snapshot.withdraw(table))
-        earliest(holds, self._loose.withdraw(table))
-        earliest(holds, self._chunks.withdraw(table))
+        earliest(holds, self._microbatches.withdraw(table))
+        earliest(holds, self._incremental.withdraw(table))
         return holds
 
-    def _mend(self, out: list[Transaction]) -> bool:
+    def _repair(self, out: list[Transaction]) -> bool:
         """Give as one transaction what stopped tables missed; whether none of those read again waits for more."""
         at = max(self._bound_lsn, self._snapshot_lsn or -1)
-        for stop in self._stops.here():
+        for stop in self._suspended.here():
             for slices in stop.backlog.by_transaction() if stop.backlog else ():
                 for found in self._leaves.partly_emptied(slices):
-                    self._stops.met(*found, at)
-        for stop in self._stops.failed():
+                    self._suspended.met(*found, at)
+        for stop in self._suspended.failed():
             self._withdraw(stop.table)
-        mended = None if at < self._stops.after else self._stops.mended()
+        mended = None if at < self._suspended.after else self._suspended.mended()
         if not mended:
             return mended is not None
         backlogs = [stop.backlog for stop in mended if stop.backlog is not None]
         for backlog in backlogs:
             for lsn, events in backlog.of_transactions():
-                self._overtaken.given(lsn, (events,))
+                self._key_changes.given(lsn, (events,))
         whole = tuple(s for backlog in backlogs for s in backlog.slices())
         self._given_us = max([self._given_us, *(int(s.changes.timestamps.max()) for s in whole)])
-        out.append(Repair(Lsn(at), self._given_us, whole, errors=self._stops.take_errors()))
+        out.append(Repair(Lsn(at), self._given_us, whole, errors=self._suspended.take_errors()))
         return True
 
     def _is_whole(self, end: TransactionMark, pending: PartialTransaction | None) -> bool:
@@ -383,7 +393,7 @@ class TransactionAssembler:
         return (pending or PartialTransaction()).missing(end.counts, self._tables)
 
     def _remember(self, txid: int, lsn: int) -> None:
-        self._bound.add(txid, lsn, keep=bool(self._stops.known))
+        self._bound.add(txid, lsn, keep=bool(self._suspended.known))
         self._bound_lsn = max(self._bound_lsn, lsn)
 
     def pending_positions(self) -> dict[tuple[str, int], int]:
@@ -393,11 +403,11 @@ class TransactionAssembler:
     def _places(self) -> Iterator[Place]:
         """Where what is not given yet begins, and perhaps where it goes on."""
         yield from self._pending.places()
-        for table in self._stops.ailing:
-            yield from ((*place, offset) for place, offset in self._stops.bad_at[table].items())
-        for snapshot in (self._snapshot, *((self._again,) if self._again is not None else ())):
+        for table in self._suspended.ailing:
+            yield from ((*place, offset) for place, offset in self._suspended.bad_at[table].items())
+        for snapshot in (self._snapshot, *((self._later_snapshot,) if self._later_snapshot is not None else ())):
             yield from snapshot.places()
-        yield from first_places((*self._loose, *self._chunks))
+        yield from first_places((*self._microbatches, *self._incremental))
         # of the transaction topic, which has one partition: the first is the oldest
         yield from ((end.topic, end.partition, end.offset) for end in itertools.islice(self._ends, 1))
 
@@ -405,35 +415,39 @@ class TransactionAssembler:
         """What the oldest incomplete transaction waits for, or None."""
         if self._snapshot_lsn is None:
             return None if self._snapshot.whole else _awaited(EpochKind.SNAPSHOT, self._snapshot)
-        if self._again is not None:
-            return _awaited(EpochKind.LATER_SNAPSHOT, self._again)
+        if self._later_snapshot is not None:
+            return _awaited(EpochKind.LATER_SNAPSHOT, self._later_snapshot)
         if self._ends:
             end = self._ends[0]
             if self._barrier is not None and self._barrier.holds(end):
                 return Incomplete("notifications", -1, {}, end.timestamp_us)
-            if self._stops.exactly and end.lsn > self._stops.after:
+            if self._suspended.exactly and end.lsn > self._suspended.after:
                 return Incomplete(
                     EpochKind.REPAIR, Repair.id, {s.table: s.missing for s in self.stops}, end.timestamp_us
                 )
             missing = self._missing(end, self._pending.get(end.transaction))
             return Incomplete("transaction", end.transaction, missing, end.timestamp_us) if missing else None
-        return Incomplete("incremental snapshot", -1, {}, self._given_us) if self._chunks else None
+        return Incomplete("incremental snapshot", -1, {}, self._given_us) if self._incremental else None
 
     @property
     def overdue(self) -> int:
         """See `Assembler.overdue`."""
-        last = self._log.last_before_snapshot(begun=True) or -1
-        waits = self._again is not None and self._again.whole and max(self._bound_lsn, self._passed_lsn) < last
+        last = self._replay.last_before_snapshot(begun=True) or -1
+        waits = (
+            self._later_snapshot is not None
+            and self._later_snapshot.whole
+            and max(self._bound_lsn, self._passed_lsn) < last
+        )
         return last if waits else -1
 
     @property
     def stops(self) -> Sequence[SuspendedTable]:
         """The suspended tables, those read again among them."""
-        return tuple(self._stops.known.values())
+        return tuple(self._suspended.known.values())
 
     def stop(self, table: str, record: Undecodable, text: str) -> bool:
         """See `Assembler.stop`; the table stops before the first transaction that may have to do with the record."""
-        self._stops.met(table, record, text, self._bound_at(record.event))
+        self._suspended.met(table, record, text, self._bound_at(record.event))
         return True
 
     def _bound_at(self, event: Event | None) -> int | None:
@@ -446,17 +460,19 @@ class TransactionAssembler:
     def skip(self, record: Undecodable, *, known: bool = False) -> None:
         """See `Assembler.skip`."""
         event, table = record.event, record.table
-        if event is None or table is None or self._stops.idle(table):
+        if event is None or table is None or self._suspended.idle(table):
             return
-        again, bound = self._stops.collecting(table), self._bound_at(event)
+        again, bound = self._suspended.collecting(table), self._bound_at(event)
         if event.snapshot and bound is None:
             self._snapshot.gap(event.transaction, table)
         elif event.snapshot and again is not None and again.backlog is not None:
             again.backlog.snapshot.gap(event.transaction, table)
         elif event.snapshot and record.sent_ms < self._read_ms:
             return  # of a try before the one that found no row
-        elif event.snapshot and (self._again is not None or event.lsn > max(self._bound_lsn, self._snapshot_lsn or -1)):
-            self._begin_again().gap(event.transaction, table)
+        elif event.snapshot and (
+            self._later_snapshot is not None or event.lsn > max(self._bound_lsn, self._snapshot_lsn or -1)
+        ):
+            self._begin_later_snapshot().gap(event.transaction, table)
         elif bound is not None and again is not None and event.order >= 0:
             again.late_gap(event.transaction, bound, event.order, (record.partition, record.offset))
         elif bound is None and event.order >= 0 and (pending := self._pending.of(event.transaction, record.sent_ms)):
@@ -465,21 +481,21 @@ class TransactionAssembler:
 
     def follow(self, log: ReplayOrder) -> None:
         """See `Assembler.follow`: a later snapshot waits for what the log has before it."""
-        self._log, self._chunks.logged = log, log.chunks
+        self._replay, self._incremental.logged = log, log.chunks
 
     def remembered(self) -> Mapping[str, Any]:
         """See `Assembler.remembered`."""
         snapshot = {"begun_ms": self._begun_ms, "sent_ms": self._pending.since_ms}
-        return {"emptied": self._emptied.json(), "chunks": self._chunks.json(), "snapshot": snapshot,
-                "overtaken": self._overtaken.json(), "repeated": self._bound.json()}  # fmt: skip
+        return {"truncations": self._truncations.json(), "incremental": self._incremental.json(), "snapshot": snapshot,
+                "key_changes": self._key_changes.json(), "repeated": self._bound.json()}  # fmt: skip
 
     def outlived(self, row: TableChanges) -> bool | None:
         """See `Assembler.outlived`."""
-        return self._emptied.outlived(row)
+        return self._truncations.outlived(row)
 
     def standing(self, rows: RowRange, lsn: int) -> Sequence[RowRange]:
         """See `Assembler.standing`."""
-        return self._chunks.standing(rows, lsn)
+        return self._incremental.standing(rows, lsn)
 
     def resume(
         self,
@@ -490,14 +506,14 @@ class TransactionAssembler:
         """Continue after these bound transactions (oldest first): their repetitions will be dropped, but for what tables
         that were suspended missed of them."""
         if remembered:
-            self._emptied.restore(remembered["emptied"])
-            self._chunks.restore(remembered["chunks"])
-            self._overtaken.restore(remembered.get("overtaken", {}))
+            self._truncations.restore(remembered["truncations"])
+            self._incremental.restore(remembered["incremental"])
+            self._key_changes.restore(remembered.get("key_changes", {}))
             snapshot = remembered.get("snapshot", {})
-            self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._chunks.read_ms
+            self._begun_ms, self._read_ms = snapshot.get("begun_ms", -1), self._incremental.read_ms
             self._pending.let_go(snapshot.get("sent_ms", -1))
             self._bound.restore(remembered.get("repeated", ()))
-        self._stops.resume(stops, self._log.lsn, exactly=self._log.exactly)
+        self._suspended.resume(stops, self._replay.lsn, exactly=self._replay.exactly)
         self._snapshot_lsn = -1
         for txid, lsn in bound:
             if txid >= 0:

@@ -33,7 +33,7 @@ class IncrementalSnapshot:
     that counts began, as Kafka has it, if it found no row, which would tell its LSN; else -1."""
 
     def __init__(self, stops: SuspendedTables, emptied: TruncationTracker, overtaken: RecentKeyChanges) -> None:
-        self._stops, self._emptied, self._overtaken = stops, emptied, overtaken
+        self._suspended, self._truncations, self._key_changes = stops, emptied, overtaken
         self._slices: list[RowRange] = []
         self._singles: deque[tuple[int, int]] = deque(maxlen=KEPT)
         self._latest: dict[str, int] = {}
@@ -69,7 +69,7 @@ class IncrementalSnapshot:
     def ready(self, lsn: int, commit_us: int) -> list[IncrementalRows]:
         """Give the rows that were sent before the END at `lsn`, the last that was given: that of the second watermark, or one
         behind it; but for those of a table that stand behind a bad record of it."""
-        bad = {place: offset for places in self._stops.bad_at.values() for place, offset in places.items()}
+        bad = {place: offset for places in self._suspended.bad_at.values() for place, offset in places.items()}
         taken = self._take(lambda place, offset, sent: sent < lsn and offset < bad.get(place, offset + 1))
         return self._give(taken, lsn, commit_us)
 
@@ -88,7 +88,7 @@ class IncrementalSnapshot:
         live: list[RowRange] = []
         gone: list[RowRange] = []
         for s in taken:
-            stop = self._stops.collecting(s.changes.table)
+            stop = self._suspended.collecting(s.changes.table)
             stands, over = self._split(s, lsn)
             gone += over if self.logged else ()
             if stop is None or stop.backlog is None:
@@ -106,14 +106,14 @@ class IncrementalSnapshot:
         return self._split(s, lsn)[0]
 
     def _split(self, s: RowRange, lsn: int) -> tuple[Sequence[RowRange], Sequence[RowRange]]:
-        return ((), (s,)) if self._is_gone(s) else self._overtaken.split(s, lsn)
+        return ((), (s,)) if self._is_gone(s) else self._key_changes.split(s, lsn)
 
     def _is_gone(self, s: RowRange) -> bool:
         """Whether a later snapshot has what was read, or its table was emptied since, for which Debezium drops none of it."""
         sent_ms = LATER if s.changes.sent_ms is None else int(s.changes.sent_ms[s.start])
-        if int(s.changes.lsns[s.start]) <= self._emptied.snapshot or sent_ms < self.read_ms:
+        if int(s.changes.lsns[s.start]) <= self._truncations.snapshot or sent_ms < self.read_ms:
             return True
-        emptied, _ = self._emptied.last(s.changes.table)
+        emptied, _ = self._truncations.last(s.changes.table)
         return emptied >= 0 and emptied > self._opened(int(s.changes.transactions[s.start]))
 
     def _opened(self, sent: int) -> int:
@@ -127,7 +127,7 @@ class IncrementalSnapshot:
     def json(self) -> Mapping[str, Any]:
         """As a manifest keeps it: the watermarks around TRUNCATEs that were given are not read again, from the last before them
         on, which tells that none is missing."""
-        first = bisect_left(self._singles, (self._emptied.first, -1)) - 1
+        first = bisect_left(self._singles, (self._truncations.first, -1)) - 1
         kept = islice(self._singles, max(0, first), None)
         return {"latest": dict(self._latest), "singles": [list(s) for s in kept], "read_ms": self.read_ms}
 

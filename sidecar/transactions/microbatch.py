@@ -19,7 +19,7 @@ class MicrobatchBuffer:
     `finished`: none follows."""
 
     def __init__(self, stops: SuspendedTables, *, in_order: bool) -> None:
-        self._stops, self._in_order = stops, in_order
+        self._suspended, self._in_order = stops, in_order
         self._slices: list[RowRange] = []
         self.finished = False
 
@@ -32,7 +32,7 @@ class MicrobatchBuffer:
     def accept(self, rows: TableChanges) -> None:
         """A run's rows by their txId, those of a table that was suspended for this one."""
         slices = [RowRange(rows, start, stop) for start, stop in runs(rows.transactions)]
-        stop = self._stops.collecting(rows.table)
+        stop = self._suspended.collecting(rows.table)
         if stop is None or stop.backlog is None:
             self.add(slices)
         else:

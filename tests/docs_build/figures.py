@@ -22,7 +22,7 @@ FIRST = (
     "freshness", "catchup", "hostile", "stack", "recovery", "memory",
     "intake", "dataflow", "views", "group", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
     "tpch",
-    "sql", "workers", "spark", "epochs",
+    "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock",
 )  # fmt: skip
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
@@ -43,7 +43,10 @@ TITLES = {
     "graph": "Engine beside differential-dataflow: queries over a graph",
     "workers": "Engine: two workers beside one",
     "spark": "Workers on Spark beside workers of this machine",
+    "shards": "Intake on the workers: what the driver pays for an event",
+    "sizing": "Sizing: what a worker holds, and its connections",
     "epochs": "The log of epochs: in a topic beside a file",
+    "reclock": "The log of epochs in a topic: what it adds to freshness",
     "recursion": "Recursive views beside Rust libraries and Postgres",
     "datalog": "Recursive programs as data change, beside Rust libraries",
     "strategies": "Engine: recursion by state beside its rounds",
@@ -57,7 +60,11 @@ ABOUT = {
     "each state in one REPEATABLE READ transaction.",
     "catchup": "Transactions of about seven events over five tables wait in Kafka, all of them, when a sidecar that was killed "
     "(kill -9) is started again. The clock runs from the start of the process to the first look at the sink's frontier that is "
-    "beyond the last commit; then every view is compared with Postgres.",
+    "beyond the last commit; then every view is compared with Postgres. Both sinks are written. The loop's thread is busy all "
+    "the while, the machine's second core is half idle: a quarter of the loop's time is decoding, a sixth taking messages from "
+    "Kafka's client, a fifth the engine. Tried: where the rest begins is kept in heaps instead of looked for in all that "
+    "waits, and freshness is observed once a write (kept, a sixth faster together). Not tried: fetching and decoding on a "
+    "thread of their own.",
     "hostile": "`make hostile`: 200 transactions a second, some of them on hot keys. First the five ordinary views alone for a "
     "quarter of the time, then beside twenty views such as global counts, shares of a total, a settings row joined with all and "
     "cross joins of small changing tables. Every view is compared with Postgres in the end.",
@@ -82,6 +89,13 @@ ABOUT = {
     "outputs must be the same bytes. Processor time and waits are of the busiest worker, an epoch.",
     "epochs": "One transaction a turn, until its binding is durable: a synced file, or a transaction of the topic that "
     "readers see. The broker is the embedded one on the same disk. The engine steps meanwhile, which hides some of it.",
+    "shards": "A driver with two workers and a view of three sums, with its own intake and with the workers', in turns over the "
+    "same topic of four partitions. Processor time of the driver's process, Kafka's client included. With transactions of few "
+    "events the heads that workers send are nearly as many as the events: what is saved grows with a transaction.",
+    "sizing": "A process that holds one table of a key and one column, and a view that counts it: the bytes of its arrangements. "
+    "Workers that hold nothing, with the connections of all of them together.",
+    "reclock": "Two shops with the same load on one stack, which differ in `reclock` alone, turn by turn; the writer's and a "
+    "watcher's clock. The machine was shared with other work.",
     "graph": "Data and rules as above. Arguments come with one epoch, a physical batch of its own, and leave with the next. "
     "Where edges change, 100 of them are replaced between any two such epochs; the time of that is not in the figures.",
     "recursion": "Views in WITH RECURSIVE over tables; distances and components are loops by hand. First most edges at "
@@ -132,7 +146,7 @@ HEADLINES = {
     # Beside the peer, goals that are missed are as many as those that are met: the page has them all.
     **dict.fromkeys(
         ("views", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
-    "tpch", "sql", "workers", "spark", "epochs"),
+    "tpch", "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock"),
         (),
     ),
 }  # fmt: skip

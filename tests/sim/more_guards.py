@@ -100,7 +100,7 @@ def none_before(patch: Patch) -> None:
         with pytest.MonkeyPatch.context() as meanwhile:
             meanwhile.setattr(IncrementalSnapshot, "ready", lambda *_: [])
             real(self, out)
-        out += self._chunks.ready(self._bound_lsn, self._given_us)
+        out += self._incremental.ready(self._bound_lsn, self._given_us)
 
     patch.setattr(TransactionAssembler, "_give_whole", give_whole)
 

@@ -84,7 +84,7 @@ def test_a_table_of_one_partition_remembers_nothing() -> None:
     a = streaming()
     a.accept(decoded(event(8, 9, 120, offset=0), end(9, 130, {TABLE: 1})))
     a.complete()
-    assert a.remembered()["overtaken"] == {}
+    assert a.remembered()["key_changes"] == {}
 
 
 WIDER = [event(8, 9, 120, offset=0, partition=1), end(9, 130, {TABLE: 1}, 2)]
