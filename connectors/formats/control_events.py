@@ -12,7 +12,7 @@ from headrace.connectors.changes import Heartbeat, HeartbeatRow, Mark, SnapshotN
 from headrace.connectors.formats.table_specs import CannotDecode
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message stood, and when it was sent, as Kafka has it (ms since 1970 UTC, -1 where unknown)."""
 
     topic: str
@@ -27,7 +27,7 @@ def _micros(payload: Mapping[str, Any], ms: str = "ts_ms") -> int:
     return int(payload.get(ms) or 0) * 1000
 
 
-def transaction_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[str], str]) -> TransactionMark:
+def transaction_mark(payload: Mapping[str, Any], place: MessagePlace, table_of: Callable[[str], str]) -> TransactionMark:
     """A BEGIN or END. `table_of` folds leaf tables into theirs; counts of tables that fold into one add up."""
     status = payload["status"]
     if status not in ("BEGIN", "END"):
@@ -44,7 +44,7 @@ _STATUSES: Final = {"STARTED": "started", "COMPLETED": "completed", "ABORTED": "
 _WITHOUT_FAULT: Final = ("SUCCEEDED", "EMPTY", "", None)
 
 
-def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[str], str]) -> Mark | None:
+def snapshot_mark(payload: Mapping[str, Any], place: MessagePlace, table_of: Callable[[str], str]) -> Mark | None:
     """Progress of the initial snapshot; None for notifications that say nothing about whole tables."""
     if payload.get("aggregate_type") != "Initial Snapshot":
         return None
@@ -65,12 +65,12 @@ def snapshot_mark(payload: Mapping[str, Any], place: Place, table_of: Callable[[
     )
 
 
-def heartbeat(payload: Mapping[str, Any], place: Place) -> Heartbeat:
+def heartbeat(payload: Mapping[str, Any], place: MessagePlace) -> Heartbeat:
     """A sign of life; Debezium's carries no position."""
     return Heartbeat(-1, _micros(payload), place.topic, place.partition, place.offset)
 
 
-def beat(payload: Mapping[str, Any], place: Place) -> HeartbeatRow | None:
+def beat(payload: Mapping[str, Any], place: MessagePlace) -> HeartbeatRow | None:
     """A change of the heartbeat table; None for a row of another shape, which is not ours."""
     kind, row = payload["op"], payload.get("after") or payload.get("before") or {}
     if kind not in "rcudt" or (kind != "t" and "source" not in row):

@@ -21,7 +21,7 @@ from headrace.connectors.formats.table_specs import CannotDecode, Encodings, Tab
 from headrace.connectors.formats.topic_names import table_topic
 from headrace.engine.schema import Schema
 
-_Reader = Callable[[Mapping[str, Any], control_events.Place], Mark | None]
+_Reader = Callable[[Mapping[str, Any], control_events.MessagePlace], Mark | None]
 
 _NAMES: Final = 4096
 """Names of tables that a format remembers as folded."""
@@ -143,7 +143,7 @@ def read_marks(messages: MessageBatch, reader: _Reader, shapes: Shapes) -> Decod
     ):
         if value is None:
             continue
-        place = control_events.Place(messages.topic, messages.partition, offset, sent)
+        place = control_events.MessagePlace(messages.topic, messages.partition, offset, sent)
         try:
             payload = shapes.payload(value)
             mark = None if payload is None else reader(payload, place)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.connectors.changes import Decoded, MessageBatch, VersionEnd
-from headrace.connectors.formats.control_events import Place
+from headrace.connectors.formats.control_events import MessagePlace
 from headrace.connectors.formats.debezium import read_marks
 from headrace.connectors.formats.envelope import EnvelopeDecoder
 from headrace.connectors.formats.schema_cache import Shapes
@@ -74,7 +74,7 @@ class SparkFormat:
         return replace(rest, marks=marks.marks, undecodable=undecodable)
 
 
-def version_mark(payload: Mapping[str, Any], place: Place) -> VersionEnd:
+def version_mark(payload: Mapping[str, Any], place: MessagePlace) -> VersionEnd:
     """An END marker. Its `partition` must be the one it stands in: nothing may have moved it."""
     if payload["headrace"] != "end" or int(payload["partition"]) != place.partition:
         raise ValueError("not an END marker of this partition")
