@@ -27,7 +27,9 @@ def _micros(payload: Mapping[str, Any], ms: str = "ts_ms") -> int:
     return int(payload.get(ms) or 0) * 1000
 
 
-def transaction_mark(payload: Mapping[str, Any], place: MessagePlace, table_of: Callable[[str], str]) -> TransactionMark:
+def transaction_mark(
+    payload: Mapping[str, Any], place: MessagePlace, table_of: Callable[[str], str]
+) -> TransactionMark:
     """A BEGIN or END. `table_of` folds leaf tables into theirs; counts of tables that fold into one add up."""
     status = payload["status"]
     if status not in ("BEGIN", "END"):
