@@ -30,12 +30,12 @@ _END_PREFIX: Final = b'{"headrace.end"'
 
 
 class SparkFormat:
-    """The format of one Spark source: `tables` by name, all of them declared."""
+    """The format of one Spark source: `tables` by name, all of them declared. A column that they have no more is told as lost."""
 
     def __init__(self, source: str, topic_prefix: str, tables: Mapping[str, TableSpec]) -> None:
         self.source = source
         self.topic_prefix = topic_prefix
-        self._envelopes = EnvelopeDecoder(tables, ENCODINGS, versions=True)
+        self._envelopes = EnvelopeDecoder(tables, ENCODINGS, versions=True, loses=True)
         self._shapes = Shapes()
         self._topics = tuple(table_topic(topic_prefix, name) for name in tables)
 

@@ -39,11 +39,13 @@ class SchemaChanged(HeadraceError):
 class SchemaDrift:
     """`policies`: table → what is to be done, `pause` unless said otherwise. `columns`: those lost, each by the first
     record that lacked it; where one that is gone may be NULL, by the first that has it in another type, if any has.
+    `anew`: the command by which a table is read anew.
     """
 
     source: str
     policies: Mapping[str, str] = field(default_factory=dict)
     columns: dict[Column, MissingColumn] = field(default_factory=dict)
+    anew: str = "headrace resync"
 
     def met(self, lost: MissingColumn) -> None:
         """A record lacks a column. Raises SchemaChanged where the policy says so."""
@@ -62,7 +64,7 @@ class SchemaDrift:
         return lost.gone and self.policies.get(lost.table, PAUSE) == EVOLVE
 
     def _error(self, lost: MissingColumn, hint: str = "") -> SchemaChanged:
-        ways = "change the views that name it, or mend it and run `headrace resync`" if lost.topic else lost.hint
+        ways = f"change the views that name it, or mend it and run `{self.anew}`" if lost.topic else lost.hint
         if lost.gone:
             ways = (
                 "change the views that name it, declare the table anew, or set schema_changes: evolve (it is NULL then)"

@@ -72,7 +72,9 @@ class IntakeMaker:
         barrier = make_barrier(source, transport)
         assembler = make_assembler(source, mine, barrier=barrier)
         aside = lettered(source, mine)
-        lost, beats = SchemaDrift(source.name, schema_policies(source, mine)), HeartbeatChain(source.name)
+        anew = "headrace load" if source.type == "spark" else "headrace resync"
+        lost = SchemaDrift(source.name, schema_policies(source, mine), anew=anew)
+        beats = HeartbeatChain(source.name)
         assembler.follow(self.reclock.ahead(source.name))
         manifest = self.manifest
         recovered = manifest.sources.get(source.name) if manifest else None

@@ -145,3 +145,19 @@ def test_keys_and_types_are_checked(tmp_path: Path) -> None:
         "columns": [{"name": "id", "data_type": "bigint", "nullable": False},
                     {"name": "v", "data_type": "text", "nullable": False}],
     }  # fmt: skip
+
+
+def test_columns_that_come_and_go(tmp_path: Path) -> None:
+    wire, table = FolderWire(tmp_path / "wire"), Table(tmp_path / "t")
+    table.write({1: "a", 2: "b"})
+    table.publish(wire)
+    with_note = pa.table({"id": pa.array([3]), "price": pa.array(["c"]), "note": pa.array(["n"])})
+    deltalake.write_deltalake(table.path, with_note, mode="append", schema_mode="merge")
+    assert [d.version for d in table.publish(wire)] == [2]
+    held = {row["id"]: row for row in state_of(wire, TOPIC).values()}
+    assert held == {1: {"id": 1, "price": "a"}, 2: {"id": 2, "price": "b"}, 3: {"id": 3, "price": "c", "note": "n"}}
+    without_price = pa.table({"id": pa.array([1, 2]), "note": pa.array(["x", "y"])})
+    deltalake.write_deltalake(table.path, without_price, mode="overwrite", schema_mode="overwrite")
+    assert [d.version for d in table.publish(wire)] == [3]
+    held = {row["id"]: row for row in state_of(wire, TOPIC).values()}
+    assert held == {1: {"id": 1, "note": "x"}, 2: {"id": 2, "note": "y"}}

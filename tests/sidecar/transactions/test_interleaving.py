@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.engine.errors import HeadraceError
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, Little
 
 PRICES, TOPIC, PARTITIONS = "lake.prices", "lake.lake.prices", 2
@@ -114,3 +115,91 @@ def test_an_epoch_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert mixed > 10
     assert at == {"shop": max(shop.states), "lake": shop.version}, "and at last all of both is there"
     assert shop.state[CUSTOMERS]
+
+
+class Changing(Both):
+    """A publisher whose table loses its column v: it is gone, or of another type; `policy`: as configured."""
+
+    policy, altered = "pause", None
+
+    def configure(self) -> dict[str, Any]:
+        body = super().configure()
+        body["sources"][1]["schema_changes"] = self.policy
+        return body
+
+    def queue(self, topic: str, value: dict[str, Any], partition: int = 0, key: bytes | None = None) -> Any:
+        image = value.get("after")
+        if topic == TOPIC and self.altered is not None and image is not None:
+            image.pop("v")
+            image |= self.altered
+        return super().queue(topic, value, partition, key)
+
+
+NAMED = "  - {name: ids, key: [id], sinks: [s], sql: 'select id from lake.prices'}\n"
+
+
+@pytest.mark.parametrize("altered", [{}, {"w": 3}, {"v": "three"}], ids=["dropped", "renamed", "another type"])
+def test_views_that_name_a_column_that_a_publisher_lost_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, altered: dict[str, Any]
+) -> None:
+    draw = random.Random(1)
+    shop = Changing(tmp_path, monkeypatch)
+    (tmp_path / "views" / "v.yaml").write_text(VIEWS + NAMED)
+    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
+    shop.start()
+    shop.publish(draw)
+    shop.show_all()
+    shop.turn(3)
+    assert not shop.in_error()
+    before = shop.rows("prices")
+    shop.altered = altered
+    for _ in range(3):
+        shop.publish(draw)
+        shop.transact((ORDERS, "c", (90 + shop.version, 2)))
+    shop.show_all()
+    shop.turn(3)
+    for drained in (True, False):
+        assert shop.in_error() == {"prices", "priced"}
+        assert "column v" in shop.store.errors["prices"][0]
+        if altered != {} and "v" in altered:
+            assert "headrace load" in shop.store.errors["prices"][0]
+        assert shop.rows("prices") == before
+        assert shop.rows("ids") == Counter((i,) for i in shop.versions[shop.version])
+        assert shop.rows("orders") == +shop.state[ORDERS]
+        shop.end(drained=drained)
+        shop.start()
+        shop.publish(draw)
+        shop.show_all()
+        shop.turn(3)
+
+
+def test_a_column_that_a_publisher_dropped_may_be_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(2)
+    shop = Changing(tmp_path, monkeypatch)
+    shop.policy = "evolve"
+    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
+    shop.start()
+    shop.publish(draw)
+    shop.show_all()
+    shop.turn(3)
+    shop.altered = {}
+    shop.publish(draw)
+    shop.show_all()
+    shop.turn(3)
+    assert not shop.in_error()
+    was, now = shop.versions[shop.version - 1], shop.versions[shop.version]
+    assert shop.rows("prices") == Counter((i, v if was.get(i) == v else None) for i, v in now.items())
+
+
+def test_a_column_that_a_publisher_dropped_may_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(3)
+    shop = Changing(tmp_path, monkeypatch)
+    shop.policy = "fail"
+    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
+    shop.start()
+    shop.altered = {}
+    shop.publish(draw)
+    shop.show_all()
+    with pytest.raises(HeadraceError, match="schema_changes"):
+        shop.turn(3)
+    shop.close()
