@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -101,13 +102,7 @@ def init(
     `password`: what stands for the password at Connect, such as `${file:/run/secrets/pg.properties:password}`; without it a file
     beside the connector's configuration has it, unless `show_password`. Raises InitError, ConnectError.
     """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", source_name):
-        raise InitError("not a source's name", name=source_name, hint="letters, digits, _ and -, not a digit first")
-    if register and connect_url is None:
-        raise InitError("registering needs the address of Kafka Connect", hint="give --connect http://host:8083")
-    if password is not None and not PLACEHOLDER.fullmatch(password):
-        raise InitError("not a reference to one of Connect's config providers",
-                        hint="write '${file:/run/secrets/pg.properties:password}' or '${env:NAME}'")  # fmt: skip
+    _check_arguments(source_name, connect_url, password, register=register)
     found = reflect(url, tables)
     if register and not allow_keyless:
         _refuse_unidentified(found.tables)
@@ -130,15 +125,11 @@ def init(
     registered = None
     secret = folder / "connectors" / f"{source_name}.properties"
     if register and connect_url is not None:
-        held, url_of = config.get("database.password", ""), connect_url
-        if password is None and held and not show_password:
-            config = dict(register_by_reference(
-                url_of, config, secret, held, lambda made: connect.register(url_of, source_name, made)
-            ))  # fmt: skip
-            shown = config
+        by_reference = password is None and not show_password
+        sent = _register(connect_url, source_name, config, secret if by_reference else None)
+        if sent != config:
+            config = shown = sent
             files[folder / "connectors" / f"{source_name}.json"] = json.dumps(shown, indent=2) + "\n"
-        else:
-            connect.register(connect_url, source_name, config)
         registered = source_name
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,6 +140,27 @@ def init(
         least_privilege_sql(found, topic_prefix, via_root), shown, tuple(check(config, captured)), registered,
         secret if secret.exists() else None,
     )  # fmt: skip
+
+
+def _check_arguments(source_name: str, connect_url: str | None, password: str | None, *, register: bool) -> None:
+    """Raise InitError for arguments that cannot be, before anything is asked."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", source_name):
+        raise InitError("not a source's name", name=source_name, hint="letters, digits, _ and -, not a digit first")
+    if register and connect_url is None:
+        raise InitError("registering needs the address of Kafka Connect", hint="give --connect http://host:8083")
+    if password is not None and not PLACEHOLDER.fullmatch(password):
+        raise InitError("not a reference to one of Connect's config providers",
+                        hint="write '${file:/run/secrets/pg.properties:password}' or '${env:NAME}'")  # fmt: skip
+
+
+def _register(connect_url: str, name: str, config: dict[str, str], secret: Path | None) -> dict[str, str]:
+    """Register the connector; its configuration as Connect has it. `secret`: the file that has the password then, if one does."""
+    held = config.get("database.password", "")
+    if secret is None or not held:
+        connect.register(connect_url, name, config)
+        return config
+    register = partial(connect.register, connect_url, name)
+    return dict(register_by_reference(connect_url, config, secret, held, register))
 
 
 def _refuse_unidentified(tables: Sequence[Table]) -> None:

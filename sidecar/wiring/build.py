@@ -164,6 +164,8 @@ def build(project: Project, machine: Machine | None = None) -> Running:
 
 
 def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
+    """One function, since the order is what matters: sinks fence earlier runs before the generation begins, state is recovered
+    before the log is opened, and the log before sources are."""
     settings, metrics, disk = project.settings, Metrics(), machine.disk
     check_connectors(settings, partial(begun_sources, settings, disk))
     schemas = learn(settings, project)
@@ -186,11 +188,8 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     started = machine.clock() - asked - flow.slot_seconds
     closers.callback(flow.close)
     metrics.workers, metrics.exchanges = flow.workers, flow.exchanges
-    named = rests_on(compiled)
-    views = [ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name]) for v in plans.put_out]
+    views = _view_states(plans, compiled, flow, begun=manifest is not None)
     epoch = manifest.epoch if manifest else 0
-    for state in views if manifest is None else ():
-        state.rows = 0
     store = CheckpointStore(generation, program(), reached)
     if manifest is not None:
         resumed = flow.recover(epoch + 1, manifest.arrangements, manifest.workers)
@@ -198,11 +197,7 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     executor, syncing = (machine.executor(name) for name in ("checkpoint", "reclock"))
     for pool in (executor, syncing):
         closers.callback(pool.shutdown)
-    try:
-        log = _open_log(settings, generation, syncing, reached, disk, epoch + 1)
-    except ReclockError:
-        generation.check_newest()
-        raise
+    log = _open_log(settings, generation, syncing, reached, disk, epoch + 1)
     closers.callback(log.close)
     reclock = Reclock(log, epoch + 1, Injected(generation.rows, reached))
     commands = _open_commands(settings, tables, manifest)
@@ -245,11 +240,9 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     runtime.pause()
     for writer in writers:
         writer.on_written(runtime.written, runtime.pacing.rested)
-    for intake in intakes:
-        if (
-            intake.loaded is not None
-        ):  # until there it may lack transactions that were committed before some that it has
-            runtime.hold.await_place(intake.name, Lsn(intake.loaded.lsn))
+    for name, loaded in ((i.name, i.loaded) for i in intakes):
+        if loaded is not None:  # until there it may lack transactions that were committed before some that it has
+            runtime.hold.await_place(name, Lsn(loaded.lsn))
     reconcile(runtime, states, manifest.sinks if manifest else {}, bound)
     if settings.store is None:
         sweep_generations(settings.state, KEPT_GENERATIONS, disk)
@@ -268,11 +261,24 @@ def _take(settings: Settings, reached: Reached, disk: Disk) -> RunState:
 def _open_log(
     settings: Settings, generation: RunState, executor: Executor, reached: Reached, disk: Disk, before: int
 ) -> EpochLog:
-    """The log of epochs, with what it holds. Raises ReclockError."""
-    if settings.config.reclock == "kafka":
-        return make_epoch_log(settings, generation, executor, reached, before)
-    assert isinstance(generation, Generation), "a store has its log in Kafka"
-    return ReclockLog(generation.log, executor, reached, disk, before)
+    """The log of epochs, with what it holds. Raises ReclockError, and StateError where another run has begun."""
+    try:
+        if settings.config.reclock == "kafka":
+            return make_epoch_log(settings, generation, executor, reached, before)
+        assert isinstance(generation, Generation), "a store has its log in Kafka"
+        return ReclockLog(generation.log, executor, reached, disk, before)
+    except ReclockError:
+        generation.check_newest()
+        raise
+
+
+def _view_states(plans: Plans, compiled: Sequence[CompiledView], flow: Flow, *, begun: bool) -> list[ViewState]:
+    """The views that are put out. `begun`: a checkpoint has them; else they have no row yet."""
+    named, rows = rests_on(compiled), None if begun else 0
+    return [
+        ViewState(sink_view(v), flow.outputs[v.name], v.spec.sinks, names=named[v.name], rows=rows)
+        for v in plans.put_out
+    ]
 
 
 def _open_sinks(

@@ -101,6 +101,14 @@ def aggregate(
             binder.source.refuse(ordered.this, reason)
     if over is not None:
         binder = binder.collecting(over)
+    return _call(binder, node, name, bound, by, condition, distinct=distinct, in_order=in_order)
+
+
+def _call(
+    binder: Binder, node: exp.Expr, name: str, bound: list[Expr], by: list[tuple[exp.Expr, Expr]],
+    condition: Expr | None, *, distinct: bool, in_order: bool,
+) -> Expr:  # fmt: skip
+    """What an aggregate of bound arguments is made of, by its name. Raises ViewError."""
     if name in COLLECTING:
         return collected(binder, node, name, bound, by, condition, distinct=distinct, in_order=in_order)
     if name in REGRESSIONS:
@@ -114,7 +122,7 @@ def aggregate(
         return _spread(binder, node, _SPREADS[name], arg, condition, distinct=distinct)
     if arg is not None and arg.type == INTERVAL and name in ("sum", "avg"):
         return _of_intervals(binder, name, arg, condition, distinct=distinct)
-    if written == "any_value" and arg is not None and arg.type.kind is Kind.VARCHAR:
+    if str(node.this).lower() == "any_value" and arg is not None and arg.type.kind is Kind.VARCHAR:
         least = coerce.aggregated(name, arg, distinct=False, where=condition)
         return coerce.cast(placed(binder, least), arg.type)
     # DISTINCT changes nothing for these, and without it they need no set of values seen.
