@@ -14,37 +14,30 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headrace.connectors.changes import (
-    LATER,
     Decoded,
-    Event,
     Format,
     HeartbeatRow,
     MessageBatch,
-    TableChanges,
     TransactionMark,
     Undecodable,
     VersionEnd,
 )
-from headrace.connectors.commands import Skip
-from headrace.connectors.commit_place import Lsn, Version
+from headrace.connectors.commit_place import CommitPlace, Lsn, Version
 from headrace.connectors.dead_letters import DeadLetter, DeadLetterQueue
 from headrace.connectors.formats.topic_names import table_topic
 from headrace.connectors.sink import SourceFrontier
 from headrace.connectors.source import Positions, Source, SourceError
-from headrace.engine.batch.updates import TRUNCATE, Bools
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
 from headrace.sidecar.epochs.source_batch import SourceBatch
 from headrace.sidecar.intake.enum_labels import undeclared
 from headrace.sidecar.intake.heartbeats import HeartbeatChain
+from headrace.sidecar.intake.passed_records import PassedRecords
 from headrace.sidecar.intake.schema_drift import SchemaDrift, fitted
 from headrace.sidecar.intake.shard_answers import DecodedRun
 from headrace.sidecar.intake.unused_data import Unread
-from headrace.sidecar.state.command_log import CommandLog
 from headrace.sidecar.state.spill import Spill
 from headrace.sidecar.transactions.model import Assembler, ContinuityError, SourceTransaction, Transaction
-from headrace.sidecar.transactions.partial import Place
-from headrace.sidecar.transactions.partition_truncates import is_of_leaf
 from headrace.sidecar.transactions.pg_snapshot import Loaded
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
 from headrace.sidecar.transactions.splitting import ROWS, portions
@@ -76,16 +69,13 @@ class IntakeCounts:
 class Intake:
     """One source's door: its transport, its format, its assembler. Single writer: the runtime.
 
-    `tables_at`: topic → the declared tables whose records stand in it. `skip`: records to be passed over if they cannot be
-    decoded, or are a leaf's TRUNCATE; `skipped`: those that were; `skipped_before`: by an earlier run, each with the id of its
-    topic. `known`: what was passed over in transactions that the log has,
-    and is again, whether it can be decoded by now or not; `passed`: what was, and is not told to the log yet, or would be read
-    again. `schemas`: of the tables that are subscribed; `lost`: their columns that records no longer have. `beats`: the source's
-    heartbeats. `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did.
-    `spill`: what waits beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`:
-    transactions of our own, to be given next, before any other. `barrier`: that of the assembler. `furthest`: the greatest LSN
-    (version for Spark) that a record told, whatever became of it; -1 for none. `loaded`: the snapshot that the tables were
-    filled from, of which nothing is to be taken in again.
+    `tables_at`: topic → the declared tables whose records stand in it. `over`: the records that are passed over. `schemas`:
+    of the tables that are subscribed; `lost`: their columns that records no longer have. `beats`: the source's heartbeats.
+    `letters`: where records of the tables `lettered` go that cannot be decoded, `put`: how many did. `spill`: what waits
+    beyond its limit lies on disk; transactions are given in portions of `portion_rows`. `injected`: transactions of our own,
+    to be given next, before any other. `barrier`: that of the assembler. `furthest`: the greatest LSN (version for Spark)
+    that a record told, whatever became of it; -1 for none. `loaded`: the snapshot that the tables were filled from, of which
+    nothing is to be taken in again.
     """
 
     name: str
@@ -98,18 +88,13 @@ class Intake:
     counts: IntakeCounts = field(default_factory=IntakeCounts)
     unread: Callable[[Intake], Sequence[Unread]] = lambda _: ()
     tables_at: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    skip: frozenset[Place] = frozenset()
-    skipped: list[Place] = field(default_factory=list)
+    over: PassedRecords = field(default_factory=lambda: PassedRecords(""))
     prefix: str = ""
-    skipped_before: Mapping[Place, str] = field(default_factory=dict)
-    known: frozenset[Place] = frozenset()
-    passed: set[Place] = field(default_factory=set)
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     lost: SchemaDrift = field(default_factory=lambda: SchemaDrift(""))
     beats: HeartbeatChain = field(default_factory=lambda: HeartbeatChain(""))
     injected: list[Transaction] = field(default_factory=list)
     letters: DeadLetterQueue | None = None
-    commands: CommandLog = field(default_factory=CommandLog)
     lettered: frozenset[str] = frozenset()
     put: Counter[str] = field(default_factory=Counter)
     barrier: SnapshotBarrier | None = None
@@ -151,9 +136,9 @@ class Intake:
         else:
             decoded = away.decoded
             self.counts.decode_seconds += away.seconds
-        for bad in self._set_aside(self._unknown(decoded.undecodable), messages):
+        for bad in self._set_aside(self.over.unknown(decoded.undecodable, self.assembler), messages):
             self._meet(bad)
-        for bad in self._unknown(away.unfit) if away is not None else ():
+        for bad in self.over.unknown(away.unfit, self.assembler) if away is not None else ():
             self._meet(bad)
         for mark in decoded.marks:
             if isinstance(mark, HeartbeatRow):
@@ -161,26 +146,13 @@ class Intake:
             elif isinstance(mark, TransactionMark | VersionEnd):
                 self.furthest = max(self.furthest, mark.lsn if isinstance(mark, TransactionMark) else mark.version)
         self.furthest = max([self.furthest, *(int(c.lsns.max()) for c in decoded.changes if len(c))])
-        if self.skip or self.known or self.skipped_before:
-            decoded = replace(decoded, changes=[self._passed_over(c) for c in decoded.changes])
+        if self.over:
+            rest = [self.over.without(c, self.assembler, self._place_of) for c in decoded.changes]
+            decoded = replace(decoded, changes=rest)
         decoded = self._of_labels(self.as_declared(decoded))
         if self.spill is not None:
             decoded = replace(decoded, changes=[self.spill.take(c) for c in decoded.changes])
         self.assembler.accept(decoded)
-
-    def _unknown(self, undecodable: Sequence[Undecodable]) -> Sequence[Undecodable]:
-        """Pass over the records that the log knows; the others."""
-        if not self.known:
-            return undecodable
-        known = [b for b in undecodable if (b.topic, b.partition, b.offset) in self.known]
-        for bad in known:
-            self._pass_over(bad)
-        return [b for b in undecodable if b not in known]
-
-    def _pass_over(self, record: Undecodable) -> None:
-        place = (record.topic, record.partition, record.offset)
-        self.passed.add(place)
-        self.assembler.skip(record, known=place in self.known)
 
     def _set_aside(self, undecodable: Sequence[Undecodable], messages: MessageBatch) -> Sequence[Undecodable]:
         """Make dead letters of the records that may be, durably; the others. Raises DeadLetterError.
@@ -203,7 +175,7 @@ class Intake:
         ])  # fmt: skip
         for bad in taken:
             self.put[bad.table or ""] += 1
-            self._pass_over(bad)
+            self.over.pass_over(bad, self.assembler)
         return [b for b in undecodable if b not in taken]
 
     def as_declared(self, decoded: Decoded) -> Decoded:
@@ -284,7 +256,7 @@ class Intake:
         if not self.barrier and (overdue := self.assembler.overdue) >= 0 and self.source.at_end():
             what = "a transaction that the log has lacks events, and a later snapshot has come"
             raise ContinuityError(what, source=self.name, upto=overdue, hint="start with an empty state folder")
-        self.passed.difference_update(*(t.supplied for t in out if isinstance(t, SourceTransaction)))
+        self.over.passed.difference_update(*(t.supplied for t in out if isinstance(t, SourceTransaction)))
         self._quiet = frozenset()
         if self.assembler.stops:
             self._settle()
@@ -326,8 +298,8 @@ class Intake:
     def batch(self, transactions: Sequence[Transaction]) -> SourceBatch:
         """These transactions, just completed, with what their binding must say."""
         positions = self.positions()
-        resumed, passed = self.resume_positions(positions), frozenset(self.passed)
-        self.passed = {(t, p, o) for t, p, o in passed if o >= resumed.get(t, {}).get(p, 0)}
+        resumed, passed = self.resume_positions(positions), frozenset(self.over.passed)
+        self.over.passed = {(t, p, o) for t, p, o in passed if o >= resumed.get(t, {}).get(p, 0)}
         return SourceBatch(
             source=self.name, transactions=transactions, positions=positions, resume_positions=resumed, passed=passed
         )
@@ -341,40 +313,16 @@ class Intake:
         """Messages that are there and not read yet."""
         return sum(self.lags().values())
 
-    def _passed_over(self, changes: TableChanges) -> TableChanges:
-        """A run without the TRUNCATEs that the user names under `skip:` (of one partition: they can be read, and do not tell
-        whose rows go), and without what the log's transactions are without, which can be read by now.
-
-        Any other record at such a place is taken: it was mended, or the topic was made anew and has another there.
-        """
-
-        def named(places: frozenset[Place]) -> Bools:
-            at = [offset for *place, offset in places if place == [changes.topic, changes.partition]]
-            return np.isin(changes.offsets, at)
-
-        found = named(self.known)
-        if is_of_leaf(changes.topic, changes.table):
-            found |= named(self._to_skip()) & (changes.kinds == TRUNCATE)
-        for at in np.flatnonzero(found).tolist():
-            place = (changes.topic, changes.partition, int(changes.offsets[at]))
-            if place in self._to_skip():
-                self._note_skip(place, (changes.table,), int(changes.lsns[at]))
-            order = int(changes.orders[at]) if changes.metadata[at] else -1
-            event = Event(int(changes.transactions[at]), order, int(changes.lsns[at]), bool(changes.snapshot[at] == 1))
-            sent = LATER if changes.sent_ms is None else int(changes.sent_ms[at])
-            self._pass_over(Undecodable(changes.table, *place, "", event=event, sent_ms=sent))
-        return changes.take(np.flatnonzero(~found)) if found.any() else changes
-
     def _meet(self, bad: Undecodable) -> None:
         """Stop the tables that a record may be of; raise where that is not enough."""
         tables = self.tables_at.get(bad.topic) if bad.table is None else frozenset((bad.table,))
         if tables is not None and not tables & self.subscribed:
             return
         place = (bad.topic, bad.partition, bad.offset)
-        if place in self._to_skip():
+        if place in self.over.wanted():
             here = self.subscribed if tables is None else tables & self.subscribed
-            self._note_skip(place, sorted(here), -1 if bad.event is None else bad.event.lsn)
-            self._pass_over(bad)
+            self.over.note(place, sorted(here), self._place_of(-1 if bad.event is None else bad.event.lsn))
+            self.over.pass_over(bad, self.assembler)
             return
         named = ", ".join(sorted(tables or ())) or None
         hint = bad.hint or "mend the record's producer, or leave the table out of the source"
@@ -386,24 +334,10 @@ class Intake:
         if tables is None or not all(stopped):
             raise error
 
-    def _to_skip(self) -> frozenset[Place]:
-        """Records to be passed over: those of the configuration, and those that an earlier run passed over in these topics."""
-        if not self.skipped_before:
-            return self.skip
-        ids = self.source.topic_ids()
-        return self.skip | {place for place, id_ in self.skipped_before.items() if ids.get(place[0], "") == id_}
-
-    def _note_skip(self, place: Place, tables: Sequence[str], lsn: int) -> None:
-        """A record is passed over at the user's word: the command log has it before its transaction is bound. Raises
-        CommandsError."""
-        self.skipped.append(place)
-        topic, partition, offset = place
-        id_, order = self.source.topic_ids().get(topic, ""), lsn if lsn >= 0 else self.furthest
-        at = Version(order) if self.kind == "spark" else Lsn(order)
-        self.commands.keep(*(
-            Skip(source=self.name, table=t, place=at, topic=topic, topic_id=id_, partition=partition, offset=offset)
-            for t in tables
-        ))  # fmt: skip
+    def _place_of(self, lsn: int) -> CommitPlace:
+        """The place of a record's commit; where it tells none (-1), the furthest that was told."""
+        order = lsn if lsn >= 0 else self.furthest
+        return Version(order) if self.kind == "spark" else Lsn(order)
 
     def _meet_break(self, error: SourceError) -> None:
         """A table's topic cannot be read on (gone, made anew, records lost): the tables in it stop, the others go on."""

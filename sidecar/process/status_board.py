@@ -245,7 +245,7 @@ def _source(runtime: Runtime, index: int) -> dict[str, Any]:
             }
             for place, c in intake.lost.columns.items()
         ],
-        "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.skipped],
+        "skipped": [{"topic": t, "partition": p, "offset": o} for t, p, o in intake.over.skipped],
         "waiting": None if waiting is None else str(waiting),
         "waiting_since_us": None if waiting is None or waiting.since_us < 0 else waiting.since_us,
     }

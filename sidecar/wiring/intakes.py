@@ -19,6 +19,7 @@ from headrace.sidecar.config.sources import SourceConfig
 from headrace.sidecar.epochs.reclock import Reclock
 from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.intake.heartbeats import HeartbeatChain
+from headrace.sidecar.intake.passed_records import PassedRecords
 from headrace.sidecar.intake.schema_drift import SchemaDrift
 from headrace.sidecar.intake.shard_source import ShardFormat
 from headrace.sidecar.intake.source_intake import Intake
@@ -85,9 +86,8 @@ class IntakeMaker:
             beats.restore(manifest.beats.get(source.name, ()), recovered.place.order)
         intake = Intake(
             source.name, source.type, transport, format_, assembler, frozenset(mine), tables_at=tables_at(source),
-            skip=frozenset((s.topic, s.partition, s.offset) for s in source.skip), prefix=source.topic_prefix,
-            skipped_before=self.commands.skips(source.name), known=self.reclock.passed(source.name), schemas=mine, lost=lost,
-            beats=beats, letters=make_dead_letters(settings) if aside else None, commands=self.commands, lettered=aside,
+            over=self._passed_over(source, transport), prefix=source.topic_prefix, schemas=mine, lost=lost,
+            beats=beats, letters=make_dead_letters(settings) if aside else None, lettered=aside,
             barrier=barrier, spill=make_spill(settings, self.folder), loaded=loaded, unread=_unread(settings, source, declared),
         )  # fmt: skip
         if recovered is not None:
@@ -96,6 +96,14 @@ class IntakeMaker:
         if manifest is not None:
             check_topic_ids(source.name, manifest.topic_ids.get(source.name, {}), transport.topic_ids())
         return intake
+
+    def _passed_over(self, source: SourceConfig, transport: Source) -> PassedRecords:
+        """The records of a source that are passed over."""
+        return PassedRecords(
+            source.name, transport.topic_ids, self.commands,
+            skip=frozenset((s.topic, s.partition, s.offset) for s in source.skip),
+            before=self.commands.skips(source.name), known=self.reclock.passed(source.name),
+        )  # fmt: skip
 
     def _declared_by(self, source: SourceConfig) -> Collection[str]:
         """The tables of a source: those that it declares, else all that no source declares."""

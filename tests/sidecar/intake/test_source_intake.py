@@ -168,9 +168,9 @@ def test_a_record_named_under_skip_is_passed_over() -> None:
         {"accept": lambda *_: None, "skip": lambda _, bad, known: skipped.append(bad), "topic_ids": lambda _: {}},
     )()
     intake = Intake("shop", "debezium", nothing, cast(Format, Broken("s.a")), nothing, frozenset({"s.a"}))
-    intake.skip = frozenset({("p.s.a", 3, 42)})
+    intake.over.skip = frozenset({("p.s.a", 3, 42)})
     intake.take(MessageBatch("p.s.a", 3, np.array([42]), [None], [b"{"], np.array([0])))
-    assert [(bad.topic, bad.partition, bad.offset) for bad in skipped] == [("p.s.a", 3, 42)] == intake.skipped
+    assert [(bad.topic, bad.partition, bad.offset) for bad in skipped] == [("p.s.a", 3, 42)] == intake.over.skipped
 
 
 @pytest.mark.parametrize("leaf", [True, False])
@@ -189,8 +189,8 @@ def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it
     intake = Intake("shop", "debezium", nothing, cast(Format, Reads(run)), nothing, frozenset({"s.a"}))
     first, truncate, mended, fourth = run.offsets.tolist()
     place = (run.topic, run.partition)
-    intake.skip, intake.known = frozenset({(*place, first), (*place, truncate)}), frozenset({(*place, mended)})
+    intake.over.skip, intake.over.known = frozenset({(*place, first), (*place, truncate)}), frozenset({(*place, mended)})
     intake.take(MessageBatch(*place, run.offsets, [None] * 4, [b"{}"] * 4, np.zeros(4, np.int64)))
     own = [] if leaf else [truncate]
     assert (here, skipped) == ([first, *own, fourth], [truncate, mended] if leaf else [mended])
-    assert intake.skipped == [(*place, truncate)] * leaf
+    assert intake.over.skipped == [(*place, truncate)] * leaf

@@ -134,7 +134,7 @@ def test_a_skipped_record_is_passed_over_and_its_transaction_waits_for_nothing(s
     assert shop.rows("customers") == {(1, 5): 1, (2, 2): 1}, "all but the change that was skipped"
     assert shop.rows("orders") == answers(shop.state)["orders"]
     (source,) = shop.running.runtime.parts.intakes
-    assert source.skipped == [bad]
+    assert source.over.skipped == [bad]
     shop.end(drained=True)
     (shop.folder / "state").rename(shop.folder / "lost")
     shop.start()
@@ -187,7 +187,7 @@ def test_a_row_that_can_be_read_is_taken_whatever_skip_names(shop: Little) -> No
     assert shop.rows("orders") == answers(shop.state)["orders"]
     assert (7, 7) in shop.rows("customers")
     (source,) = shop.running.runtime.parts.intakes
-    assert source.skipped == []
+    assert source.over.skipped == []
 
 
 def test_a_record_of_the_snapshot_stops_its_table_before_it_begins(
