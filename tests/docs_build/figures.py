@@ -139,7 +139,7 @@ PEERS = ("arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog"
 HEADLINES = {
     "freshness": ("commit → visible, p50", "commit → visible, p99", "own share (in Kafka → visible), p50",
                   "visible states that never were", "sidecar's peak memory"),
-    "catchup": ("30,000 transactions of seven events, kill -9 until right",),
+    "catchup": tuple(f"{count} transactions of seven events, kill -9 until right" for count in ("30,000", "60,000")),
     "hostile": ("beside twenty hostile views, p99",),
     "stack": ("all parts and first fresh view, warm",),
     "dataflow": ("step of 7 rows, five views, p50",),
