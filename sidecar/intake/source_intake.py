@@ -105,6 +105,11 @@ class Intake:
     loaded: Loaded | None = None
     _quiet: frozenset[str] = frozenset()
 
+    @property
+    def places(self) -> type[CommitPlace]:
+        """What tells where a commit of this source stands."""
+        return Version if self.kind == "spark" else Lsn
+
     def poll(self, timeout: float) -> bool:
         """Take in what arrived within `timeout` seconds; whether anything did.
 
@@ -336,8 +341,7 @@ class Intake:
 
     def _place_of(self, lsn: int) -> CommitPlace:
         """The place of a record's commit; where it tells none (-1), the furthest that was told."""
-        order = lsn if lsn >= 0 else self.furthest
-        return Version(order) if self.kind == "spark" else Lsn(order)
+        return self.places(lsn if lsn >= 0 else self.furthest)
 
     def _meet_break(self, error: SourceError) -> None:
         """A table's topic cannot be read on (gone, made anew, records lost): the tables in it stop, the others go on."""

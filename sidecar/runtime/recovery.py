@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from headrace.connectors.sink import Frontier, SinkState, SourceFrontier
+from headrace.connectors.sink import Frontier, SinkError, SinkState, SourceFrontier
 from headrace.engine.dataflow import OVERFLOWED
 from headrace.sidecar.delivery.view_state import ViewState
 from headrace.sidecar.epochs.reorder_buffer import reached
@@ -63,6 +63,11 @@ def _adopt(runtime: Runtime, frontier: Frontier | None, sink: str) -> bool:
     offsets never come to its own: then the new topics' content replaces them, once their snapshot is whole."""
     assert frontier is not None, "a sink beyond the log has a frontier"
     runtime.parts.reclock.skip_to(frontier.epoch + 1)
+    for intake in runtime.parts.intakes:
+        held = frontier.sources.get(intake.name)
+        if held is not None and not isinstance(held.place, intake.places):
+            raise SinkError("a sink holds commits of another kind of source under this name", sink=sink, source=intake.name,
+                            held=held.place.kind, now=intake.places.kind, hint="give the source a name of its own")  # fmt: skip
     ends = {i.name: i.source.high_watermarks() for i in runtime.parts.intakes}
     there = {n: reached(ends.get(n, {}), s.positions) for n, s in frontier.sources.items()}
     for name, source in frontier.sources.items():

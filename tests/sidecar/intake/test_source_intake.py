@@ -189,7 +189,10 @@ def test_a_record_named_under_skip_that_can_be_decoded_is_passed_over_only_if_it
     intake = Intake("shop", "debezium", nothing, cast(Format, Reads(run)), nothing, frozenset({"s.a"}))
     first, truncate, mended, fourth = run.offsets.tolist()
     place = (run.topic, run.partition)
-    intake.over.skip, intake.over.known = frozenset({(*place, first), (*place, truncate)}), frozenset({(*place, mended)})
+    intake.over.skip, intake.over.known = (
+        frozenset({(*place, first), (*place, truncate)}),
+        frozenset({(*place, mended)}),
+    )
     intake.take(MessageBatch(*place, run.offsets, [None] * 4, [b"{}"] * 4, np.zeros(4, np.int64)))
     own = [] if leaf else [truncate]
     assert (here, skipped) == ([first, *own, fourth], [truncate, mended] if leaf else [mended])

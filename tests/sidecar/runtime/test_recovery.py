@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from headrace.connectors.commit_place import Lsn
-from headrace.connectors.sink import Frontier, SinkState, SourceFrontier
+from headrace.connectors.commit_place import Lsn, Version
+from headrace.connectors.sink import Frontier, SinkError, SinkState, SourceFrontier
 from headrace.sidecar.delivery.catch_up import CatchUpGate
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.runtime.recovery import reconcile
@@ -67,7 +68,7 @@ def test_of_two_sinks_beyond_a_lost_log_the_further_one_is_waited_for() -> None:
     runtime.parts.writers = [Mock(), Mock()]
     for writer, name in zip(runtime.parts.writers, states, strict=True):
         writer.name = name
-    intake = Mock()
+    intake = Mock(places=Lsn)
     intake.name, intake.source.high_watermarks.return_value = "p", {"p.t": {0: 20, 1: 20}, "p.new": {0: 1}}
     runtime.parts.intakes = [intake]
     reconcile(runtime, states, {}, [])
@@ -80,7 +81,7 @@ def test_nothing_is_released_while_the_log_is_followed() -> None:
     at = SourceFrontier({"p.t": {0: 4}}, Lsn(7), 1)
     runtime: Any = Mock(hold=CatchUpGate(), sources={"p": at})
     runtime.hold.add("p", at, "s")
-    intake = Mock()
+    intake = Mock(places=Lsn)
     intake.name, intake.positions.return_value, intake.resume_positions = "p", {"p.t": {0: 9}}, lambda here: here
     runtime.parts.intakes, runtime.parts.writers = [intake], []
     assert not Runtime._released(runtime)
@@ -125,7 +126,7 @@ def test_a_source_whose_topics_were_made_anew_is_waited_for_beside_another() -> 
     runtime: Any = Mock(epoch=0, hold=CatchUpGate())
     runtime.parts.writers = [Mock()]
     runtime.parts.writers[0].name = "s"
-    one, other = intakes = Mock(injected=[]), Mock(injected=[])
+    one, other = intakes = Mock(injected=[], places=Lsn), Mock(injected=[], places=Lsn)
     for intake, name, end in zip(intakes, "pq", (20, 2), strict=True):
         intake.name, intake.source.high_watermarks.return_value = name, {f"{name}.t": {0: end}}
         intake.positions.return_value = {f"{name}.t": {0: end}}
@@ -267,3 +268,17 @@ def test_a_source_whose_last_snapshot_found_no_row_stands_where_its_sinks_had_it
     assert shop.rows("orders") == {(2, 2): 1}
     assert shop.store.frontier is not None
     assert shop.store.frontier.sources["shop"].place.order == shop.lsn
+
+
+def test_a_sink_that_holds_another_kind_of_source_under_the_name_is_refused(shop: Little) -> None:
+    shop.show_all()
+    shop.start()
+    shop.turn(2)
+    shop.end(drained=True)
+    (shop.folder / "state").rename(shop.folder / "lost")
+    frontier = shop.store.frontier
+    assert frontier is not None
+    at = replace(frontier.sources["shop"], place=Version(17))
+    shop.store.frontier = replace(frontier, sources={"shop": at})
+    with pytest.raises(SinkError, match=r"another kind of source .*held=version, now=lsn"):
+        shop.start()
