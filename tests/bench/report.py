@@ -56,10 +56,12 @@ def _cpu() -> str:
     return names[0] if names else platform.machine()
 
 
-def publish(name: str, rows: Sequence[Row], *, folder: Path = FOLDER, arguments: str = "") -> None:
-    """Print the table and write `folder/NAME.json`. `arguments`: those of this run, where they are not the defaults."""
+def publish(name: str, rows: Sequence[Row], *, folder: Path = FOLDER, arguments: str = "", command: str = "") -> None:
+    """Print the table and write `folder/NAME.json`. `arguments`: those of this run, where they are not the defaults; `command`:
+    what measures it, where that is no `make bench-NAME`."""
     where = machine()
-    command = f"make bench-{name}" if not arguments else f"python -m tests.bench.bench_{name} {arguments}"
+    if not command:
+        command = f"make bench-{name}" if not arguments else f"python -m tests.bench.bench_{name} {arguments}"
     sys.stdout.write(table(rows) + "\n")
     sys.stdout.write(", ".join(f"{k} {v}" for k, v in where.items()) + "\n")
     folder.mkdir(parents=True, exist_ok=True)

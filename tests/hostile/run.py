@@ -214,7 +214,7 @@ def main() -> int:
         row("sidecar's peak memory", "MiB", max(memory)),
     ]
     if asked.timing:
-        publish("hostile", rows, arguments=" ".join(sys.argv[1:]))
+        publish("hostile", rows, command=f"make hostile HOSTILE={asked.seconds:g}")
     else:
         sys.stdout.writelines(f"hostile: {r['name']}: {r['ours']} {r['unit']}\n" for r in rows)
     for problem in problems:
