@@ -1,4 +1,4 @@
-"""A commit's place: where a commit stands among those of its source, one value of its source's kind.
+"""A commit's place: where a commit stands among those of its source, one value of its source's kind (decision 37).
 
 Places of one kind have an order; comparing two kinds raises TypeError. Each has a text, and one spelling in JSON, which
 frontiers, manifests and answers hold: its kind, and its text. A new kind of source is a new class here.
