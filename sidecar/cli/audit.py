@@ -15,6 +15,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from headrace.connectors.commit_place import Lsn
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.cli import output
 from headrace.sidecar.config.config import PostgresSinkConfig, Settings
@@ -148,7 +149,7 @@ def _read(view: CompiledView, views: Sequence[CompiledView]) -> set[str]:
 
 def _print(found: Sequence[Finding], *, as_json: bool) -> None:
     wrong = sum(f.missing + f.extra for f in found)
-    body = {"mismatches": wrong, "views": [vars(f) for f in found]}
+    body = {"mismatches": wrong, "views": [{**vars(f), **Lsn(f.lsn).json()} for f in found]}
     rows = [(f.view, f.state, f.rows, f.missing, f.extra, f.epoch, f.why) for f in found]
     columns = ("view", "state", "rows", "missing", "too many", "epoch", "why")
     output.emit(body, as_json=as_json, tables=[output.table(f"{len(found)} views, {wrong} mismatches", columns, rows)])

@@ -16,7 +16,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from headrace.connectors.lsn import lsn_text
 from headrace.sidecar.cli import output
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.control.client import Client, NotRunning
@@ -133,7 +132,7 @@ def run_resync(
     found = Client(settings, url).ask("/resync", {"table": table, "from": source_url}, timeout)
     row = [found[k] for k in ("table", "rows", "added", "changed", "removed", "epoch")]
     columns = ("table", "rows in the source", "added", "changed", "removed", "epoch")
-    title = f"As of LSN {lsn_text(found['lsn'])}"
+    title = f"As of LSN {found['lsn']}"
     output.emit(found, as_json=as_json, tables=[output.table(title, columns, [row])])
 
 

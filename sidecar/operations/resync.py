@@ -216,8 +216,8 @@ class Report:
     epoch: int
 
     def json(self) -> Mapping[str, object]:
-        """As it is told."""
-        return asdict(self)
+        """As it is told, with the LSN as Postgres writes it."""
+        return {**asdict(self), **Lsn(self.lsn).json()}
 
 
 @dataclass(frozen=True)
