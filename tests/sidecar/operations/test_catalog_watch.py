@@ -176,8 +176,8 @@ def test_what_was_so_while_nobody_looked_is_unproven_until_a_resync(
     assert why in one.why
     assert one.hint == f"headrace resync {table}"
     (doubt,) = log.of(Doubted)
-    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), Lsn(doubt.lsn - 1), 1)])
+    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), Lsn(doubt.place.order - 1), 1)])
     assert table in log.open, "it was read before"
-    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), Lsn(doubt.lsn), 1)])
+    log.on_bound("s", [injected(table, NO_ROWS, np.zeros(0, np.uint8), doubt.place, 1)])
     assert log.open == {}
     assert CommandLog(kept, {"s": TABLES}, log.json()).open == {}
