@@ -824,9 +824,10 @@ select * from listed; select first + 1 as next from "One More"; select k from "O
 
 def test_the_order_of_rows_behind_views_is_no_difference(postgres: EmbeddedPostgres) -> None:
     told = list(run_script(postgres, f"found_{next(_NUMBERS)}", HIDDEN))
-    assert [(t.status, t.reason) for t in told if isinstance(t, Answer)] == [
-        ("refused", SEVERAL), ("refused", SEVERAL), ("equal", "")
-    ]  # fmt: skip
+    *open_, settled = [(t.status, t.reason) for t in told if isinstance(t, Answer)]
+    # where ours happens to meet the rows as Postgres did, the two are equal
+    assert [found in (("refused", SEVERAL), ("equal", "")) for found in open_] == [True, True]
+    assert settled == ("equal", "")
 
 
 def test_rows_that_are_missing_are_no_question_of_the_order(
