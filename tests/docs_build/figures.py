@@ -63,7 +63,7 @@ ABOUT = {
     "beyond the last commit; then every view is compared with Postgres. Both sinks are written. The loop's thread is busy all "
     "the while, the machine's second core is half idle: a quarter of the loop's time is decoding, a sixth taking messages from "
     "Kafka's client, a fifth the engine. Tried: where the rest begins is kept in heaps instead of looked for in all that "
-    "waits, and freshness is observed once a write (kept, a sixth faster together). Not tried: fetching and decoding on a "
+    "waits, and freshness is observed once a write (kept: an eighth to a sixth faster together). Not tried: fetching and decoding on a "
     "thread of their own.",
     "hostile": "`make hostile`: 200 transactions a second, some of them on hot keys. First the five ordinary views alone for a "
     "quarter of the time, then beside twenty views such as global counts, shares of a total, a settings row joined with all and "
@@ -140,7 +140,7 @@ PEERS = ("arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog"
 HEADLINES = {
     "freshness": ("commit → visible, p50", "commit → visible, p99", "own share (in Kafka → visible), p50",
                   "visible states that never were", "sidecar's peak memory"),
-    "catchup": tuple(f"{count} transactions of seven events, kill -9 until right" for count in ("30,000", "60,000")),
+    "catchup": ("30,000 transactions of seven events, kill -9 until right",),
     "hostile": (),
     "stack": ("all parts and first fresh view, warm",),
     "dataflow": ("step of 7 rows, five views, p50",),
