@@ -63,8 +63,8 @@ ABOUT = {
     "beyond the last commit; then every view is compared with Postgres. Both sinks are written. The loop's thread is busy all "
     "the while, the machine's second core is half idle: a quarter of the loop's time is decoding, a sixth taking messages from "
     "Kafka's client, a fifth the engine. Tried: where the rest begins is kept in heaps instead of looked for in all that "
-    "waits, and freshness is observed once a write (kept: an eighth to a sixth faster together). Not tried: fetching and decoding on a "
-    "thread of their own.",
+    "waits, and freshness is observed once a write (kept: an eighth to a sixth faster together). Not tried: fetching and "
+    "decoding on a thread of their own.",
     "hostile": "`make hostile`: 200 transactions a second, some of them on hot keys. First the five ordinary views alone for a "
     "quarter of the time, then beside twenty views such as global counts, shares of a total, a settings row joined with all and "
     "cross joins of small changing tables. Every view is compared with Postgres in the end. The machine did other work "
