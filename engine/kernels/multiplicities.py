@@ -44,8 +44,8 @@ def tally(table, hashes, checks, since, until, least, exact, whole):
     for k in range(count):
         here, last = order[k], order[k - 1]
         again[here] = k and not whole and hashes[here] == hashes[last] and checks[here] == checks[last]
-        if not again[here]:
-            entries += (ends[:, here] - begins[:, here]).sum()
+        for b in range(0 if again[here] else len(table)):
+            entries += ends[b, here] - begins[b, here]
     block = np.empty((6, 2 * entries), np.int64)
     n = 0
     overflow = False

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
-from headrace.connectors.commit_place import place_of
+from headrace.connectors.commit_place import KINDS, place_of
 from headrace.connectors.kafka.frontier_record import FrontierRecord, decode
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Column, Kind
@@ -120,9 +120,10 @@ class Mirror:
                 self._marks.append((standing.frontier.epoch, source, at.place.order))
 
     def _take(self, topic: _Topic, message: object) -> None:
-        headers = {name: value.decode() for name, value in message.headers()}  # type: ignore[attr-defined]  # confluent_kafka has no types
+        told = message.headers()  # type: ignore[attr-defined]  # confluent_kafka has no types
+        headers = {name: value.decode() for name, value in told}
         epoch = int(headers["epoch"])
-        if "source" in headers:
+        if headers.keys() & KINDS.keys():
             self._marks.append((epoch, headers["source"], place_of(headers).order))
         value = message.value()  # type: ignore[attr-defined]
         body = None if value is None else orjson.loads(value)

@@ -235,12 +235,11 @@ def _manifest(
     """Of the loaded tables at epoch 1. What was loaded is remembered of the source, as no log of epochs tells it."""
     how = {"tasks": tasks, "rows": done.rows}
     if loaded is None:
-        frontier, known = (
-            SourceFrontier({}, Version(version), time.time_ns() // 1000),
-            {"version": version, LOADED: how},
-        )
+        frontier = SourceFrontier({}, Version(version), time.time_ns() // 1000)
+        known = {"version": version, LOADED: how}
     else:
-        frontier, known = SourceFrontier({}, Lsn(0), 0), {LOADED: {**loaded.json(), **how}}
+        frontier = SourceFrontier({}, Lsn(0), 0)
+        known = {LOADED: {**loaded.json(), **how}}
     arrangements = {name: some for of in files.values() for name, some in of.items()}
     return Manifest(
         epoch=EPOCH, sources={source.name: frontier}, arrangements=arrangements, tables=table_facts(used), program=program(),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.connectors import copy_text
-from headrace.connectors.commit_place import Lsn
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.connectors.sink import (
     EpochStamp,
     Fenced,
@@ -121,6 +121,16 @@ class SinkContract:
         assert again.missing == frozenset()
         assert again.generation > first.generation
         assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"), (2, None, None))
+
+    def test_a_dataset_is_found_at_its_version_beside_a_source_at_its_lsn(self, harness: SinkHarness) -> None:
+        sink = harness.make()
+        sink.open([ORDERS])
+        lake = SourceFrontier({"lake.lake.prices": {0: 4}}, Version(17), 10**15)
+        at = Frontier(3, {**frontier(3).sources, "lake": lake})
+        of_lake = {3: EpochStamp("lake", Version(17), 10**15)}
+        sink.write({ORDERS.name: whole(ORDERS, 3, (1, D("9.50"), "a"))}, at, of_lake)
+        sink.close()
+        assert harness.make().open([ORDERS]).frontier == at
 
     def test_updates_deletes_and_inserts_of_many_epochs_in_one_write(self, harness: SinkHarness) -> None:
         sink = harness.make()

@@ -115,6 +115,7 @@ def test_the_frontier_names_the_end_of_each_output_partition(harness: KafkaHarne
     second = harness.frontier()
     assert second["ends"] == {f"{harness.prefix}{ORDERS.name}": {"0": 2}, f"{harness.prefix}{LINES.name}": {"0": 1}}
     assert (second["epoch"], second["generation"], second["sources"]["shop"]["lsn"]) == (2, 1, "2/FF")
+    assert second["sources"]["shop"]["order"] == 2 << 32 | 255
     sink.write({ORDERS.name: changes(ORDERS, ((1, None, None), 3, -1))}, frontier(3))
     assert harness.frontier()["ends"][f"{harness.prefix}{ORDERS.name}"] == {"0": 4}, "a marker stands between"
 

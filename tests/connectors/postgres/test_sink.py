@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
+from headrace.connectors.commit_place import Version
 from headrace.connectors.postgres import sink_catalog
 from headrace.connectors.postgres.sink import PostgresSink
-from headrace.connectors.sink import SinkError, SinkState, SinkView
+from headrace.connectors.sink import Frontier, SinkError, SinkState, SinkView, SourceFrontier
 from tests.contracts.sink import BY_REGION, LINES, ORDERS, TOTALS, changes, frontier, view_of, whole
 from tests.contracts.test_postgres_sink import read_texts
 
@@ -61,6 +62,10 @@ def test_clients_read_the_frontier(sink: PostgresSink, database: str) -> None:
             "FROM headrace.freshness ORDER BY view"
         ).fetchall()
         assert fresh == [(name, "shop", 1, "1/FF", "10", True) for name in sorted([LINES.name, ORDERS.name])]
+        lake = SourceFrontier({"lake.lake.prices": {0: 4}}, Version(17), 10**15)
+        sink.write({}, Frontier(2, {**frontier(2).sources, "lake": lake}))
+        told = "SELECT source, lsn::text, version FROM headrace.freshness WHERE view = %s ORDER BY source"
+        assert connection.execute(told, [ORDERS.name]).fetchall() == [("lake", None, 17), ("shop", "2/FF", None)]
 
 
 def test_wait_for_returns_when_the_lsn_is_there_and_sees_new_commits(sink: PostgresSink, database: str) -> None:

@@ -225,6 +225,9 @@ OF_GROUPS: dict[str, View] = {
         [0], [Aggregate("min", ColumnRef(0, BIGINT), BIGINT)], Schema((Column("group", BIGINT), Column("min", BIGINT)))
     ),
     "top": lambda groups: groups.top_k([0], [Order(0)], 2),
+    "join of distinct": lambda groups: groups.distinct().join(groups.distinct().count(), [0], [0]),
+    "left join of distinct": lambda groups: groups.distinct().left_join(groups.at_least(1), [0], [0]),
+    "semijoin of counts": lambda groups: groups.count().semijoin(groups, [0], [0]),
 }  # fmt: skip
 OTHERS: dict[str, Callable[[int, int], Work]] = {
     "intake without a key": intake_without_a_key,

@@ -135,6 +135,19 @@ class Changing(Both):
         return super().queue(topic, value, partition, key)
 
 
+def published(folder: Path, patch: pytest.MonkeyPatch, draw: random.Random, policy: str) -> Changing:
+    """A shop under this policy, which has taken the publisher's first version in."""
+    shop = Changing(folder, patch)
+    shop.policy = policy
+    (folder / "views" / "v.yaml").write_text(VIEWS + NAMED)
+    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
+    shop.start()
+    shop.publish(draw)
+    shop.show_all()
+    shop.turn(3)
+    return shop
+
+
 NAMED = "  - {name: ids, key: [id], sinks: [s], sql: 'select id from lake.prices'}\n"
 
 
@@ -143,13 +156,7 @@ def test_views_that_name_a_column_that_a_publisher_lost_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, altered: dict[str, Any]
 ) -> None:
     draw = random.Random(1)
-    shop = Changing(tmp_path, monkeypatch)
-    (tmp_path / "views" / "v.yaml").write_text(VIEWS + NAMED)
-    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
-    shop.start()
-    shop.publish(draw)
-    shop.show_all()
-    shop.turn(3)
+    shop = published(tmp_path, monkeypatch, draw, "pause")
     assert not shop.in_error()
     before = shop.rows("prices")
     shop.altered = altered
@@ -175,13 +182,7 @@ def test_views_that_name_a_column_that_a_publisher_lost_stand(
 
 def test_a_column_that_a_publisher_dropped_may_be_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(2)
-    shop = Changing(tmp_path, monkeypatch)
-    shop.policy = "evolve"
-    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
-    shop.start()
-    shop.publish(draw)
-    shop.show_all()
-    shop.turn(3)
+    shop = published(tmp_path, monkeypatch, draw, "evolve")
     shop.altered = {}
     shop.publish(draw)
     shop.show_all()
@@ -193,10 +194,7 @@ def test_a_column_that_a_publisher_dropped_may_be_null(tmp_path: Path, monkeypat
 
 def test_a_column_that_a_publisher_dropped_may_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(3)
-    shop = Changing(tmp_path, monkeypatch)
-    shop.policy = "fail"
-    shop.snapshot({t: [(i, i) for i in range(1, 5)] for t in KEYS})
-    shop.start()
+    shop = published(tmp_path, monkeypatch, draw, "fail")
     shop.altered = {}
     shop.publish(draw)
     shop.show_all()
