@@ -38,6 +38,8 @@ export HEADRACE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headrace
 export NUMBA_CACHE_DIR ?= $(HEADRACE_CACHE)/kernels
 export NUMBA_CPU_NAME ?= generic
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without bytecode on disk every start of the program compiles all of its sources anew, which takes longer than the start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: alerts proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo failures test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 

@@ -24,7 +24,7 @@ LATER = 1 << 62
 class MessageBatch:
     """Consecutive messages of one topic partition, oldest first. `keys`, `values`: None is Kafka's null.
 
-    `timestamps`: ms since 1970 UTC. `headers`: per message, or None where no message has any.
+    `timestamps`: ms since 1970 UTC. Headers are not read from Kafka: nothing here depends on them.
     """
 
     topic: str
@@ -33,7 +33,6 @@ class MessageBatch:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps: Int64s
-    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -44,7 +43,6 @@ class MessageBatch:
         return MessageBatch(
             self.topic, self.partition, self.offsets[lane],
             [self.keys[i] for i in positions], [self.values[i] for i in positions], self.timestamps[lane],
-            None if self.headers is None else [self.headers[i] for i in positions],
         )  # fmt: skip
 
     def before(self, offset: int) -> MessageBatch:

@@ -20,6 +20,7 @@ from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from headrace.sidecar.devstack.stack import Stack
 from tests.canary import Canary
 from tests.containers import ContainerStack, engine_answers, wait_for_compose
+from tests.sidecar.support import databases
 
 # before numba is imported anywhere: the machine code that `make kernels` has cached
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
@@ -111,4 +112,4 @@ def database(postgres: EmbeddedPostgres, unique: str) -> Iterator[str]:
         admin.execute(f'create database "{unique}" strategy wal_log')
     yield postgres.url(unique)
     with psycopg.connect(postgres.url(), autocommit=True) as admin:
-        admin.execute(f'drop database "{unique}" with (force)')
+        databases.drop(admin, unique)

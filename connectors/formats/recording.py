@@ -1,16 +1,16 @@
 """Recordings: topics as JSON lines, plain or gzipped, for replay and for tests.
 
 One record a line: `topic`, `key`, `value` (the exact strings, null for none), and optionally `partition` (0), `offset`
-(counted by topic and partition), `headers` ([name, value] pairs or an object) and `timestamp` (ms). Called by replay.
+(counted by topic and partition), `timestamp` (ms), and `headers`, which are passed over. Called by replay.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 import orjson
@@ -35,7 +35,6 @@ class Record:
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 _FIELDS: Final = frozenset(("topic", "key", "value", "partition", "offset", "headers", "timestamp"))
@@ -101,30 +100,12 @@ def _record(line: bytes, following: dict[tuple[str, int], int], path: Path, numb
     if offset < following.get((topic, partition), 0):
         raise bad(f"offset {offset} of {topic} goes back")
     following[topic, partition] = offset + 1
-    try:
-        headers = _headers(fields.get("headers"))
-    except (TypeError, ValueError, AttributeError):
-        raise bad("headers are not pairs of name and text") from None
-    return Record(
-        topic,
-        partition,
-        offset,
-        _bytes(fields.get("key")),
-        _bytes(fields["value"]),
-        fields.get("timestamp", 0),
-        headers,
-    )
+    key, value = _bytes(fields.get("key")), _bytes(fields["value"])
+    return Record(topic, partition, offset, key, value, fields.get("timestamp", 0))
 
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
-
-
-def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
-    if value is None:
-        return ()
-    pairs = value.items() if isinstance(value, Mapping) else value
-    return tuple((str(name), _bytes(text)) for name, text in pairs)
 
 
 def _messages(group: list[Record]) -> MessageBatch:
@@ -133,5 +114,4 @@ def _messages(group: list[Record]) -> MessageBatch:
         np.array([r.offset for r in group], np.int64),
         [r.key for r in group], [r.value for r in group],
         np.array([r.timestamp for r in group], np.int64),
-        [r.headers for r in group] if any(r.headers for r in group) else None,
     )  # fmt: skip

@@ -239,7 +239,6 @@ class KafkaSource:
         self._next[place] = max(self._next[place], self._given[place])
         if not (fresh := offsets > given).all():
             run, offsets = list(compress(run, fresh)), offsets[fresh]
-        headers: list[Any] = list(map(Message.headers, run))
         return MessageBatch(
             topic,
             partition,
@@ -247,7 +246,6 @@ class KafkaSource:
             list(map(Message.key, run)),
             list(map(Message.value, run)),
             np.array([stamp for _, stamp in map(Message.timestamp, run)], np.int64),
-            [h or [] for h in headers] if any(headers) else None,
         )
 
     def _adopt(self, found: topic_watcher.Findings) -> None:

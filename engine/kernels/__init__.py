@@ -31,6 +31,7 @@ def warm() -> tuple[str, ...]:
     return tuple(names)
 
 
+@cache
 def imported(module: str, folder: Path = _FOLDER) -> frozenset[str]:
     """The files of this folder that one of them imports, by its syntax tree: in whatever way the import is written.
 

@@ -173,7 +173,6 @@ def _read(path: Path) -> Iterator[Record]:
 
 def _messages(topic: str, partition: int, found: Sequence[tuple[int, Record]]) -> MessageBatch:
     records = [r for _, r in found]
-    headers = [r.headers for r in records]
     return MessageBatch(
         topic,
         partition,
@@ -181,7 +180,6 @@ def _messages(topic: str, partition: int, found: Sequence[tuple[int, Record]]) -
         [r.key for r in records],
         [r.value for r in records],
         np.fromiter((r.timestamp for r in records), np.int64, len(records)),
-        headers if any(headers) else None,
     )
 
 

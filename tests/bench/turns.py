@@ -168,6 +168,7 @@ def intake(waiting: Sequence[list[Message]]) -> Intake:
     source._consumer, source._watcher = Client(waiting), _Watcher()  # type: ignore[assignment]
     topics = [f"{PREFIX}.{table}" for table in tables]
     source._next = {(topic, 0): 0 for topic in [*topics, MARKS, f"__debezium-heartbeat.{PREFIX}", "shop.notifications"]}
+    source._given = dict(source._next)
     assembler = TransactionAssembler({table: table for table in tables})
     assembler.resume([])
     return Intake("shop", "debezium", source, form, assembler, frozenset(tables))

@@ -23,6 +23,7 @@ from headrace.connectors.debezium.connect import (
     wait_running,
 )
 from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
+from tests.sidecar.support import databases
 
 if TYPE_CHECKING:
     from headrace.sidecar.devstack.stack import Stack
@@ -206,18 +207,4 @@ def test_on_the_real_stack(stack: Stack, unique: str) -> None:
         read.consumer.close()
         stack.connect.delete(unique)
         with psycopg.connect(stack.postgres.url(), autocommit=True) as admin:
-            _drop(admin, unique, str(config["slot.name"]))
-
-
-def _drop(admin: psycopg.Connection[Any], dbname: str, slot: str) -> None:
-    until = time.monotonic() + 20
-    while True:
-        try:
-            admin.execute(
-                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot]
-            )
-            break
-        except psycopg.errors.ObjectInUse:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    admin.execute(f"drop database {dbname} with (force)")
+            databases.drop(admin, unique)

@@ -31,7 +31,6 @@ def test_runs_of_neighbours_in_file_order(tmp_path: Path, zipped: bool) -> None:
         ("a", 0, [2], [b"2"]),
     ]
     assert runs[0].keys == [b"k", None]
-    assert runs[0].headers == [(), (("h", b"v"),)]
     assert runs[0].timestamps.tolist() == [0, 9]
     assert [len(r) for r in read_recording(path, run=1)] == [1, 1, 1, 1]
 
@@ -46,7 +45,6 @@ def test_runs_of_neighbours_in_file_order(tmp_path: Path, zipped: bool) -> None:
         ('{"topic":"a","value":null,"ofset":1}', "unknown field ofset"),
         ('{"topic":"a","value":null,"offset":"1"}', "offset is not an integer"),
         ('{"topic":"a","value":null,"offset":0}', "goes back"),
-        ('{"topic":"a","value":null,"headers":[1]}', "headers"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, what: str) -> None:

@@ -22,7 +22,6 @@ from headrace.sidecar.config.config import Config
 from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from headrace.sidecar.setup.introspection import InitError, reflect
 from headrace.sidecar.setup.scaffold import InitReport, init
-from tests.sidecar.support.process import wait
 
 DDL = """
 create schema "Odd.Name";
@@ -332,10 +331,6 @@ def test_connect_reads_the_password_from_a_file_and_never_shows_it(
         connect.wait_running(stack.connect.url, unique)
     finally:
         stack.connect.delete(unique)
-        with psycopg.connect(database, autocommit=True) as db:
-            slots = "from pg_replication_slots where database = current_database()"
-            wait(lambda: not db.execute(f"select 1 {slots} and active").fetchone(), "the slot is let go of")
-            db.execute(f"select pg_drop_replication_slot(slot_name) {slots}")
     away = tmp_path / "no:where"
     with pytest.raises(InitError, match="cannot refer to a file") as caught:
         init(url, source_name=unique, topic_prefix=unique, folder=away, **asked)

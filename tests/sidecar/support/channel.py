@@ -20,6 +20,7 @@ from headrace.connectors.debezium.connect import register
 from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
 from headrace.sidecar.config.config import load
 from headrace.sidecar.wiring.project import read_project
+from tests.sidecar.support import databases
 from tests.sidecar.support.process import Sidecar
 
 HERE = Path(shop.__file__).parent
@@ -101,18 +102,8 @@ class Channel(Sidecar):
         self.end()
         self.stack.connect.delete(self.name)
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
-            slot = f"headrace_{self.name}"
-            end = time.monotonic() + 20
-            while admin.execute(
-                "select 1 from pg_replication_slots where slot_name = %s and active", (slot,)
-            ).fetchone():
-                assert time.monotonic() < end, "the connector let go of its slot"
-                time.sleep(0.1)
-            admin.execute(
-                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", (slot,)
-            )
             for suffix in ("src", "dst"):
-                admin.execute(f'drop database "{self.name}_{suffix}" with (force)')
+                databases.drop(admin, f"{self.name}_{suffix}")
         assert self.canary.told == [], "a server's password was answered"
 
 

@@ -19,6 +19,7 @@ import psycopg
 from headrace.connectors.debezium.connect import register
 from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config, slot_name
 from headrace.sidecar.setup.introspection import reflect
+from tests.sidecar.support import databases
 from tests.sidecar.support.process import Sidecar, wait
 
 
@@ -180,19 +181,8 @@ class Real(Sidecar):
             self.stack.connect.delete(source.name)
         for server, name in self._made:
             with psycopg.connect(server.url(), autocommit=True) as admin:
-                _drop_slots(admin, name)
-                admin.execute(f'drop database "{name}" with (force)')
+                databases.drop(admin, name)
         assert self.canary.told == [], "a server's password was seen"
-
-
-def _drop_slots(admin: psycopg.Connection[Any], dbname: str) -> None:
-    of = "from pg_replication_slots where database = %s"
-
-    def idle() -> bool:
-        return admin.execute(f"select 1 {of} and active", (dbname,)).fetchone() is None
-
-    wait(idle, f"the slots of {dbname} are let go of")
-    admin.execute(f"select pg_drop_replication_slot(slot_name) {of}", (dbname,))
 
 
 @contextmanager
