@@ -31,9 +31,9 @@ from headrace.sidecar.devstack.stack import Stack
 from headrace.sidecar.wiring.project import read_project
 from tests.conftest import FAST
 from tests.crash.bank import ONE, OTHER, Half, create, tables, tables_yaml, views, views_yaml
-from tests.crash.nursery import Nursery
 from tests.crash.proxy import Proxy
 from tests.crash.watch import BusWatch
+from tests.sidecar.support.nursery import Nursery
 
 PATIENCE = 300.0
 

@@ -27,7 +27,6 @@ from headrace.connectors.sink import (
 from headrace.connectors.source import Positions, SourceError
 from headrace.engine.schema import Kind, Schema
 
-Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[object, ...]
 
 
@@ -37,7 +36,6 @@ class _Record:
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: Headers | None
 
 
 @dataclass
@@ -73,12 +71,11 @@ class MemoryLog:
         key: bytes | None = None,
         partition: int = 0,
         timestamp: int = 0,
-        headers: Headers | None = None,
     ) -> int:
         """Append one message and return its offset; the topic is made when it is not there."""
         self.create(topic, partition + 1)
         log = self.partitions[topic, partition]
-        log.records.append(_Record(log.end, key, value, timestamp, headers))
+        log.records.append(_Record(log.end, key, value, timestamp))
         log.end += 1
         return log.end - 1
 
@@ -89,8 +86,7 @@ class MemoryLog:
         for i, offset in enumerate(messages.offsets.tolist()):
             if offset < log.end:
                 raise ValueError(f"offset {offset} of {messages.topic}[{messages.partition}] is below {log.end}")
-            headers = messages.headers[i] if messages.headers is not None else None
-            record = _Record(offset, messages.keys[i], messages.values[i], int(messages.timestamps[i]), headers)
+            record = _Record(offset, messages.keys[i], messages.values[i], int(messages.timestamps[i]))
             log.records.append(record)
             log.end = offset + 1
 
@@ -242,7 +238,6 @@ def _messages(topic: str, partition: int, run: Sequence[_Record]) -> MessageBatc
         [r.key for r in run],
         [r.value for r in run],
         np.array([r.timestamp for r in run], np.int64),
-        [r.headers or [] for r in run] if any(r.headers for r in run) else None,
     )
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headrace.sidecar.wiring.failpoints import VARIABLE
-from tests.crash.nursery import Nursery
 from tests.sidecar.support.channel import Channel, Traffic, channel
+from tests.sidecar.support.nursery import Nursery
 
 SECONDS = 2.0
 SLACK = 15.0

@@ -1,4 +1,5 @@
-"""A sidecar as a child process of a test: started, asked, killed, and waited for while it must not end."""
+"""A sidecar as a process of a test: started, asked, killed, and waited for while it must not end. It is forked from a process
+that has imported everything, so that a test does not wait for imports."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Any
 
 from headrace.sidecar.devstack.ports import pick
 from tests.canary import Canary
+from tests.sidecar.support.nursery import Forked, nursery
 
 PATIENCE = 240.0
 
@@ -27,17 +30,21 @@ class Sidecar:
         self.folder = folder
         self.config = folder / "headrace.yaml"
         self.http = f"127.0.0.1:{pick(1)[0]}"
-        self.process: subprocess.Popen[bytes] | None = None
-        self._started: list[subprocess.Popen[bytes]] = []
-        self.module = "headrace.sidecar.cli.app"
+        self.process: Forked | subprocess.Popen[bytes] | None = None
+        self._started: list[Forked | subprocess.Popen[bytes]] = []
+        self.module = ""
         self.canary = Canary()
 
-    def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
-        log = (self.folder / "sidecar.log").open("ab")
-        command = [sys.executable, "-m", self.module, "run", "--config", str(self.config)]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+    def start(self, *, wait: bool = True) -> Forked | subprocess.Popen[bytes]:
+        """`module`: what is run instead of the command, as a process that begins with nothing imported."""
+        words, log = ["run", "--config", str(self.config)], self.folder / "sidecar.log"
+        if self.module:
+            with log.open("ab") as out:
+                line = [sys.executable, "-m", self.module, *words]
+                self.process = subprocess.Popen(line, stdout=out, stderr=out, env=dict(os.environ))
+        else:
+            self.process = nursery().launch(words, log)
         self._started.append(self.process)
-        log.close()
         if wait:
             self.until(lambda: self.get("/readyz") is not None, "the sidecar is ready")
         return self.process
@@ -80,8 +87,11 @@ class Sidecar:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of `headrace` over this configuration; no password stands in what it says."""
-        line = [sys.executable, "-m", "headrace.sidecar.cli.app", *words, "--config", str(self.config)]
-        told = subprocess.run(line, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        line = [*words, "--config", str(self.config)]
+        with tempfile.TemporaryDirectory() as folder:
+            out, err = Path(folder) / "out", Path(folder) / "err"
+            code = nursery().launch(line, out, err).wait(PATIENCE)
+            told = subprocess.CompletedProcess(line, code, out.read_text(), err.read_text())
         self.canary.look(f"{told.stdout} {told.stderr}".encode(), f"headrace {words[0]}")
         return told
 
