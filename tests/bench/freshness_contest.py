@@ -50,7 +50,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
         from payments p join orders o on o.id = p.order_id join customers c on c.id = o.customer_id"""),
     "books": ("digit", {"digit": "bigint", "payments": "bigint", "paid": "numeric"}, """
         select order_id % 10 as digit, count(*) as payments, sum(amount) as paid from payments group by order_id % 10"""),
-    "newest": ("one", {"one": "integer", "id": "bigint"}, "select 1 as one, max(id) as id from orders"),
+    "newest": ("one", {"one": "integer", "id": "bigint"}, "select 1 as {q}one{q}, max(id) as id from orders"),
 }  # fmt: skip
 """Of each view its key, its columns and its query; the last one tells what is visible."""
 

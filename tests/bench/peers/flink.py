@@ -21,12 +21,15 @@ VERSION = "2.3.0"
 NAME = f"Flink SQL {VERSION}, tuned"
 FOLDER = Path("build/peers/flink")
 CONNECTORS = (
+    f"org.apache.flink:flink-sql-gateway:{VERSION}",
+    f"org.apache.flink:flink-sql-gateway-api:{VERSION}",
+    "org.apache.hadoop:hadoop-client-api:3.4.1",
     "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2",
     "org.apache.flink:flink-connector-jdbc-core:4.0.0-2.0",
     "org.apache.flink:flink-connector-jdbc-postgres:4.0.0-2.0",
     "org.postgresql:postgresql:42.7.7",
 )
-"""The newest of each; none is published for the very version."""
+"""What the client needs and the wheel has not; of the connectors the newest, as none is published for the very version."""
 
 SETTINGS = {
     "execution.target": "local",
@@ -36,9 +39,10 @@ SETTINGS = {
     "execution.buffer-timeout.interval": "2 ms",
     "execution.checkpointing.interval": "10 s",
     "table.exec.sink.not-null-enforcer": "DROP",
+    "table.exec.sink.require-on-conflict": "false",
     "taskmanager.numberOfTaskSlots": "64",
     "taskmanager.memory.managed.size": "128m",
-    "taskmanager.memory.network.min": "64m",
+    "taskmanager.memory.network.min": "128m",
     "taskmanager.memory.network.max": "128m",
     "classloader.check-leaked-classloader": "false",
     "state.backend.type": "hashmap",
@@ -61,6 +65,8 @@ def jars() -> list[Path]:
     found = [
         *FOLDER.glob("lib/python*/site-packages/pyflink/lib/*.jar"),
         *FOLDER.glob("lib/python*/site-packages/pyflink/opt/flink-sql-client-*.jar"),
+        # the client asks for Python's part at its start
+        *FOLDER.glob("lib/python*/site-packages/pyflink/opt/flink-python-*.jar"),
     ]
     return [*found, *FOLDER.glob("connectors/*.jar")] if found else []
 
