@@ -64,8 +64,8 @@ class Bench(Channel):
 
     children: dict[str, Child]
 
-    def make_all(self, tuning: Tuning | None = None) -> None:
-        """Databases, tables, connector, configuration with one view more."""
+    def make_all(self, tuning: Tuning | None = None, *, whole: bool = False) -> None:
+        """Databases, tables, connector, configuration with one view more. `whole`: events have the whole row before."""
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
             for suffix in ("src", "dst"):
                 admin.execute(f'create database "{self.name}_{suffix}"')
@@ -73,6 +73,8 @@ class Bench(Channel):
             shop.create(db, customers=CUSTOMERS, products=PRODUCTS, orders=ORDERS)
             for statement in HEARTBEAT_DDL:
                 db.execute(statement)
+            for table in shop.TABLES if whole else ():
+                db.execute(f"alter table {table} replica identity full")
         host, port = self.stack.postgres_address
         facts = psycopg.conninfo.conninfo_to_dict(self.source_url)
         connection = Connection(host, port, str(facts["user"]), f"{self.name}_src", str(facts.get("password", "")))
@@ -259,6 +261,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _contest(stack: Stack, before: Bench, chosen: argparse.Namespace) -> list[Row]:
+    """The contest, over databases and topics of its own."""
+    stack.connect.delete(before.name)
+    bench = Bench(stack, stack.folder, "contest")
+    bench.children = {}
+    bench.make_all(Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms), whole=True)
+    return contest(bench, chosen)
+
+
 def main() -> int:
     """Measure, print, write; 1 where a state was wrong."""
     chosen = parse(sys.argv[1:])
@@ -272,7 +283,7 @@ def main() -> int:
         finally:
             for child in bench.children.values():
                 child.stop(20)
-        beside = contest(bench, chosen) if chosen.rounds else []
+        beside = _contest(stack, bench, chosen) if chosen.rounds else []
     publish("freshness", [*rows(seen, chosen.rate), *beside], arguments=" ".join(sys.argv[1:]))
     others = seen.cores.get("other programs", 0.0)
     sys.stdout.write(f"{seen.written} transactions written; other programs used {others:.2f} cores meanwhile\n")

@@ -60,8 +60,8 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     """The views, amounts in hundredths, and each one's key."""
     lines = lines.with_columns(cost=lines.quantity * cents(lines.price))
     paid = payments.with_columns(cents=cents(payments.amount))
-    placed = lines.join(orders, lines.order_id == orders.id).select(lines.cost, orders.customer_id)
-    where = placed.join(customers, placed.customer_id == customers.id).select(
+    placed = lines.join(orders, lines.order_id == orders.number).select(lines.cost, orders.customer_id)
+    where = placed.join(customers, placed.customer_id == customers.number).select(
         placed.cost, city=pw.coalesce(customers.city, "(unknown)")
     )
     by_city = where.groupby(where.city).reduce(
@@ -70,13 +70,13 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     of_order = lines.groupby(lines.order_id).reduce(
         lines.order_id, lines=pw.reducers.count(), total=pw.reducers.sum(lines.cost)
     )
-    whole = of_order.join(orders, of_order.order_id == orders.id).select(*of_order, orders.status)
+    whole = of_order.join(orders, of_order.order_id == orders.number).select(*of_order, orders.status)
     totals = whole.join(paid, whole.order_id == paid.order_id).select(*whole, balance=whole.total - paid.cents)
     sold = lines.groupby(lines.product_id).reduce(
         lines.product_id, sold=pw.reducers.sum(lines.quantity), lines=pw.reducers.count()
     )
-    buyers = paid.join(orders, paid.order_id == orders.id).select(paid.method, orders.customer_id)
-    methods = buyers.join(customers, buyers.customer_id == customers.id).select(
+    buyers = paid.join(orders, paid.order_id == orders.number).select(paid.method, orders.customer_id)
+    methods = buyers.join(customers, buyers.customer_id == customers.number).select(
         city=pw.coalesce(customers.city, "(unknown)"), method=pw.coalesce(buyers.method, "(none)")
     )
     ways = methods.groupby(methods.city, methods.method).reduce(methods.city, methods.method)
@@ -84,7 +84,7 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     books = digits.groupby(digits.digit).reduce(
         digits.digit, payments=pw.reducers.count(), paid=pw.reducers.sum(digits.cents)
     )
-    newest = orders.reduce(one=1, id=pw.reducers.max(orders.id))
+    newest = orders.reduce(one=1, highest=pw.reducers.max(orders.number))
     return {
         "revenue_by_city": (by_city, ["city"]), "order_totals": (totals, ["order_id"]),
         "sold_by_product": (sold, ["product_id"]), "payment_methods": (ways, ["city", "method"]),
@@ -103,13 +103,15 @@ def main(bootstrap: str, prefix: str) -> None:
         "user": os.environ["PGUSER"], "password": os.environ.get("PGPASSWORD", ""), "options": os.environ["PGOPTIONS"],
     }  # fmt: skip
     schemas = {"customers": Customer, "orders": Order, "order_lines": Line, "payments": Payment}
-    tables = [
-        pw.io.debezium.read(
+    tables = {
+        table: pw.io.debezium.read(
             kafka, topic_name=f"{prefix}.public.{table}", schema=schema, autocommit_duration_ms=AUTOCOMMIT_MS
         )
         for table, schema in schemas.items()
-    ]
-    for name, (table, key) in views(*tables).items():
+    }
+    # a column called id is taken for the row's own
+    named = {n: t.rename({"id": "number"}) if "id" in schemas[n].column_names() else t for n, t in tables.items()}
+    for name, (table, key) in views(*named.values()).items():
         pw.io.postgres.write_snapshot(table, sink, name, key)
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
 
