@@ -5,6 +5,7 @@ Always: every output is also there as `--json`; errors leave with the code of th
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -106,8 +107,10 @@ def run(
     shutdown.listen()
     with reported(as_json=as_json):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever asks over HTTP may hang up
+        gc.disable()  # what is imported stays: to look for garbage in it takes a tenth of the start
         from headrace.sidecar.process.serve import serve
 
+        gc.enable()
         serve(load(config), shutdown, as_folder=as_folder)
 
 
