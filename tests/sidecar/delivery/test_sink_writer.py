@@ -26,6 +26,7 @@ from headrace.sidecar.telemetry.metrics import Metrics
 from headrace.sidecar.transactions.model import Transaction
 from tests.contracts.sink import LINES, changes, frontier, view_of, whole
 from tests.doubles.memory import MemorySink
+from tests.sidecar.support.process import wait
 
 PRICES = view_of("prices", ["product"], product="text!", price="integer")
 MESSAGES = pa.schema([("error", pa.large_string())])
@@ -204,8 +205,7 @@ def test_a_failure_of_the_thread_is_raised_where_the_loop_looks() -> None:
     writer = opened(sink, LINES, threaded=True)
     sink.fail_next = "before"
     writer.offer({LINES.name: changes(LINES, (A, 1, 1))}, frontier(1), {})
-    assert writer._thread is not None
-    writer._thread.join(5)
+    wait(lambda: writer._failure is not None, "the write failed")
     with pytest.raises(SinkError, match="cannot be reached"):
         writer.check()
     with pytest.raises(SinkError):
