@@ -310,10 +310,10 @@ class KafkaSource:
         return _nested(ends)
 
     def at_end(self) -> bool:
-        """See `Source.at_end`."""
+        """See `Source.at_end`; a partition that was just found, and not fetched from yet, has an end that nobody knows."""
         here, ends = self.positions(), self.high_watermarks()
         return all(
-            offset >= ends[topic][partition] or offset == self._readable.get((topic, partition))
+            offset >= ends.get(topic, {}).get(partition, offset + 1) or offset == self._readable.get((topic, partition))
             for topic, partitions in here.items()
             for partition, offset in partitions.items()
         )

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from headrace.connectors.kafka.source import KafkaSource, _runs
+from headrace.connectors.kafka.topic_watcher import Findings
 from headrace.connectors.source import SourceError, check_topic_ids
 from tests.contracts.source import gather
 from tests.contracts.test_kafka_source import KafkaSourceHarness
@@ -55,6 +56,32 @@ def test_messages_of_any_interleaving_are_told_apart_by_topic_and_partition() ->
         naive.setdefault(place, []).append(i)
     assert {place: [m.offset() for m in run] for place, run in _runs(made).items()} == naive
     assert _runs([]) == {}
+
+
+def test_the_end_of_a_topic_that_was_just_found_is_not_known(harness: KafkaSourceHarness) -> None:
+    """Found by tests that start at once: a heartbeat table's topic, made while the sidecar started, ended it."""
+    first, found = f"{harness.prefix}first", f"{harness.prefix}found"
+    harness.create(first)
+    source = harness.make()
+    source.open({})
+    until_at_end(source)
+    harness.create(found)
+    harness.append(found, b"1")
+    source._adopt(Findings({(found, 0): 0}, {found: "id"}))
+    assert not source.at_end()
+    end = time.monotonic() + 15
+    values: list[bytes | None] = []
+    while not values and time.monotonic() < end:
+        values += [value for messages in source.poll(0.1) for value in messages.values]
+    assert values == [b"1"]
+    until_at_end(source)
+
+
+def until_at_end(source: KafkaSource) -> None:
+    end = time.monotonic() + 15
+    while not source.at_end():
+        assert time.monotonic() < end, "it does not come to an end"
+        source.poll(0.1)
 
 
 def test_keys_values_and_times_come_whatever_headers_there_are(harness: KafkaSourceHarness) -> None:
