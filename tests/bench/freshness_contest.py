@@ -162,9 +162,8 @@ def _pathway(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict
     facts = psycopg.conninfo.conninfo_to_dict(bench.sink_url)
     places = {"PGHOST": "host", "PGPORT": "port", "PGDATABASE": "dbname", "PGUSER": "user", "PGPASSWORD": "password"}
     environment = {name: str(facts.get(fact, "")) for name, fact in places.items()}
-    environment |= {"PGOPTIONS": f"-c search_path={tables}"}
     program = [str(pathway.PYTHON.absolute()), "-m", "tests.bench.peers.pathway_views"]
-    return [*program, bench.stack.kafka.bootstrap, bench.name], environment
+    return [*program, bench.stack.kafka.bootstrap, bench.name, tables], environment
 
 
 def make_tables(url: str, tables: str) -> None:
@@ -244,11 +243,11 @@ def turn(bench: Channel, system: System, chosen: argparse.Namespace, number: int
             _child(bench, folder, "examples.demo.writer", str(chosen.rate), str(chosen.seed + number), str(samples), str(every),
                    url=bench.source_url)
         )  # fmt: skip
-        watch(bench.sink_url, system.tables, chosen.warm_up, 0.1)
         checker = _child(
             bench, folder, "tests.bench.freshness_contest", system.tables, str(chosen.check_ms), url=bench.sink_url
         )
         running.append(checker)
+        watch(bench.sink_url, system.tables, chosen.warm_up, 0.1)
         before, began = _busy(child), time.monotonic()
         seen = watch(bench.sink_url, system.tables, chosen.seconds, chosen.watch_ms / 1000)
         ended = time.monotonic()

@@ -1,7 +1,8 @@
 """Pathway's side of the freshness contest: a program of its own, run by the interpreter that has Pathway.
 
 Always: it reads Debezium's topics and keeps the contest's views in Postgres, as `freshness_contest` defines them. Run as
-`python -m tests.bench.peers.pathway_views BOOTSTRAP PREFIX`; where the sink is comes by the environment, as libpq names it.
+`python -m tests.bench.peers.pathway_views BOOTSTRAP PREFIX SCHEMA`; where the sink is comes by the environment, as libpq names
+it.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     }  # fmt: skip
 
 
-def main(bootstrap: str, prefix: str) -> None:
+def main(bootstrap: str, prefix: str, schema_name: str) -> None:
     """Read and keep until the process ends."""
     kafka = {
         "bootstrap.servers": bootstrap, "group.id": f"pathway-{prefix}", "auto.offset.reset": "earliest",
@@ -100,7 +101,7 @@ def main(bootstrap: str, prefix: str) -> None:
     }  # fmt: skip
     sink = {
         "host": os.environ["PGHOST"], "port": os.environ["PGPORT"], "dbname": os.environ["PGDATABASE"],
-        "user": os.environ["PGUSER"], "password": os.environ.get("PGPASSWORD", ""), "options": os.environ["PGOPTIONS"],
+        "user": os.environ["PGUSER"], "password": os.environ.get("PGPASSWORD", ""),
     }  # fmt: skip
     schemas = {"customers": Customer, "orders": Order, "order_lines": Line, "payments": Payment}
     tables = {
@@ -112,9 +113,10 @@ def main(bootstrap: str, prefix: str) -> None:
     # a column called id is taken for the row's own
     named = {n: t.rename({"id": "number"}) if "id" in schemas[n].column_names() else t for n, t in tables.items()}
     for name, (table, key) in views(*named.values()).items():
-        pw.io.postgres.write_snapshot(table, sink, name, key)
+        by = [table[column] for column in key]
+        pw.io.postgres.write(table, sink, name, schema_name=schema_name, output_table_type="snapshot", primary_key=by)
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])
