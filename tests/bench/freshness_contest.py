@@ -80,12 +80,13 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class System:
-    """One who takes part. `tables`: the schema that its views lie in; `start`: its command line, and its environment."""
+    """One who takes part. `tables`: the schema that its views lie in; `start`: its command line, and its environment;
+    `types`: by what types it keeps ours, where its tables must be made for it."""
 
     name: str
     tables: str
     start: Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]
-    makes_tables: bool = False
+    types: Mapping[str, str] | None = None
 
 
 @dataclass
@@ -107,11 +108,11 @@ def systems() -> Iterator[System]:
     yield System("Headrace, one Postgres sink", "contest_one", _headrace(("warehouse",)))
     yield System("Headrace, Postgres and Kafka", "contest_both", _headrace(("warehouse", "bus")))
     if flink.jars():
-        yield System(flink.NAME, "contest_flink", _flink, makes_tables=True)
+        yield System(flink.NAME, "contest_flink", _flink, {})
     else:
         sys.stdout.write("Flink SQL is not built, and left out: python -m tests.bench.peers.flink\n")
     if pathway.PYTHON.exists():
-        yield System(pathway.NAME, "contest_pathway", _pathway, makes_tables=True)
+        yield System(pathway.NAME, "contest_pathway", _pathway, {"numeric": "bigint", "integer": "bigint"})
     else:
         sys.stdout.write("Pathway is not built, and left out: python -m tests.bench.peers.pathway\n")
 
@@ -166,13 +167,13 @@ def _pathway(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict
     return [*program, bench.stack.kafka.bootstrap, bench.name, tables], environment
 
 
-def make_tables(url: str, tables: str) -> None:
-    """Tables for the views of a system that makes none itself."""
+def make_tables(url: str, tables: str, types: Mapping[str, str]) -> None:
+    """Tables for the views of a system that makes none itself, and has `types` for some of ours."""
     schema = sql.Identifier(tables)
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(sql.SQL("create schema {}").format(schema))
         for name, (key, columns, _) in VIEWS.items():
-            told = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
+            told = ", ".join(f'"{column}" {types.get(kind, kind)}' for column, kind in columns.items())
             # Pathway adds columns of its own
             more = ", time bigint, diff bigint"
             db.execute(
@@ -230,8 +231,8 @@ def turn(bench: Channel, system: System, chosen: argparse.Namespace, number: int
     folder.mkdir()
     with psycopg.connect(bench.sink_url, autocommit=True) as db:
         db.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(system.tables)))
-    if system.makes_tables:
-        make_tables(bench.sink_url, system.tables)
+    if system.types is not None:
+        make_tables(bench.sink_url, system.tables, system.types)
     line, environment = system.start(bench, folder, system.tables)
     child = spawn(system.tables, line, folder / "system.log", environment={**os.environ, **environment})
     running = [child]
