@@ -10,19 +10,20 @@ import atexit
 import gc
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 
 def main() -> None:
-    """A line {words, out, err, environment, folder} in, a line pid out; a line {of: pid, wait} in, its exit code out, or null."""
+    """A line {words, out, err, environment, folder} in, a line pid out; a line {of: pid} in, its exit code out, or null."""
     import headrace.sidecar.process.bootstrap
 
     headrace.sidecar.process.bootstrap.forgo("pandas")
@@ -47,7 +48,7 @@ def main() -> None:
             continue
         pid = asked["of"]
         if pid not in codes:
-            found, status = os.waitpid(pid, 0 if asked["wait"] else os.WNOHANG)
+            found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 codes[pid] = os.waitstatus_to_exitcode(status)
                 alive.discard(pid)
@@ -109,21 +110,28 @@ class Nursery:
 
     def ended(self, pid: int) -> int | None:
         """The exit code (negative: the signal) of a process that has ended, None of one that runs."""
-        found: int | None = json.loads(self._ask({"of": pid, "wait": False}))
+        found: int | None = json.loads(self._ask({"of": pid}))
         return found
 
     def kill(self, pid: int) -> None:
         """SIGKILL, and wait until it is gone."""
         if self.ended(pid) is None:
             os.kill(pid, signal.SIGKILL)
-            self._ask({"of": pid, "wait": True})
+            self.await_end(pid, None)
 
     def stop(self, pid: int, seconds: float) -> int | None:
         """SIGTERM, and its exit code; None where it did not end in time."""
         os.kill(pid, signal.SIGTERM)
-        end = time.monotonic() + seconds
-        while self.ended(pid) is None and time.monotonic() < end:
-            time.sleep(0.02)
+        return self.await_end(pid, seconds)
+
+    def await_end(self, pid: int, seconds: float | None) -> int | None:
+        """Its exit code once it has ended; None where it has not in time."""
+        with suppress(ProcessLookupError):  # it has ended, and the nursery knows how
+            process = os.pidfd_open(pid)
+            try:
+                select.select([process], [], [], seconds)
+            finally:
+                os.close(process)
         return self.ended(pid)
 
     def _ask(self, body: Mapping[str, Any]) -> str:
@@ -166,12 +174,11 @@ class Forked:
 
     def wait(self, timeout: float) -> int:
         """Its exit code. Raises TimeoutExpired."""
-        end = time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-            time.sleep(0.02)
-        return code
+        if self.poll() is None:
+            self.returncode = self._nursery.await_end(self.pid, timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         """As Popen does: nothing where it has ended."""
