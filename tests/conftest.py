@@ -7,6 +7,7 @@ answers, `stack` is the compose file's; elsewhere it is the embedded one: the sa
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterator
@@ -36,12 +37,14 @@ SERVER_FIXTURES = {"postgres", "database", "stack", "kafka"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a server, so that `-m 'not servers'` leaves it out."""
+    """Mark what uses a server, so that `-m 'not servers'` leaves it out, and as a proof what runs on Spark's workers too."""
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
         if "spark_cluster" in getattr(item, "fixturenames", ()) or "[spark" in item.name:
             item.add_marker(pytest.mark.spark)
+        if re.search(r"[\[-]spark\b", item.name):
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session", autouse=True)

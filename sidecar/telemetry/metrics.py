@@ -53,7 +53,9 @@ class LatencyStages:
 
 
 class Metrics:
-    """Counters, gauges and histograms of one run. `on_render`: called before each scrape, by the thread that answers it."""
+    """Counters, gauges and histograms of one run. `on_render`: called before each scrape, by the thread that answers it.
+
+    `__init__` is long because it declares every metric in one place."""
 
     def __init__(self) -> None:
         r = self.registry = CollectorRegistry()

@@ -11,6 +11,7 @@ from tests.crash import counts
 from tests.crash.fence import STEPS, run
 
 
+@pytest.mark.long
 @pytest.mark.servers
 @pytest.mark.timeout(600)
 def test_a_frozen_sidecar_that_wakes_up_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,7 @@ class Growing:
         return sorted(r["id"] for r in state_of(self.wire).values())
 
 
+@pytest.mark.long
 def test_only_later_rows_are_published(spark: SparkSession, tmp_path: Path) -> None:
     table = Growing(spark, tmp_path)
     table.add(1, 2, 3)

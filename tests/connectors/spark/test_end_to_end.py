@@ -134,6 +134,7 @@ class Followed:
                 self.held[city] = (n, total)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_lake_is_loaded_published_and_read(lake: Lake) -> None:
     loaded(lake)

@@ -53,6 +53,7 @@ def lake(
     made.end()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_store_is_filled_and_gone_on_from(lake: Lake) -> None:
     loaded(lake)

@@ -70,6 +70,7 @@ def save(rows: DataFrame, kafka: str, prefix: str, **options: str) -> None:
     writer.save()
 
 
+@pytest.mark.long
 def test_rows_written_in_batches(registered: SparkSession, kafka: str, unique: str) -> None:
     def of(rows: list[Any], kind: str = KIND) -> DataFrame:
         return registered.createDataFrame(rows, kind)

@@ -115,6 +115,7 @@ def goes_on(shop: Real, source: Source, first: int) -> None:
     assert shop.process.poll() is None
 
 
+@pytest.mark.long
 def test_what_is_killed_is_named_and_replaced(shop: Real, cluster: EmbeddedSpark) -> None:
     source = begun(shop, cluster)
     for number, victim in enumerate((psutil.Process, supervisor_of, executor_of, lambda _: jvm_of(shop)), 1):

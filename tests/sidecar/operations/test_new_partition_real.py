@@ -73,6 +73,7 @@ def test_a_new_partition_is_taken_in_by_itself(shop: Real) -> None:
     assert shop.stop() == 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_without_connect_the_table_says_what_to_type(shop: Real) -> None:
     source = shop.source(shop.name, DDL)

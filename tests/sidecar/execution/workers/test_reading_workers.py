@@ -124,6 +124,7 @@ def check(shop: Read, *, whole: bool = True) -> None:
     assert not shop.store.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("maker", ["local", pytest.param("spark", marks=pytest.mark.long)], indirect=True)
 def test_whatever_is_killed_when(shop: Read) -> None:
     """Workers, or all of it; what was published is right at every frontier, and in the end all is there once."""

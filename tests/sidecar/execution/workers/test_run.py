@@ -193,6 +193,7 @@ def test_a_worker_killed_is_named_and_the_next_run_goes_on_from_the_checkpoint(s
     shop.end()
 
 
+@pytest.mark.long
 def test_a_table_with_live_errors_is_dealt_out_anew_with_them(shop: Shared) -> None:
     """They are mended by the new workers; also between two runs."""
     shop.places |= set(shop.transact((ORDERS, "c", (7, 2))))
@@ -313,6 +314,7 @@ def test_another_count_of_workers_while_it_runs(shop: Shared, counts: tuple[int,
     shop.close()
 
 
+@pytest.mark.long
 def test_where_new_workers_cannot_take_over_the_old_go_on(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(6)
     shop.go_on(draw, 2)
@@ -331,6 +333,7 @@ def test_where_new_workers_cannot_take_over_the_old_go_on(shop: Shared, monkeypa
     shop.close()
 
 
+@pytest.mark.long
 def test_where_there_is_no_room_for_both_the_old_end_first(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """And as many begin anew where the new ones cannot begin even then."""
     draw = random.Random(7)

@@ -100,6 +100,7 @@ def test_what_is_told_of_each_worker(spark_maker: Maker, tmp_path: Path) -> None
             assert w.heard_seconds < 5
 
 
+@pytest.mark.long
 def test_a_supervisor_that_falls_silent_is_named_as_a_cut(spark_maker: Maker, tmp_path: Path) -> None:
     with begun(spark_maker, tmp_path) as workers:
         pid = workers.pids[0]
@@ -130,6 +131,7 @@ def test_a_worker_of_another_program_is_refused_by_name(
         begun(spark_maker, tmp_path)
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_driver_that_is_killed(spark_settings: Settings, tmp_path: Path) -> None:
     program = "from tests.sidecar.execution.workers.test_spark_pool import drive; import sys; drive(*sys.argv[1:])"
     driver = subprocess.Popen(
@@ -159,6 +161,7 @@ def drive(configuration: str, folder: str) -> None:
     time.sleep(600)
 
 
+@pytest.mark.long
 def test_workers_write_to_a_store_and_another_count_takes_over_while_they_run(
     spark_maker: Maker, tmp_path: Path
 ) -> None:

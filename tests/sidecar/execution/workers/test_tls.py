@@ -120,6 +120,7 @@ def test_it_is_encrypted_where_it_is_asked_for_or_spark_is(
     assert SparkConfig(tls=tls, conf=conf).is_encrypted is encrypted
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_encrypted_workers_on_spark_publish_the_same(spark_settings: Settings, tmp_path: Path) -> None:
     text = spark_settings.path.read_text().replace("spark: {master", "spark: {tls: true, master")

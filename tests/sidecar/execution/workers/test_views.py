@@ -25,6 +25,7 @@ EPOCHS = 12
 RANDOM = 25
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_two_shards_publish_what_one_does(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
