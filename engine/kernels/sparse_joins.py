@@ -145,10 +145,8 @@ def count_rounds(target, own, probed, asked, taken, until, done):
     pairs, row_nulls, found_nulls = taken
     target_lanes, target_facts, target_table = target
     limit = min(len(target_facts[0]), len(target_table[1]))
-    wide = target_lanes.shape[1]
-    block = np.empty((BLOCK, wide), np.int64)
-    slots = np.empty(BLOCK + 1, np.int64)
-    target_slots = np.empty(BLOCK + 1, np.int64)
+    block = np.empty((BLOCK, target_lanes.shape[1]), np.int64)
+    slots, target_slots = np.empty(BLOCK + 1, np.int64), np.empty(BLOCK + 1, np.int64)
     i, place, size, now, upper = done[0], done[1] - 1, done[2], done[5], done[6]
     if size + BLOCK > limit:
         return False

@@ -272,12 +272,9 @@ class SinkWriter:
     def _due(self) -> bool:
         """Whether the sink is to be opened again now."""
         detachment = self.detachment
-        return (
-            detachment is not None
-            and not detachment.back
-            and not self._writing
-            and self._clock() >= detachment.next_try
-        )
+        if detachment is None or detachment.back or self._writing:
+            return False
+        return self._clock() >= detachment.next_try
 
     def _run(self) -> None:
         try:

@@ -149,7 +149,6 @@ def _serve(running: Running, shutdown: ShutdownDeadline, restarts: Restarts) -> 
     checkups = Checkups(lambda: examine(running.settings, Examination(views=running.views)), running.metrics.registry)
     board = Board(running, changing, checks, checkups)
     notices, jobs = AlertMonitor(runtime), BackgroundJobs(runtime, settings, now=lambda: running.settings)
-
     running.metrics.on_render = board.changes.gauge
     running.metrics.build.labels(VERSION).set(1)
 

@@ -1,4 +1,4 @@
-"""Forty lives from their seeds, one that is played twice, and guards without which lives go wrong. `make sim` and
+"""Twenty lives from their seeds, one that is played twice, and guards without which lives go wrong. `make sim` and
 `make sim-guards` do more of both."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(900)
-def test_forty_lives() -> None:
-    told = ran("tests.sim.run", "--seeds", "40")
+def test_twenty_lives() -> None:
+    told = ran("tests.sim.run", "--seeds", "20")
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
 
 

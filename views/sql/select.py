@@ -48,8 +48,6 @@ _SELECT = {
     "windows",
     *CLAUSES,
 }
-
-
 _NOT_LISTED = "for SELECT DISTINCT, ORDER BY expressions must appear in select list"
 
 

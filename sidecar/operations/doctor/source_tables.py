@@ -124,8 +124,8 @@ def _column(
             "generated",
             at,
             "the column is generated",
-            "Debezium sends it in the snapshot and not in changes: leave it "
-            "out of headrace.yaml and compute it in the view, or make it a plain column",
+            "Debezium sends it in the snapshot and not in changes: leave it out of headrace.yaml and compute it in the view, "
+            "or make it a plain column",
             psql(
                 "SOURCE_URL",
                 f"ALTER TABLE {table(declared.name)} ALTER COLUMN {identifier(column.name)} DROP EXPRESSION",

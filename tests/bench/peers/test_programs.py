@@ -131,6 +131,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Ask]]:
         side.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("session", [*PROGRAMS, "distances", "components"])
 def test_each_epoch_holds_what_the_twin_says(start: Callable[[str], Ask], tmp_path: Path, session: str) -> None:
     data = data_of(session)
@@ -141,6 +142,7 @@ def test_each_epoch_holds_what_the_twin_says(start: Callable[[str], Ask], tmp_pa
         assert ask(changes.next(size)).checksum == want.after()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_holds_the_same(tmp_path: Path, strategy: str) -> None:
     data = data_of("points_to")

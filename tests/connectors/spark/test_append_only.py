@@ -64,6 +64,7 @@ def test_only_later_rows_are_published(spark: SparkSession, tmp_path: Path) -> N
         table.publish(since="id")
 
 
+@pytest.mark.long
 def test_it_goes_on_after_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     table = Growing(spark, tmp_path)
     table.add(1, 2)

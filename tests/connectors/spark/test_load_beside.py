@@ -48,6 +48,7 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Any:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_writers_go_on_while_added_tables_are_filled(spark: SparkSession, shop: Real) -> None:
     source = shop.source(shop.name, DDL)

@@ -81,6 +81,7 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Any:
         yield made
 
 
+@pytest.mark.long
 def test_writers_go_on_while_tables_are_loaded(spark: SparkSession, shop: Real) -> None:
     source = shop.source(f"{shop.name}_src", DDL, overrides={"snapshot.mode": "no_data"})
     shop.configure(VIEWS, of_source={"database": source.url}, engine={"workers": 2})
