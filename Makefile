@@ -16,7 +16,7 @@ HOSTILE ?= 1800
 RECORDS ?= 1000000
 QUERIES ?= 100000
 SEEDS ?= 10000
-PROCESSES ?= 3
+PROCESSES ?= 2
 SF ?= 0.1
 SEED ?= 1
 SOURCES ?= 1
@@ -78,7 +78,7 @@ demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (
 	$(PY) -m examples.demo --duration $(DURATION) --workers $(WORKERS) --host $(HOST) $(if $(WRONG_DIFF),--wrong-diff)
 
 test: setup jars kernels ## all tests, with real servers, by PROCESSES processes that have servers each
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --durations 60 --durations-min 5
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal --durations 60 --durations-min 5
 	$(MAKE) --no-print-directory test-kernels
 
 # Kernels that read at addresses (hashing, ordering, seek) are not seen by bounds checks; as plain Python they are run too.
@@ -88,7 +88,7 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 	wait $$plain; exit $$checked
 
 test-fast: setup kernels ## the tests that start no server
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder -m 'not servers and not long and not chart'
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long and not chart'
 
 chart: setup $(HELM) $(PROMTOOL) ## the chart by helm and the alerts by promtool; helm is built once, which takes two minutes
 	$(PY) -m pytest -m chart tests/helm

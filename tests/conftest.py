@@ -36,25 +36,15 @@ FAST = {
 SERVER_FIXTURES = {"postgres", "database", "stack", "kafka"}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a server, so that `-m 'not servers'` leaves it out, and as a proof what runs on Spark's workers too.
-
-    One process runs all tests of a file, so that a file's fixtures are made once, and one those that use Spark. These and the
-    longest begin first.
-    """
+    """Mark what uses a server, so that `-m 'not servers'` leaves it out, and as a proof what runs on Spark's workers too."""
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if SERVER_FIXTURES & fixtures:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.servers)
-        if "spark_cluster" in fixtures or "[spark" in item.name:
+        if "spark_cluster" in getattr(item, "fixturenames", ()) or "[spark" in item.name:
             item.add_marker(pytest.mark.spark)
         if re.search(r"[\[-]spark\b", item.name):
             item.add_marker(pytest.mark.long)
-        uses_spark = {"spark", "spark_cluster"} & fixtures
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: (not {"spark", "spark_cluster"} & set(getattr(item, "fixturenames", ())),
-                                 "hostile" not in item.nodeid))  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
