@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeGuard
 
-from headrace.engine.operators.expressions.core.ir import Cast, ColumnRef, Expr, Literal
+from headrace.engine.operators.expressions.core.ir import Call, Cast, ColumnRef, Expr, Literal
 from headrace.engine.recursion.program import Atom, Place, Program, Rule
 from headrace.engine.schema import BOOLEAN, Column, DataType, Kind, Schema
-from headrace.views.expressions import columns, fallible, moved, shifted, substituted
+from headrace.views.expressions import columns, conjunction, conjuncts, fallible, moved, shifted, substituted
 from headrace.views.plan import (
     DeltaJoin,
     Distinct,
     Filter,
     Join,
     LeftJoin,
+    One,
     Plan,
     Project,
     Recursion,
@@ -33,6 +35,8 @@ from headrace.views.plan_node import Variable
 from headrace.views.recursion import looks_different
 
 WHOLE = (Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT)
+
+_CONSTANT = (*WHOLE, Kind.TEXT, Kind.BOOLEAN, Kind.DATE)
 
 MOST_RULES = 64
 _MOST_COLUMNS = 60
@@ -247,6 +251,7 @@ class Group:
 
     def rule(self, head: int, body: Body) -> Rule:
         """A body as a rule: of outside plans only the columns that are read, each plan once."""
+        body = _joined_with_constants(body)
         read = set[int]().union(*(columns(e) for e in (*body.conditions, *body.columns, *body.guards)))
         read |= {c for pair in body.equal for c in pair}
         read |= {c for _, places in body.negated for c in places}
@@ -297,6 +302,57 @@ class Group:
             raise Kept(f"it reads more than {_MOST_COLUMNS} columns")
         known = self.outside.setdefault(leaf.digest, (len(self.numbers) + len(self.outside), leaf))
         return known[0]
+
+
+def _joined_with_constants(body: Body) -> Body:
+    """The constants that columns must equal, and that a rule gives, as a leaf of one row that is joined and looked up by.
+
+    A condition behind one that may fail stays, as it is not met for the rows that fail.
+    """
+    if not any(isinstance(leaf, Reference) for leaf in body.leaves):
+        return body
+    found: dict[Literal, int] = {}
+    conditions: list[Expr] = []
+    pairs: list[tuple[int, int]] = []
+    for condition in body.conditions:
+        if any(map(fallible, (*conditions, condition))):
+            conditions.append(condition)
+            continue
+        rest: list[Expr] = []
+        for part in conjuncts(condition):
+            if told := _equal_to_constant(part):
+                pairs.append((told[0], found.setdefault(told[1], body.width + len(found))))
+            else:
+                rest.append(part)
+        conditions += filter(None, [conjunction(rest)])
+    values = [
+        ColumnRef(found.setdefault(e, body.width + len(found)), e.type) if _is_joinable(e) else e for e in body.columns
+    ]
+    if not found:
+        return body
+    leaf = Project(One(), tuple(found), tuple(f"constant_{k}" for k in range(len(found))))
+    return replace(
+        body,
+        leaves=(*body.leaves, leaf),
+        columns=tuple(values),
+        equal=(*body.equal, *pairs),
+        conditions=tuple(conditions),
+    )
+
+
+def _equal_to_constant(expr: Expr) -> tuple[int, Literal] | None:
+    """The column and the constant of a condition `column = constant`."""
+    if not isinstance(expr, Call) or not expr.function.startswith("=(") or len(expr.args) != 2:
+        return None
+    one, other = expr.args if isinstance(expr.args[0], ColumnRef) else expr.args[::-1]
+    if isinstance(one, ColumnRef) and _is_joinable(other) and one.type == other.type:
+        return one.index, other
+    return None
+
+
+def _is_joinable(expr: Expr) -> TypeGuard[Literal]:
+    """Whether it is a constant of a type whose equal values look alike."""
+    return isinstance(expr, Literal) and expr.value is not None and expr.type.kind in _CONSTANT
 
 
 def _cut(plan: Plan, held: Sequence[int]) -> Plan:

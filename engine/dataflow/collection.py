@@ -227,6 +227,9 @@ class Collection:
         """Each row once, while it is there at least so many times (1 or more)."""
         assert copies >= 1, "a row that is not there cannot be shown"
         schema = Schema(self.schema.columns)
+        if not schema.columns:
+            # A reduce without a key has a row where there is nothing, too.
+            return _marked(self).at_least(copies).project([], schema)
         return self._reduced(range(len(schema.columns)), (), schema, copies)
 
     def count(self) -> Collection:
@@ -309,7 +312,7 @@ class Collection:
             pairs = list(zip(left_key, places, strict=True))
         else:
             columns = sorted(set(right_key))
-            keys = other._columns(columns).distinct() if columns else _anything(other)
+            keys = (other._columns(columns) if columns else _marked(other)).distinct()
             pairs = [(one, columns.index(two)) for one, two in pairs]
         pairs = _ordered(pairs, self.node, keys.node)
         return keys, tuple(one for one, _ in pairs), tuple(two for _, two in pairs)
@@ -359,9 +362,9 @@ def _source_of(node: Node, columns: Sequence[int]) -> tuple[Node, list[int]]:
     return node, found
 
 
-def _anything(collection: Collection) -> Collection:
-    """One row while the collection has any."""
-    return collection.project([Literal(True, BOOLEAN)], Schema((Column("any", BOOLEAN),))).distinct()
+def _marked(collection: Collection) -> Collection:
+    """A column that is true of each row, in the place of its own."""
+    return collection.project([Literal(True, BOOLEAN)], Schema((Column("row", BOOLEAN),)))
 
 
 def _null_in_any(columns: Sequence[Column]) -> Column:

@@ -2,7 +2,8 @@
 
 `python -m tests.oracle.datalog --programs N --seed S [--epochs E]` runs N of them and prints the first program that differs. A
 program has 1 to 12 relations in groups that read each other, rules that are not linear, negation and aggregates of lower groups,
-several heads, alternatives, named arguments, NULLs, numbers and texts.
+one in the other and in arguments too, several heads, alternatives, named arguments, relations without columns, NULLs, numbers and
+texts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from headrace.engine.batch.updates import DELETE, UPSERT, Upserts
 from headrace.engine.dataflow import Collection, Dataflow, Output
-from headrace.engine.schema import BIGINT, TEXT, Column, Schema
+from headrace.engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
 from headrace.views.catalog import Catalog
 from headrace.views.compile import CompiledView, check_views
 from headrace.views.render import render
@@ -76,7 +77,8 @@ class Drawn:
             group = [f"r{made + i}" for i in range(min(rng.choice((1, 1, 1, 2, 3)), count - made))]
             lower = list(self.shapes)
             for name in group:
-                self.shapes[name] = tuple(rng.choice("nnns") for _ in range(rng.randint(1, 3)))
+                width = 0 if not self.extremes and rng.random() < 0.1 else rng.randint(1, 3)
+                self.shapes[name] = tuple(rng.choice("nnns") for _ in range(width))
             text += [self.rules(name, group, lower) for name in group]
             made += len(group)
         if self.extremes:
@@ -170,11 +172,27 @@ class Drawn:
         numbers = [v for v, t in inner.items() if t == "n"]
         if numbers and rng.random() < 0.3:
             atoms.append(f"{rng.choice(numbers)} < {rng.randint(1, 4)}")
+        if numbers and not self.extremes and rng.random() < 0.2:
+            # One in the other, of which some variables are the outer one's.
+            atoms.append(
+                f"k = count : {{ {self.atom(rng.choice(lower), inner, prefix='j')[0]} }}, k < {rng.randint(1, 5)}"
+            )
         function = rng.choice(("count", "sum", "min", "max")) if numbers else "count"
-        value = "" if function == "count" else f" {rng.choice(numbers)}"
+        # The sum of a number of the recursion may rise for ever.
+        summed = [v for v in numbers if v not in outer] or ["1"]
+        value = "" if function == "count" else f" {rng.choice(summed if function == 'sum' else numbers)}"
         text = f"{function}{value} : {{ {', '.join(atoms)} }}"
-        if rng.random() < 0.2:
+        chance = rng.random()
+        if chance < 0.2:
             return f"{text} > 1"
+        if chance < 0.35 and not self.extremes:
+            # In an argument: `f` has two numbers.
+            known = [v for v, t in bound.items() if t == "n"] or ["_"]
+            return f"{rng.choice(('', '!'))}f({text}, {rng.choice(known)})"
+        if chance < 0.45 and not self.extremes and numbers and (own := rng.choice(numbers)) not in bound:
+            # The name of what is aggregated is also the result's.
+            bound[own] = "n"
+            return f"{own} = {text}"
         bound["n"] = "n"
         return f"n = {text}"
 
@@ -195,7 +213,7 @@ class Drawn:
             same = [v for v, t in now.items() if t == kind]
             chance = rng.random()
             if fresh or (chance < 0.5 and not reading) or (chance < 0.6 and not same and not reading):
-                variable = f"{prefix}{len(now) + (prefix == 'i') * 10}" if not fresh else f"x{len(now)}"
+                variable = f"{prefix}{len(now) + (prefix != 'x') * 10}" if not fresh else f"x{len(now)}"
                 now[variable] = kind
                 parts.append(variable)
             elif same and chance < 0.85:
@@ -283,7 +301,7 @@ def rows_of(output: Output, view: CompiledView, epoch: int) -> Counter[Row]:
 
 
 def _read(text: str | None, column: Column) -> int | str | None:
-    return text if text is None or column.type == TEXT else int(Decimal(text))
+    return text if text is None or column.type in (TEXT, BOOLEAN) else int(Decimal(text))
 
 
 def trial(seed: int, epochs: int) -> str:
@@ -319,7 +337,9 @@ def trial(seed: int, epochs: int) -> str:
         flow.step(epoch + 1)
         want = evaluate(text, {name: set(rows.values()) for name, rows in held.items()})
         for view in views:
-            got, wanted = rows_of(outputs[view.name], view, epoch), Counter(want[view.spec.relation])
+            # A relation without columns is put out with one.
+            wanted = Counter(row or ("t",) for row in want[view.spec.relation])
+            got = rows_of(outputs[view.name], view, epoch)
             if got != wanted:
                 return (
                     f"seed {seed}, epoch {epoch}, {view.name}: missing {wanted - got}, too many {got - wanted}\n{text}"

@@ -131,7 +131,7 @@ def upserts(table: str, changes: list[tuple[int, Change]]) -> Upserts:
 def images(updates: Updates, schema: Schema) -> list[tuple[Row, int, int]]:
     """(text images, epoch, diff) of each update."""
     texts = [to_text(updates.rows.column(i), c.type).to_pylist() for i, c in enumerate(schema.columns)]
-    rows = list(zip(*texts, strict=True))
+    rows = list(zip(*texts, strict=True)) or [()] * len(updates)
     return [(r, int(t), int(d)) for r, t, d in zip(rows, updates.times, updates.diffs, strict=True)]
 
 

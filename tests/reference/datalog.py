@@ -52,8 +52,7 @@ def evaluate(text: str, inputs: Facts, rounds: int = 10_000) -> dict[str, set[Ro
             facts.update(made)
     for constraint in program.constraints:
         names = list(dict.fromkeys(v for x in constraint.bodies[0] for v in _alone(x)))
-        whole = Rule(Atom("", (), 0, 0), (), "", 0)
-        found = [e for body in constraint.bodies for e in _envs(body, {}, facts, whole)]
+        found = [e for body in constraint.bodies for e in _envs(body, {}, facts, _seen(body, []))]
         facts[f"constraint {constraint.name}"] = {tuple(e[n] for n in names) for e in found}
     return facts
 
@@ -87,12 +86,12 @@ def _read(body: Sequence[Literal], strict: bool = False) -> Iterator[tuple[str, 
 
 
 def _rows(rule: Rule, facts: Facts) -> Iterator[Row]:
-    for env in _envs(rule.body, {}, facts, rule):
+    for env in _envs(rule.body, {}, facts, _outside(rule)):
         yield tuple(_value(a.value, env) for a in rule.head.arguments if a.value is not None)
 
 
-def _envs(body: Sequence[Literal], start: Env, facts: Facts, rule: Rule) -> list[Env]:
-    """What the variables may be; one for each combination of rows."""
+def _envs(body: Sequence[Literal], start: Env, facts: Facts, outside: set[str]) -> list[Env]:
+    """What the variables may be; one for each combination of rows. `outside`: the names that aggregates have from here."""
     envs: list[Env] = [start]
     for literal in body:
         if isinstance(literal, Positive):
@@ -102,7 +101,7 @@ def _envs(body: Sequence[Literal], start: Env, facts: Facts, rule: Rule) -> list
         if isinstance(literal, Positive):
             rest += [Condition(_equal(literal.atom, a.start, a.value)) for a in literal.atom.arguments
                      if a.value is not None and a.value.variable is None]  # fmt: skip
-    return [found for env in envs for found in _kept(rest, env, facts, rule)]
+    return [found for env in envs for found in _kept(rest, env, facts, outside)]
 
 
 def _equal(atom: Atom, at: int, value: Expression) -> Expression:
@@ -133,13 +132,18 @@ def _column(name: str) -> int:
     return int(name.removeprefix("c"))
 
 
-def _kept(rest: Sequence[Literal], env: Env, facts: Facts, rule: Rule) -> Iterator[Env]:
+def _kept(rest: Sequence[Literal], env: Env, facts: Facts, outside: set[str]) -> Iterator[Env]:
     """The environment with what equations bind, if all conditions hold."""
     left = list(rest)
     env = dict(env)
+    sides = [s for x in rest if isinstance(x, Condition) for s in _sides(x.expression)]
+    alone = [one.variable for one, _ in sides]
+    # What the equation of an aggregate alone binds is another variable inside of it.
+    given = {a: one.variable for one, other in sides for a in other.aggregates
+             if one.variable not in env and alone.count(one.variable) == 1}  # fmt: skip
     while left:
         for literal in left:
-            done = _settled(literal, env, facts, rule)
+            done = _settled(literal, env, facts, outside, given)
             if done is None:
                 continue
             if not done:
@@ -147,20 +151,24 @@ def _kept(rest: Sequence[Literal], env: Env, facts: Facts, rule: Rule) -> Iterat
             left.remove(literal)
             break
         else:
-            raise AssertionError(f"nothing binds the variables of {rule.text}")
+            raise AssertionError(f"nothing binds the variables of {left}")
     yield env
 
 
-def _settled(literal: Literal, env: Env, facts: Facts, rule: Rule) -> bool | None:
+def _settled(
+    literal: Literal, env: Env, facts: Facts, outside: set[str], given: Mapping[Aggregate, str | None]
+) -> bool | None:
     """Whether a literal holds; None where its variables have no values yet."""
     for expression in expressions_of(literal):
         for aggregate in expression.aggregates:
             if aggregate not in env:
-                names = _outside(rule) & _variables(aggregate)
+                names = (outside & _variables(aggregate)) - {given.get(aggregate)}
                 if not names <= set(env):
                     return None
                 inner: Env = {n: env[n] for n in names}
-                env[aggregate] = _aggregated(aggregate, _envs(aggregate.body, inner, facts, rule))
+                own = [] if aggregate.value is None else [aggregate.value]
+                within = names | _seen(aggregate.body, own)
+                env[aggregate] = _aggregated(aggregate, _envs(aggregate.body, inner, facts, within))
             if env[aggregate] is _NOTHING:
                 return False
     if isinstance(literal, Negative):
@@ -217,12 +225,16 @@ def _names(expression: Expression) -> set[str]:
 
 def _variables(aggregate: Aggregate) -> set[str]:
     found = set() if aggregate.value is None else _names(aggregate.value)
-    return found.union(*(_names(e) for x in aggregate.body for e in expressions_of(x)))
+    expressions = [e for x in aggregate.body for e in expressions_of(x)]
+    return found.union(*map(_names, expressions), *(_variables(a) for e in expressions for a in e.aggregates))
 
 
 def _outside(rule: Rule) -> set[str]:
-    heads = [a.value for a in rule.head.arguments if a.value is not None]
-    return set[str]().union(*(_names(e) for e in [*heads, *(e for x in rule.body for e in expressions_of(x))]))
+    return _seen(rule.body, [a.value for a in rule.head.arguments if a.value is not None])
+
+
+def _seen(body: Sequence[Literal], more: Sequence[Expression]) -> set[str]:
+    return set[str]().union(*(_names(e) for e in [*more, *(e for x in body for e in expressions_of(x))]))
 
 
 def _bound(expression: Expression, env: Env) -> bool:

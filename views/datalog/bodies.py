@@ -7,6 +7,7 @@ by `relations`, a rule at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -45,6 +46,7 @@ class _Equal:
     """That a column of an atom equals an expression, some variables of which are bound later."""
 
     position: int
+    value: Expression
     read: Read
 
 
@@ -80,6 +82,8 @@ class Body:
         self.reader = reader
         self.around = around
         self.joined_at: list[tuple[Atom, int]] = []
+        self.given: dict[Aggregate, str] = {}
+        """The variable that only the equation of an aggregate gives a value: inside of it the name means another."""
 
     def bind(self, literals: Sequence[Literal], state: State) -> State:
         """The rows for which all literals hold. Raises ViewError."""
@@ -90,6 +94,7 @@ class Body:
             for x in literals
             if isinstance(x, Condition) or (isinstance(x, Positive) and x.atom.name not in self.plans)
         ]
+        self.given = _given_by_aggregates(literals, self.plans)
         while atoms:
             atom = next((a for a in atoms if self.shares(a, state)), atoms[0])
             atoms.remove(atom)
@@ -112,7 +117,9 @@ class Body:
                 negated.remove(atom)
                 state = self.less(atom, state)
                 continue
-            with_aggregates = next((x for x in rest if isinstance(x, Expression) and self.aggregable(x, state)), None)
+            values = [x.value if isinstance(x, _Equal) else x for x in rest]
+            values += [a.value for atom in negated for a in atom.arguments if a.value is not None]
+            with_aggregates = next((x for x in values if self.aggregable(x, state)), None)
             if with_aggregates is None:
                 self.refuse_unbound(rest, negated, state)
             for aggregate in with_aggregates.aggregates:
@@ -139,8 +146,9 @@ class Body:
         found: dict[str, int] = {}
         for item in rest:
             read = item.read if isinstance(item, _Equal) else self.reader.read(item)
+            value = item.value if isinstance(item, _Equal) else item
             at = item.start if isinstance(item, Expression) else self.rule.start
-            inner = [v for a in item.aggregates for v in self.outer_of(a)] if isinstance(item, Expression) else []
+            inner = [v for a in value.aggregates for v in self.outer_of(a)]
             # What an equation would give a value is not to blame.
             given = {s.variable for s, _ in _sides(item)} if isinstance(item, Expression) else set()
             unbound = self.missing([*read.variables, *inner], state)
@@ -177,8 +185,9 @@ class Body:
     def joined(self, atom: Atom, state: State) -> tuple[State, list[_Equal]]:
         """The rows joined with an atom, and what is to hold once its variables are bound."""
         right = self.plans[atom.name][0]
-        width = 0 if isinstance(state.plan, One) else len(state.plan.schema.columns)
-        plan = right if not width else Join(state.plan, right, at=atom.start)
+        first = isinstance(state.plan, One)
+        width = 0 if first else len(state.plan.schema.columns)
+        plan = right if first else Join(state.plan, right, at=atom.start)
         self.joined_at.append((atom, width))
         places = dict(state.places)
         conditions: list[Expr] = []
@@ -191,12 +200,12 @@ class Body:
             same = equals(position, self.reader.read(value))
             now = State(plan, places)
             if self.missing(same.variables, now):
-                later.append(_Equal(position, same))
+                later.append(_Equal(position, value, same))
             else:
                 conditions.append(self.reader.truth(now, same))
         predicate = conjunction(conditions)
         if predicate is not None:
-            plan = Join(state.plan, right, residual=predicate, at=atom.start) if width else Filter(plan, predicate)
+            plan = Filter(plan, predicate) if first else Join(state.plan, right, residual=predicate, at=atom.start)
         return State(plan, places), later
 
     def less(self, atom: Atom, state: State) -> State:
@@ -244,7 +253,7 @@ class Body:
         names = list(_names(aggregate.body, self.reader))
         if aggregate.value is not None:
             names += self.reader.read(aggregate.value).variables
-        return [n for n in dict.fromkeys(names) if n in self.around]
+        return [n for n in dict.fromkeys(names) if n in self.around and n != self.given.get(aggregate)]
 
     def aggregable(self, item: Expression, state: State) -> bool:
         """Whether an expression has aggregates still to be computed, all of whose outer variables are bound."""
@@ -289,11 +298,13 @@ class Body:
         """One row a group of the outer variables: these, how many rows there are, and the value. `of_rows`: the body needs
         the variables' values, NULL too, as the rows have them.
         """
-        inner = Body(self.context, self.rule, self.plans, self.reader, self.around)
+        own = [e for x in aggregate.body for e in expressions_of(x)]
+        around = _outside([*own, *([] if aggregate.value is None else [aggregate.value])], self.reader)
+        inner = Body(self.context, self.rule, self.plans, self.reader, around.union(outer))
         start = State(One(), {})
         if of_rows:
-            own = tuple(ColumnRef(state.places[v], state.plan.schema.columns[state.places[v]].type) for v in outer)
-            start = State(Distinct(Project(state.plan, own, tuple(outer))), {v: i for i, v in enumerate(outer)})
+            kept = tuple(ColumnRef(state.places[v], state.plan.schema.columns[state.places[v]].type) for v in outer)
+            start = State(Distinct(Project(state.plan, kept, tuple(outer))), {v: i for i, v in enumerate(outer)})
         rows = inner.bind(aggregate.body, start)
         if aggregate.value is not None:
             unbound = self.missing(self.reader.read(aggregate.value).variables, rows)
@@ -329,6 +340,19 @@ def _bound_by_atoms(body: Sequence[Literal], plans: Plans) -> frozenset[str]:
     return frozenset(v.variable for v in values if v.variable is not None)
 
 
+def _given_by_aggregates(body: Sequence[Literal], plans: Plans) -> dict[Aggregate, str]:
+    """Of each aggregate the variable that stands alone on the other side of its equation, and that nothing else binds."""
+    sides = [s for x in body if isinstance(x, Condition) for s in _sides(x.expression)]
+    alone = Counter(one.variable for one, _ in sides)
+    bound = _bound_by_atoms(body, plans)
+    return {
+        aggregate: one.variable
+        for one, other in sides
+        for aggregate in other.aggregates
+        if one.variable is not None and one.variable not in bound and alone[one.variable] == 1
+    }
+
+
 def _sides(item: Expression) -> list[tuple[Expression, Expression]]:
     sides = item.equated()
     return [] if sides is None else [sides, sides[::-1]]
@@ -345,11 +369,12 @@ def _names(body: Sequence[Literal], reader: Reader) -> Iterator[str]:
 
 def outside(rule: Rule, reader: Reader) -> frozenset[str]:
     """The variables of a rule that stand outside of its aggregates. Raises ViewError."""
-    found: set[str] = set()
     heads = [a.value for a in rule.head.arguments if a.value is not None]
-    for expression in [*heads, *(e for literal in rule.body for e in expressions_of(literal))]:
-        found.update(v for v in reader.read(expression).variables if not v.startswith("$"))
-    return frozenset(found)
+    return _outside([*heads, *(e for literal in rule.body for e in expressions_of(literal))], reader)
+
+
+def _outside(expressions: Sequence[Expression], reader: Reader) -> frozenset[str]:
+    return frozenset(v for e in expressions for v in reader.read(e).variables if not v.startswith("$"))
 
 
 def _alone_in_aggregates(rule: Rule) -> frozenset[str]:

@@ -55,20 +55,20 @@ def relations_of(context: Context) -> dict[str, Relation]:
         _add(context, found, _declared(context, declared))
     for given in program.inputs:
         _input(context, found, given)
+    rules = list(program.rules)
     for rule in program.rules:
         head = rule.head
         if head.name not in found:
             found[head.name] = Relation(head.name, _columns(rule), (None,) * len(head.arguments), head.start)
-        elif found[head.name].reads is not None:
-            reason = f"{head.name} is an input, and rules cannot add to it"
-            context.tell(head.start, reason, "give the rule's head another name", rule.text)
-    constraints = [r for c in program.constraints for r in _constraint(context, found, c)]
-    for rule in [*program.rules, *constraints]:
+        elif found[head.name].reads is not None and not found[head.name].broken:
+            rules.append(_apart(found, found[head.name]))
+    rules += [r for c in program.constraints for r in _constraint(context, found, c)]
+    for rule in rules:
         checked = _checked(context, rule, found)
         relation = found[rule.head.name]
         if checked is None:
             relation.broken = True
-        elif relation.reads is None:
+        else:
             relation.rules.append(checked)
     check_subtypes(context, [r for relation in found.values() for r in relation.rules])
     _outputs(context, found)
@@ -203,6 +203,17 @@ def _input(context: Context, found: dict[str, Relation], given: Input) -> None:
         relation.columns = columns or taken
     if len(relation.declared) != len(relation.columns):
         relation.declared = (None,) * len(relation.columns)
+
+
+def _apart(found: dict[str, Relation], relation: Relation) -> Rule:
+    """Of an input to which rules add: the table's rows become a relation of their own, which the rule that is returned reads."""
+    name, at = f"input {relation.name}", relation.at
+    found[name] = replace(relation, name=name, rules=[])
+    found[relation.name] = replace(relation, reads=None)
+    names = (f"column {place}" for place in range(len(relation.columns)))
+    arguments = tuple(Argument(Expression((Token("name", n, at, at),)), at) for n in names)
+    read = Positive(Atom(name, arguments, at, at), Expression((Token("name", name, at, at),)))
+    return Rule(Atom(relation.name, arguments, at, at), (read,), f".input {relation.name}", at)
 
 
 def _columns(rule: Rule) -> tuple[str, ...]:

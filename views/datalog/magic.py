@@ -168,7 +168,7 @@ def wanted_of(
     rule: Rule, values: str, given: Mapping[int, DataType], types: Mapping[str, Sequence[DataType]]
 ) -> tuple[Positive, list[Literal]]:
     """The atom of the values that are wanted of a rule's head, and what must hold of those that the head computes, or that
-    are of another type than the body gives them.
+    are of another type than the body gives them: that they are wanted as they are stored.
     """
     arguments: list[Argument] = []
     conditions: list[Literal] = []
@@ -187,7 +187,7 @@ def wanted_of(
         assert fresh.value is not None, "it was made so"
         arguments.append(fresh)
         at = argument.start
-        sign, opening, closing = (Token("mark", text, at, at) for text in ("=", "(", ")"))
+        sign, opening, closing = (Token("mark", text, at, at) for text in ("=", "cast(", f"as {kind})"))
         conditions.append(Condition(Expression((*fresh.value.pieces, sign, opening, *value.pieces, closing))))
     return _positive(Atom(values, tuple(arguments), rule.head.start, rule.head.end)), conditions
 

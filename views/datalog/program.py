@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.engine.schema import DataType
+from headrace.engine.operators.expressions.core.ir import Literal
+from headrace.engine.schema import BOOLEAN, DataType
 from headrace.views.datalog.checks import Relation, constraint_key, relations_of, warnings_of
 from headrace.views.datalog.context import Context
 from headrace.views.datalog.extremes import not_monotone
@@ -161,7 +162,11 @@ def bind_relation(
     plan = bound_plan(bound, strata_of, spec.relation, env, siblings)
     given = next((o.columns for o in program.outputs if o.name == spec.relation), None)
     names = given or checked.relations[spec.relation].columns
-    return Project(plan, identity(plan.schema)[0], names), strata_of.notes(spec.relation, checked.counted, siblings)
+    columns = identity(plan.schema)[0]
+    if not columns:
+        # A view has columns: of a relation without any it has one row while that holds.
+        columns, names = (Literal(True, BOOLEAN),), ("holds",)
+    return Project(plan, columns, names), strata_of.notes(spec.relation, checked.counted, siblings)
 
 
 def bind_question(

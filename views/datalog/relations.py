@@ -149,8 +149,8 @@ class Relations:
         self.keep(relation, Project(rows, tuple(exprs), relation.columns))
 
     def declared(self, expr: Expr, kind: DataType | None) -> Expr:
-        """The value in the declared type. Raises TypeProblem for one that it is not brought to by itself."""
-        return expr if kind is None else coerce.assigned_implicitly(expr, kind)
+        """The value in the declared type, as INSERT would store it. Raises TypeProblem for one that it would refuse."""
+        return expr if kind is None else coerce.assigned(expr, kind, "a column")
 
     # Rules.
 
@@ -201,8 +201,8 @@ class Relations:
                 known = [n for n in self.relations if not n.startswith("constraint ")]
                 hint = f"its relations are {', '.join(known)}"
                 return ViewError(f"there is no relation {name}, nor a function", hint=hint, **error.where)
-        called = error.what.removeprefix("function ").split("(", 1)[0]
-        if error.what.startswith("function ") and called in _OF_SOUFFLE:
+        called = error.what.removeprefix("function ").removeprefix("aggregate ").split("(", 1)[0].split(" ", 1)[0]
+        if error.what.startswith(("function ", "aggregate ")) and called in _OF_SOUFFLE:
             return ViewError(error.what, hint=f"functions are SQL's: write {_OF_SOUFFLE[called]}", **error.where)
         return error
 
@@ -256,9 +256,9 @@ class Relations:
         return found
 
     def checked(self, relation: Relation, rule: Rule, place: int, expr: Expr, target: DataType) -> None:
-        """That a rule's value can be of the column's type. Raises _Disagrees."""
+        """That INSERT would store a rule's value in a column of the type. Raises _Disagrees."""
         try:
-            coerce.assigned_implicitly(expr, target)
+            coerce.assigned(expr, target, "a column")
         except HeadraceError:
             at = rule.head.arguments[place].start
             name = relation.columns[place]

@@ -1,7 +1,8 @@
 """The tokens of a Datalog program, each with its place in the text.
 
 Comments are `//` to the end of the line and `/* … */`. A string stands in double quotes, as in Soufflé, or in single quotes,
-as in SQL. Invariant: tokens stand in the order of the text and never overlap. Called by `grammar`.
+as in SQL; Soufflé's `u` behind a number says nothing. Invariant: tokens stand in the order of the text and never
+overlap. Called by `grammar`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Wrong(Exception):
 _SKIPPED = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
 _TOKEN = re.compile(
     r"""(?P<name>\??[A-Za-z_][A-Za-z0-9_]*)
-      | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+      | (?P<number>0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?:u\b)?
       | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^']|'')*')
       | (?P<mark>:-|::|<:|->>|->|\#>>|\#>|!=|<>|<=|>=|=>|\|\||&&|@>|<@|!~\*|!~|~\*|[][(){}.,;:!=<>+\-*/%^~&|\#@$?])""",
     re.VERBOSE,
@@ -62,7 +63,8 @@ def tokens(text: str) -> Iterator[Token]:
             raise _unknown(text, at)
         if text.startswith("/*", at):
             raise Wrong(at, "the comment does not end", "close it with */")
-        yield Token(_KINDS[found.lastgroup or "mark"], found[0], at, found.end())
+        kind = found.lastgroup or "mark"
+        yield Token(_KINDS[kind], found[kind], at, found.end())
         at = found.end()
 
 
