@@ -110,7 +110,7 @@ class Partition(_Command):
 class Added(_Command):
     """A table, or its columns as they are declared now, were added to a sidecar that had read the topics so far without.
     `captured`: its connector tells all of its changes since `place`. `kept`: the rows that were there stay, and only the columns
-    that are new lack their values."""
+    that are new lack their values. The table of a publisher is filled from files that hold its versions up to `place`."""
 
     name: ClassVar[str] = "added"
     captured: bool

@@ -57,7 +57,12 @@ class SparkFormat:
         return topic in self._topics
 
     def add_table(self, name: str, schema: Schema, partitions: Sequence[str], precisions: Mapping[str, int]) -> None:
-        """A publisher's tables are declared before the start."""
+        """From now on the records of one declared table more are decoded; one that is declared already changes nothing. Raises
+        ConfigurationRefused for a column that cannot be."""
+        spec = TableSpec(name, schema, tuple(partitions), precisions)
+        ENCODINGS.check(spec)
+        self._envelopes.add_table(spec)
+        self._topics = tuple(dict.fromkeys((*self._topics, table_topic(self.topic_prefix, name))))
 
     def add_partition(self, partition: str, table: str) -> None:
         """A publisher's table has no partitions of other names."""
@@ -72,6 +77,13 @@ class SparkFormat:
         rest = self._envelopes.decode(messages.at([i for i in range(len(messages)) if i not in ended]))
         undecodable = sorted([*rest.undecodable, *marks.undecodable], key=lambda record: record.offset)
         return replace(rest, marks=marks.marks, undecodable=undecodable)
+
+
+def version_ends(messages: MessageBatch) -> list[VersionEnd]:
+    """The END markers in `messages`, whatever else is there."""
+    at = [i for i, key in enumerate(messages.keys) if key is not None and key.startswith(_END_PREFIX)]
+    marks = read_marks(messages.at(at), version_mark, Shapes()).marks if at else ()
+    return [mark for mark in marks if isinstance(mark, VersionEnd)]
 
 
 def version_mark(payload: Mapping[str, Any], place: MessagePlace) -> VersionEnd:

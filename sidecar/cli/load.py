@@ -47,7 +47,7 @@ def run_load(
     place = Origin.parse(origin)
     with _progress() as tell:
         if is_running(settings) and not repeat:
-            done = load_beside(settings, tables, place, tasks=tasks, tell=tell)
+            done = load_beside(settings, tables, place, version=version, tasks=tasks, tell=tell)
         else:
             done = load_tables(settings, tables, place, version=version, tasks=tasks, repeat=repeat, tell=tell)
     rate = sum(done.rows.values()) / max(done.seconds, 1e-9)

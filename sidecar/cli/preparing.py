@@ -44,7 +44,11 @@ def load_tables(
     ],
     config: ConfigPath = DEFAULT,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Version that files are, of a spark source; 1, or that of the lake.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Version that files are, of a spark source; 1 (beside a running sidecar its newest), or that of the lake.",
+        ),
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Spark tasks a table; one a core unless given.")] = None,
     repeat: Annotated[

@@ -55,8 +55,11 @@ def _summary(body: Mapping[str, Any]) -> str:
     if not body["changes"]:
         return "nothing to do: the views in force are those of the folder\n"
     tables = f"; tables let go: {', '.join(body['tables_dropped'])}" if body["tables_dropped"] else ""
-    if body["tables_added"]:
-        tables += f"; tables to be read from their source: {', '.join(body['tables_added'])}"
+    by_load = body["tables_to_load"]
+    if read := [table for table in body["tables_added"] if table not in by_load]:
+        tables += f"; tables to be read from their source: {', '.join(read)}"
+    if by_load:
+        tables += f"; tables to be filled by `headrace load`, which also applies: {', '.join(by_load)}"
     for change in body["tables_changed"]:
         tables += f"; {_change_text(change)}"
     size = output.bytes_text(body["bytes_expected"])

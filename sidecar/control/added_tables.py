@@ -1,7 +1,7 @@
 """Tables that a running sidecar begins to read: `apply` takes them from `headrace.yaml` as it is now.
 
-Invariant: a table begins empty and its views stand; its connector captures it, then it is read from its source by a resync, and
-no other view misses a transaction. Called by `apply`.
+Invariant: a table begins empty and its views stand, until its rows come: a database's table is captured by its connector and then
+read by a resync, a publisher's is filled by the load that asks. No other view misses a transaction. Called by `apply`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.connectors.commands import Added
-from headrace.connectors.commit_place import Lsn
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Schema
 from headrace.sidecar.config.config import Settings, load
 from headrace.sidecar.config.sources import SourceConfig
+from headrace.sidecar.control.filled_tables import published_tables
 from headrace.sidecar.control.plan import ApplyError
 from headrace.sidecar.intake.connector_preflight import encodings_of
 from headrace.sidecar.intake.source_intake import Intake
@@ -30,22 +31,35 @@ def settings_now(running: Running) -> Settings:
 
 
 def addable(running: Running, settings: Settings) -> dict[str, Schema]:
-    """The tables that can be read from their source by a sidecar that has not read them so far."""
+    """The tables that a sidecar which has not read them so far can read from their source, or be given by a load."""
     names = {i.name for i in running.runtime.parts.intakes}
     return {
         t.name: schema
         for s in settings.config.sources
-        if s.type == "debezium" and s.database is not None and s.name in names
+        if s.type == "spark" or (s.database is not None and s.name in names)
         for t in s.tables or ()
         if (schema := t.schema_of()) is not None
     }
 
 
-def declare(running: Running, settings: Settings, tables: Sequence[str]) -> list[Added]:
-    """The command log knows that these are to be read from their source, before their views are put in force. Raises
-    ApplyError, CommandsError, and ConfigurationRefused for modes under which they cannot be decoded."""
-    runtime, out = running.runtime, []
+def declare(
+    running: Running, settings: Settings, tables: Sequence[str], filled: Mapping[str, int]
+) -> list[Added]:  # fmt: skip
+    """The command log knows that these are to be read from their source, before their views are put in force; or are `filled`,
+    as of a version each. Raises ApplyError, CommandsError, and ConfigurationRefused for modes under which they cannot be
+    decoded."""
+    runtime, out, published = running.runtime, [], published_tables(settings)
+    unfilled = sorted(published & set(tables) - filled.keys())
+    if unfilled:
+        raise ApplyError("a publisher's table is to be filled first: its topic need not have all its rows", table=unfilled[0],
+                         hint=f"`headrace load {unfilled[0]} --from …` fills it, and puts the folder in force")  # fmt: skip
+    runtime.parts.commands.begins_empty(published & set(tables))
     for table in tables:
+        if table in published:
+            name = source_of(settings, table).name
+            runtime.parts.commands.reads(name, table)
+            out.append(Added(source=name, table=table, place=Version(filled[table]), captured=False))
+            continue
         source = source_of(settings, table)
         specs, at = table_specs(source), runtime.sources.get(source.name)
         if specs is None:
@@ -68,6 +82,9 @@ def read(runtime: Runtime, settings: Settings, tables: Mapping[str, Schema]) -> 
         [intake] = [i for i in runtime.parts.intakes if i.name == source.name]
         if table not in intake.schemas:
             _add(intake, settings, with_partitions(source, runtime.parts.commands), table, schema)
+            versions = runtime.parts.commands.filled(source.name)
+            if table in versions:
+                intake.assembler.filled(table, versions[table])
 
 
 def _add(intake: Intake, settings: Settings, source: SourceConfig, table: str, schema: Schema) -> None:
@@ -83,7 +100,7 @@ def _add(intake: Intake, settings: Settings, source: SourceConfig, table: str, s
 def capture(running: Running, settings: Settings, commands: Sequence[Added]) -> list[dict[str, str]]:
     """Have their connectors capture the tables; what became of each: `why` where it is to be done by hand."""
     told, log = [], running.runtime.parts.commands
-    for command in commands:
+    for command in (c for c in commands if not isinstance(c.place, Version)):
         source = source_of(settings, command.table)
         [table] = [t for t in source.tables or () if t.name == command.table]
         try:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from headrace.connectors.commands import Added
@@ -20,6 +21,7 @@ from headrace.sidecar.control import applied_views
 from headrace.sidecar.control.added_tables import addable, capture, declare, settings_now
 from headrace.sidecar.control.changed_tables import announce, changes_of, check_at_rest, read
 from headrace.sidecar.control.cutover import Opened, check_steady, open_new, swap
+from headrace.sidecar.control.filled_tables import Asked, check_published, published_tables, versions_of
 from headrace.sidecar.control.plan import ApplyError, Held, ViewsPlan, over_tables, plan_views
 from headrace.sidecar.control.staging import StagingDataflow
 from headrace.sidecar.execution.view_plans import Plans
@@ -32,6 +34,7 @@ TELL_SECONDS = 0.5
 """How often whoever waits is told how far it is."""
 
 Tell = Callable[[Mapping[str, Any]], None]
+NONE_FILLED: Mapping[str, int] = {}
 
 
 class ViewChanger:
@@ -78,16 +81,29 @@ class ViewChanger:
         more = addable(running, settings)
         changed = changes_of(running, settings)
         schemas = {**running.schemas, **more, **{t: change.schema for t, change in changed.items()}}
-        return plan_views(running.views, folder, schemas, tables, frozenset(kept_tables(settings)), held, drop=drop,
+        plan = plan_views(running.views, folder, schemas, tables, frozenset(kept_tables(settings)), held, drop=drop,
                           workers=running.settings.config.engine.workers, addable=more.keys(),
                           changed=changed)  # fmt: skip
+        published = published_tables(settings)
+        return replace(plan, tables_to_load=tuple(t for t in plan.tables_added if t in published))
+
+    def versions(self, asked: Asked) -> dict[str, int]:
+        """Of which version of their source the files of a load may be. Raises ConfigError, ApplyError and SourceError."""
+        return versions_of(self._running, settings_now(self._running), asked)
 
     def _held(self) -> dict[str, Held]:
         live = self._running.runtime.parts.flow.facts()
         return {n: Held(facts.rows, facts.bytes) for n, facts in live.items()}
 
-    def apply(self, *, drop: bool, tell: Tell = lambda _: None) -> Mapping[str, Any]:
-        """Put the folder in force; `tell` is given the plan, then how far it is. What was done, as `--json` prints it.
+    def unfilled(self, asked: Asked) -> list[str]:
+        """Those of the tables that are read already, and of which the state lacks the rows."""
+        return sorted(asked.keys() & self._running.runtime.parts.commands.open.keys())
+
+    def apply(
+        self, *, drop: bool, tell: Tell = lambda _: None, filled: Mapping[str, int] = NONE_FILLED
+    ) -> Mapping[str, Any]:
+        """Put the folder in force; `tell` is given the plan, then how far it is. What was done, as `--json` prints it. `filled`:
+        the tables of publishers to which a load gives rows right afterwards, each with the version of its files.
 
         Raises as `plan` does, and Cancelled; then nothing was changed.
         """
@@ -96,7 +112,10 @@ class ViewChanger:
                 settings = settings_now(self._running)
                 plan = self._plan(settings, drop=drop)
                 tell({"event": "plan", **plan.json()})
-                done = self._apply(plan, settings, tell) if plan.changes else {"event": "applied", "seconds": {}}
+                versions_of(self._running, settings, filled)
+                done = (
+                    self._apply(plan, settings, tell, filled) if plan.changes else {"event": "applied", "seconds": {}}
+                )
                 self._last = {**done, "epoch": self._running.runtime.epoch}
                 return {**self._last, **plan.json()}
             except HeadraceError as error:
@@ -133,7 +152,9 @@ class ViewChanger:
             if not self._ended:
                 applied_views.note(self._running.generation, specs)
 
-    def _apply(self, plan: ViewsPlan, settings: Settings, tell: Tell) -> dict[str, Any]:
+    def _apply(
+        self, plan: ViewsPlan, settings: Settings, tell: Tell, filled: Mapping[str, int] = NONE_FILLED
+    ) -> dict[str, Any]:  # fmt: skip
         if not plan.tables_added and not plan.tables_changed:
             return self._change(plan, tell)
         running, log = self._running, self._running.runtime.parts.commands
@@ -141,12 +162,12 @@ class ViewChanger:
         added: list[Added] = []
         changed: list[Added] = []
         try:
-            added = declare(running, settings, plan.tables_added) if plan.tables_added else []
+            added = declare(running, settings, plan.tables_added, filled) if plan.tables_added else []
             changed = announce(running, settings, plan.tables_changed)
             more = addable(running, settings) if added else {}
             others = {t: change.schema for t, change in plan.tables_changed.items()}
             running.schemas, running.settings = {**schemas, **more, **others}, settings
-            done = self._change(plan, tell)
+            done = self._change(plan, tell, filled)
         except BaseException:
             running.schemas, running.settings = schemas, before
             keys = [c.key for c in (*added, *changed)]
@@ -156,7 +177,7 @@ class ViewChanger:
         told = capture(running, settings, added) + read(running, settings, plan.tables_changed, changed)
         return {**done, "tables": told}
 
-    def _change(self, plan: ViewsPlan, tell: Tell) -> dict[str, Any]:
+    def _change(self, plan: ViewsPlan, tell: Tell, filled: Mapping[str, int] = NONE_FILLED) -> dict[str, Any]:
         running, runtime = self._running, self._running.runtime
         started = self._clock()
         opened = open_new(running, plan)
@@ -167,7 +188,7 @@ class ViewChanger:
                 self._build(plan, beside, tell)
             self._note(plan.specs)
             built = self._clock()
-            seconds = runtime.tasks.ask(lambda: self._swap(plan, beside, opened))
+            seconds = runtime.tasks.ask(lambda: self._swap(plan, beside, opened, filled))
         except BaseException:
             opened.close()
             self._note([v.spec for v in running.views])
@@ -180,7 +201,10 @@ class ViewChanger:
         total = self._clock() - started
         return {"event": "applied", "seconds": {"build": built - started, **seconds, "total": total}}
 
-    def _swap(self, plan: ViewsPlan, beside: StagingDataflow | None, opened: Opened) -> dict[str, float]:
+    def _swap(
+        self, plan: ViewsPlan, beside: StagingDataflow | None, opened: Opened, filled: Mapping[str, int]
+    ) -> dict[str, float]:
+        check_published(self._running.runtime, filled)
         seconds = swap(self._running, plan, beside, opened)
         self._swapped()
         return seconds

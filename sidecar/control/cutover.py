@@ -8,6 +8,7 @@ loop's thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,9 +22,11 @@ from headrace.sidecar.delivery.sink_writer import SinkWriter
 from headrace.sidecar.delivery.view_state import ViewState
 from headrace.sidecar.execution.dataflow_host import Change
 from headrace.sidecar.execution.view_plans import Plans
+from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.checkpoint import table_facts
 from headrace.sidecar.wiring.build import Running, make_writer
+from headrace.sidecar.wiring.intakes import IntakeMaker
 from headrace.sidecar.wiring.project import sink_view
 from headrace.views.compile import CompiledView
 from headrace.views.lineage import rests_on
@@ -34,18 +37,23 @@ DRAIN_SECONDS = 5.0
 
 @dataclass
 class Opened:
-    """The groups of sinks that had no view so far, opened but not part of the runtime yet, with the epoch each stands at."""
+    """What is opened but not part of the runtime yet: the groups of sinks that had no view so far, with the epoch each stands at,
+    and the intakes of sources of which no table was declared so far. `closers`: close those intakes."""
 
     writers: list[tuple[SinkWriter, int, int]] = field(default_factory=list)
+    intakes: list[Intake] = field(default_factory=list)
+    closers: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
         """Let go of them: the change did not come about."""
         for writer, *_ in self.writers:
             writer.close()
+        self.closers.close()
 
 
 def open_new(running: Running, plan: ViewsPlan) -> Opened:
-    """Open the sinks that get their first view. Raises SinkError; nothing is left open then."""
+    """Open the sinks that get their first view, and the sources that get their first table. Raises SinkError, SourceError;
+    nothing is left open then."""
     opened = Opened()
     known = {g.name for g in running.runtime.parts.writers}
     try:
@@ -57,10 +65,25 @@ def open_new(running: Running, plan: ViewsPlan) -> Opened:
                 frontier = writer.open(views).frontier
                 if frontier is not None:
                     opened.writers[-1] = (writer, frontier.epoch, frontier.incarnation)
+        _open_sources(running, plan, opened)
     except BaseException:
         opened.close()
         raise
     return opened
+
+
+def _open_sources(running: Running, plan: ViewsPlan, opened: Opened) -> None:
+    """The intakes of publishers that the sidecar did not read so far, each with its tables that are added."""
+    parts = running.runtime.parts
+    known = {intake.name for intake in parts.intakes}
+    tables = {table: running.schemas[table] for table in plan.tables_to_load}
+    maker = IntakeMaker(
+        settings=running.settings, schemas=running.schemas, tables=tables, manifest=None, reclock=parts.reclock,
+        commands=parts.commands, changed=tables.keys(), flow=parts.flow, folder=running.generation.folder,
+    )  # fmt: skip
+    for source in running.settings.config.sources:
+        if source.name not in known and tables.keys() & {t.name for t in source.tables or ()}:
+            opened.intakes.append(maker.one(source, opened.closers))
 
 
 def check_steady(runtime: Runtime) -> None:
@@ -88,6 +111,7 @@ def swap(running: Running, plan: ViewsPlan, beside: StagingDataflow | None, open
     if beside is not None:
         beside.finish()
     drained = clock()
+    _begin_sources(running, opened)
     _install(running, plan, beside)
     running.views = plan.views
     installed = clock()
@@ -153,6 +177,16 @@ def _install(running: Running, plan: ViewsPlan, beside: StagingDataflow | None) 
     for state in states:
         if state.view.name not in stay:
             state.frontier = 0 if state.stands else runtime.epoch
+
+
+def _begin_sources(running: Running, opened: Opened) -> None:
+    """The sources that got their first table are read from now on."""
+    parts = running.runtime.parts
+    for intake in opened.intakes:
+        parts.reclock.drop_stale_by(intake.name, intake.assembler.standing)
+    parts.intakes = (*parts.intakes, *opened.intakes)
+    running.closers.push(opened.closers.pop_all())
+    opened.intakes = []
 
 
 def _forget(runtime: Runtime, gone: ViewState) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from headrace.connectors.commit_place import KINDS
 from headrace.connectors.dead_letters import DeadLetter
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.control.apply import ViewChanger
@@ -70,11 +71,15 @@ class Control:
             return Answer(409, failed(error))
 
     def _plan(self, request: Request) -> Answer:
-        return Answer(200, self._changing.plan(drop=flag(request, "drop")).json())
+        filled = _filled(request)
+        plan = self._changing.plan(drop=flag(request, "drop")).json()
+        if filled:
+            plan |= {"versions": self._changing.versions(filled), "unfilled": self._changing.unfilled(filled)}
+        return Answer(200, plan)
 
     def _apply(self, request: Request) -> Answer:
-        drop = flag(request, "drop")
-        return Answer(200, told(lambda tell: self._changing.apply(drop=drop, tell=tell)))
+        drop, filled = flag(request, "drop"), {t: v for t, v in _filled(request).items() if v is not None}
+        return Answer(200, told(lambda tell: self._changing.apply(drop=drop, tell=tell, filled=filled)))
 
     def _cancel(self, _: Request) -> Answer:
         return Answer(200, {"cancelled": self._changing.cancel()})
@@ -140,15 +145,18 @@ class Control:
         return Answer(200, lines())
 
     def _filled(self, request: Request) -> Answer:
-        table, lsn, files = text(request, "table"), request.body.get("lsn"), request.body.get("files")
+        table, files = text(request, "table"), request.body.get("files")
         try:
             found = [BatchFile(str(name), int(size)) for name, size in files or ()]
         except (TypeError, ValueError):
             raise ControlError("names and sizes of batches are needed", field="files") from None
-        if not isinstance(lsn, int):
-            raise ControlError("a number is needed", field="lsn", value=lsn)
+        kind = next((k for k in ("lsn", "version") if k in request.body), "lsn")
+        at = request.body.get(kind)
+        if not isinstance(at, int):
+            raise ControlError("a number is needed", field=kind, value=at)
+        place = KINDS[kind](at)
         rows = partial(loaded_rows, load_place(self._running.settings), table, found)
-        self._running.runtime.tasks.ask(lambda: self._jobs.filled(table, lsn, rows))
+        self._running.runtime.tasks.ask(lambda: self._jobs.filled(table, place, rows))
         return Answer(200, {"table": table})
 
     def _replay(self, request: Request) -> Answer:
@@ -186,6 +194,15 @@ def flag(request: Request, name: str) -> bool:
     if not isinstance(value, bool):
         raise ControlError("true or false is needed", field=name, value=value)
     return value
+
+
+def _filled(request: Request) -> dict[str, int | None]:
+    """The tables that a load fills, each with the version of its files where it is told. Raises ControlError."""
+    found = request.body.get("filled", {})
+    told = found.values() if isinstance(found, dict) else (True,)
+    if any(v is not None and (not isinstance(v, int) or isinstance(v, bool)) for v in told):
+        raise ControlError("versions by table are needed", field="filled", value=found)
+    return dict(found)
 
 
 def _seconds(request: Request, name: str, otherwise: float) -> float:

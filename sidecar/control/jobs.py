@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.connectors.changes import MessageBatch
 from headrace.connectors.commands import Replayed, Resynced
-from headrace.connectors.commit_place import UNKNOWN, Lsn
+from headrace.connectors.commit_place import UNKNOWN, CommitPlace, Lsn
 from headrace.connectors.dead_letters import DeadLetter, DeadLetterQueue
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.config.config import Settings
@@ -177,11 +177,11 @@ class BackgroundJobs:
         self._runtime.jobs.append(self._fills[table])
         return self._fills[table]
 
-    def filled(self, table: str, lsn: int, rows: Rows) -> None:
-        """The rows of a table that is waited for, as of an LSN. Raises RequestError."""
+    def filled(self, table: str, place: CommitPlace, rows: Rows) -> None:
+        """The rows of a table that is waited for, as of a place of its source. Raises RequestError."""
         if table not in self._fills:
             raise RequestError("no rows of the table are waited for", table=table, hint="load it anew")
-        self._fills[table].give(lsn, rows)
+        self._fills[table].give(place, rows)
 
     def replay(self, letters: Sequence[DeadLetter], tell: Tell) -> None:
         """Begin to take dead letters in again. Raises RequestError."""

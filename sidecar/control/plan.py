@@ -96,13 +96,15 @@ class ViewAction:
 
 @dataclass(frozen=True)
 class ViewsPlan:
-    """A change from the views in force to those of the folder. `specs`, `views`: what is in force afterwards."""
+    """A change from the views in force to those of the folder. `specs`, `views`: what is in force afterwards. `tables_to_load`:
+    those of `tables_added` whose rows a load must bring."""
 
     fates: tuple[ViewAction, ...]
     specs: tuple[ViewSpec, ...]
     views: tuple[CompiledView, ...]
     tables_dropped: tuple[str, ...]
     tables_added: tuple[str, ...] = ()
+    tables_to_load: tuple[str, ...] = ()
     tables_changed: Mapping[str, TableChange] = field(default_factory=dict)
 
     @property
@@ -133,6 +135,7 @@ class ViewsPlan:
             "bytes_expected": sum(a.bytes for a in added.values()),
             "tables_dropped": list(self.tables_dropped),
             "tables_added": list(self.tables_added),
+            "tables_to_load": list(self.tables_to_load),
             "tables_changed": [change.json() for change in self.tables_changed.values()],
         }
 
@@ -171,7 +174,9 @@ def plan_views(
     needed = {t for v in views for t in tables_of(v)} | kept
     added = tuple(sorted(needed & addable - read.keys()))
     still = {t: change for t, change in changed.items() if t in needed}
-    return ViewsPlan(tuple(fates), specs, views, tuple(sorted(read.keys() - needed)), added, still)
+    return ViewsPlan(
+        tuple(fates), specs, views, tuple(sorted(read.keys() - needed)), tables_added=added, tables_changed=still
+    )
 
 
 def over_tables(views: Sequence[CompiledView], tables: Set[str]) -> frozenset[str]:

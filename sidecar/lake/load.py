@@ -106,7 +106,7 @@ def load_tables(
     """
     started = time.monotonic()
     source, used = _chosen(settings, tables)
-    _check_origin(source, origin, tables, repeat=repeat)
+    check_origin(source, origin, tables, repeat=repeat)
     origin, number = origin.settled()
     with taken(settings, repeated=repeat) as (state, before):
         spark = (session or make_session)(settings)
@@ -117,7 +117,7 @@ def load_tables(
         try:
             with PostgresSnapshot.of_now(database(source)) if origin.kind == "postgres" else nullcontext() as held:
                 for table in sorted(used):
-                    rows = _shares(origin, table, count, held) if table in tables else []
+                    rows = shares_of(origin, table, count, held) if table in tables else []
                     files[table], done.rows[table] = job.fill(table, used[table], rows)
             state.place.flush()
         except BaseException as error:
@@ -167,7 +167,8 @@ def declared(settings: Settings, tables: Sequence[str]) -> tuple[SourceConfig, M
     return next(iter(sources.values())), project.tables
 
 
-def _check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str], *, repeat: bool) -> None:
+def check_origin(source: SourceConfig, origin: Origin, tables: Sequence[str], *, repeat: bool = False) -> None:
+    """Raise LoadError where the tables of a source cannot be had from there."""
     if origin.kind == "spark" and repeat:
         raise LoadError("a query need not give its rows to the same tasks again",
                         hint="--repeat goes with files and lake tables")  # fmt: skip
@@ -215,7 +216,10 @@ def _check_same(before: Manifest, files: Mapping[str, Files]) -> None:
                         hint="the state stays as it was loaded; load what there is now into an empty one")  # fmt: skip
 
 
-def _shares(origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None) -> Sequence[Share] | Query:
+def shares_of(
+    origin: Origin, table: str, tasks: int, held: PostgresSnapshot | None = None
+) -> Sequence[Share] | Query:  # fmt: skip
+    """A table's rows, in as many shares as there are tasks at most. Raises LoadError, PublishError."""
     if held is not None:
         return held.shares(table, tasks)
     path = origin.path.replace("{table}", table)
@@ -233,15 +237,16 @@ def _manifest(
     loaded: Loaded | None, tasks: int,
 ) -> Manifest:  # fmt: skip
     """Of the loaded tables at epoch 1. What was loaded is remembered of the source, as no log of epochs tells it."""
-    how = {"tasks": tasks, "rows": done.rows}
+    how, commands = {"tasks": tasks, "rows": done.rows}, dict[str, object]()
     if loaded is None:
         frontier = SourceFrontier({}, Version(version), time.time_ns() // 1000)
         known = {"version": version, LOADED: how}
+        commands = {"resynced": dict.fromkeys(used, version)}  # whatever a load beside an earlier run had noted of them
     else:
         frontier = SourceFrontier({}, Lsn(0), 0)
         known = {LOADED: {**loaded.json(), **how}}
     arrangements = {name: some for of in files.values() for name, some in of.items()}
     return Manifest(
         epoch=EPOCH, sources={source.name: frontier}, arrangements=arrangements, tables=table_facts(used), program=program(),
-        workers=done.shards, remembered={source.name: known},
+        workers=done.shards, remembered={source.name: known}, commands=commands,
     )  # fmt: skip

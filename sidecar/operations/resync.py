@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from headrace.connectors.commit_place import Lsn
+from headrace.connectors.commit_place import CommitPlace, Lsn
 from headrace.connectors.copy_text import copy_fields, lines, text_columns
 from headrace.connectors.postgres.connection import Address
 from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Updates, Upserts
@@ -205,10 +205,10 @@ def _taken_back(errors: Updates) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Report:
-    """What a resync did. `lsn`: as of which the source was read; `rows`: that it has; `epoch`: that of the differences."""
+    """What a resync did. `place`: as of which the source was read; `rows`: that it has; `epoch`: that of the differences."""
 
     table: str
-    lsn: int
+    place: CommitPlace
     rows: int
     added: int
     changed: int
@@ -217,7 +217,7 @@ class Report:
 
     def json(self) -> Mapping[str, object]:
         """As it is told, with the LSN as Postgres writes it."""
-        return {**asdict(self), **Lsn(self.lsn).json()}
+        return {**{k: v for k, v in asdict(self).items() if k != "place"}, **self.place.json()}
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Resync(TableJob):
         return False
 
     def _report(self, read: TableRead, found: Difference, epoch: int) -> Report:
-        return Report(self.table, read.lsn, len(read.rows), found.added, found.changed, found.removed, epoch)
+        return Report(self.table, Lsn(read.lsn), len(read.rows), found.added, found.changed, found.removed, epoch)
 
     def _compare(self, rows: Updates, read: TableRead) -> Difference | None:
         if self.intake.lost.lacking(self.table) > read.lsn:

@@ -1,8 +1,8 @@
 """A table that a running sidecar begins to read gets its rows from files that a Spark job wrote, as one epoch.
 
 Always: the job hears of every change of the table, from the first on, so that it knows which of them the files have already: what
-came later than the files stands. Once nobody waits for the files any more it ends, and the sidecar reads the table by itself.
-`headrace load` asks for it over the control channel.
+came later than the files stands. Once nobody waits for the files any more it ends: the sidecar reads the table of a database by
+itself, and that of a publisher waits for another load. `headrace load` asks for it over the control channel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.connectors.commit_place import Lsn
+from headrace.connectors.commit_place import CommitPlace, Version
+from headrace.connectors.sink import SourceFrontier
 from headrace.engine.batch.updates import INSERT, RETRACT, TRUNCATE, UPSERT, Int64s, UInt8s
 from headrace.engine.schema import Schema
 from headrace.sidecar.execution.table_traces import table_traces
@@ -35,8 +36,8 @@ Rows = Callable[[Schema], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a table, in their order: the LSN, the kind, and the row of each, of a table with a key only its key's columns.
-    `partial`: a value of one was not sent."""
+    """Changes of a table, in their order: the number of its commit's place, the kind, and the row of each, of a table with a key
+    only its key's columns. `partial`: a value of one was not sent."""
 
     lsns: Int64s
     kinds: UInt8s
@@ -105,17 +106,17 @@ class TableFill(TableJob):
     """A background job: one table is filled. `give` and `leave` are called by any thread."""
 
     _changes: list[Changes] = field(default_factory=list)
-    _given: tuple[int, Rows] | None = None
+    _given: tuple[CommitPlace, Rows] | None = None
     _left: bool = False
     _merging: Future[tuple[int, Lacked]] | None = None
-    _done: tuple[int, int, Lacked] | None = None
+    _done: tuple[CommitPlace, int, Lacked] | None = None
     _mine: Resync | None = None
     _bound: int | None = None
     _intake: Intake | None = None
 
-    def give(self, lsn: int, rows: Rows) -> None:
-        """The rows as of `lsn` are there."""
-        self._given = lsn, rows
+    def give(self, place: CommitPlace, rows: Rows) -> None:
+        """The rows as of `place` are there."""
+        self._given = place, rows
 
     def leave(self) -> None:
         """Nobody waits for it any more."""
@@ -149,7 +150,7 @@ class TableFill(TableJob):
             return self._look(runtime)
         if self._left:
             raise ResyncError("nobody waits for the rows any more", table=self.table,
-                              hint="the sidecar reads the table by itself")  # fmt: skip
+                              hint="`headrace status` says what becomes of the table")  # fmt: skip
         self._intake = intake = self._intake or next(
             (i for i in runtime.parts.intakes if self.table in i.schemas), None
         )
@@ -158,9 +159,11 @@ class TableFill(TableJob):
         if any(stop.table == self.table for stop in intake.assembler.stops):
             raise ResyncError("the table is suspended", table=self.table,
                               hint="mend what `headrace status` names first")  # fmt: skip
-        (lsn, rows), at = self._given, runtime.sources.get(intake.name)
-        if at is None or at.place < Lsn(lsn):
+        (place, rows), at = self._given, runtime.sources.get(intake.name)
+        here = _stands(place, at)
+        if here is None:
             return False
+        lsn = place.order
         if self._merging is None:
             schema = intake.schemas[self.table]
             self._merging = self.executor.submit(partial(_merged, schema, lsn, rows), tuple(self._changes))
@@ -170,9 +173,9 @@ class TableFill(TableJob):
         count, found = self._merging.result()
         found = without(intake.schemas[self.table], found, self._changes)
         whole = found.whole and intake.lost.lacking(self.table) <= lsn
-        self._done = lsn, count, found
+        self._done = place, count, found
         now = int(runtime.parts.wall() * 1e6)
-        self._mine = injected(self.table, found.rows, found.kinds, at.place, now, whole=whole)
+        self._mine = injected(self.table, found.rows, found.kinds, here, now, whole=whole)
         intake.injected.append(self._mine)
         return False
 
@@ -181,10 +184,18 @@ class TableFill(TableJob):
         assert self._done is not None, "the caller looked"
         if self._bound is None or not runtime.published(self._bound):
             return False
-        lsn, count, found = self._done
+        place, count, found = self._done
         gone = int((found.kinds == RETRACT).sum())
-        self.told(Report(self.table, lsn, count, len(found.kinds) - gone, 0, gone, self._bound))
+        self.told(Report(self.table, place, count, len(found.kinds) - gone, 0, gone, self._bound))
         return True
+
+
+def _stands(place: CommitPlace, at: SourceFrontier | None) -> CommitPlace | None:
+    """Where the source stands once it has the rows as of `place`; None where it must come there first. A version that files hold
+    is not published."""
+    if isinstance(place, Version):
+        return place if at is None else max(at.place, place)
+    return None if at is None or at.place < place else at.place
 
 
 def _merged(schema: Schema, lsn: int, rows: Rows, changes: Sequence[Changes]) -> tuple[int, Lacked]:

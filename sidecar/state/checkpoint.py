@@ -218,6 +218,15 @@ def changed_tables(manifest: Manifest | None, facts: Mapping[str, Any]) -> dict[
     }
 
 
+def refuse_published(table: str) -> CheckpointError:
+    """Of a publisher's table that a view reads and the state does not have."""
+    return CheckpointError(
+        "the state does not fit: the table of a publisher was not read before", table=table,
+        hint="start without the views that read it, then have `headrace load` fill it beside the sidecar; or start with an empty "
+        "state folder: all views are then read anew from the topics",
+    )  # fmt: skip
+
+
 def refuse_change(table: str, change: str) -> CheckpointError:
     """Of a table whose rows no database can be asked for."""
     return CheckpointError(

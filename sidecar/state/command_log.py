@@ -24,6 +24,7 @@ from headrace.connectors.commands import (
     Resynced,
     Skip,
 )
+from headrace.connectors.commit_place import Version
 from headrace.connectors.source import Positions
 from headrace.sidecar.transactions.model import Resync, SnapshotTransaction, Transaction
 from headrace.sidecar.transactions.partial import Place
@@ -50,6 +51,7 @@ _LOST = "the state was lost, and what `{}` did to it is not done again yet"
 _SKIPPED = "a record was passed over, as `skip:` says, and the table was not read anew since"
 _TAKEN_IN = "its new partition {} is being taken in"
 _ADDED = "it, or a column of it, is declared since the topics were read: its rows are to be read from the source"
+_FILES = "it is declared since the topics were read, and the state lacks its rows of before"
 
 
 class CommandLog:
@@ -81,6 +83,17 @@ class CommandLog:
                 self._at_start -= done  # one that the state lacks is so until it is in, whatever is asked for meanwhile
                 self._known |= {c.key: c for c in new}
         self._look()
+
+    def begins_empty(self, tables: Iterable[str]) -> None:
+        """Of these the state has nothing, or nothing any more. Called by any thread."""
+        with self._lock:
+            self._resynced = {t: at for t, at in self._resynced.items() if t not in set(tables)}
+        self._look()
+
+    def filled(self, source: str) -> Mapping[str, int]:
+        """The tables of a publisher that are filled from files, each with its last version that these hold."""
+        mine = [c for c in self.of(Added) if c.source == source and isinstance(c.place, Version)]
+        return {c.table: c.place.order for c in mine}
 
     def reads(self, source: str, table: str) -> None:
         """A table is read from now on. Called by any thread."""
@@ -152,6 +165,8 @@ class CommandLog:
             return False
         if isinstance(command, Partition) and not command.captured:
             return True
+        if isinstance(command, Added) and isinstance(command.place, Version):
+            return command.table not in self._resynced
         return command.place.order > self._resynced.get(command.table, -1)
 
     def _look(self) -> None:
@@ -185,6 +200,9 @@ def _reason(command: Command, *, at_start: bool) -> Unproven | None:
         case Partition():
             taken = _TAKEN_IN.format(command.partition)
             return Unproven(command.table, taken, again, by_itself=command.captured)
+        case Added() if isinstance(command.place, Version):
+            load = f"`headrace load {command.table} --from … --version {command.place.order}`, as a later version if it has one"
+            return Unproven(command.table, _FILES, load, stands=True)
         case Added():
             stands = at_start or not command.kept
             return Unproven(command.table, _ADDED, again, stands=stands, by_itself=command.captured)

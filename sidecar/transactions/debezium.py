@@ -98,6 +98,13 @@ class TransactionAssembler:
         for _ in partitions:
             self._leaves.add(table)
 
+    def filled(self, table: str, version: int) -> None:
+        """The tables of a database have no versions."""
+
+    def published(self, table: str) -> int:  # noqa: ARG002
+        """The tables of a database have no versions."""
+        return -1
+
     def add_partition(self, partition: str, table: str) -> None:
         """See `Assembler.add_partition`."""
         self._leaves.add(table)

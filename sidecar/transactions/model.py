@@ -295,6 +295,12 @@ class Assembler(Protocol):
     def add_table(self, table: str, partitions: Sequence[str], schema: Schema) -> None:
         """From now on a table is read, that was not before; it begins late."""
 
+    def filled(self, table: str, version: int) -> None:
+        """A table of a publisher is filled from files that hold its versions up to this one."""
+
+    def published(self, table: str) -> int:
+        """The last version up to where versions were given that has a table, read or not; -1 where none is known."""
+
     def add_partition(self, partition: str, table: str) -> None:
         """From now on events that are counted under the name `partition` are those of a table that is read."""
 

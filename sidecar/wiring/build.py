@@ -44,6 +44,7 @@ from headrace.sidecar.state.checkpoint import (
     changed_tables,
     manifest_of,
     refuse_change,
+    refuse_published,
     table_facts,
 )
 from headrace.sidecar.state.command_log import CommandLog
@@ -179,7 +180,9 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     generation.begin(reached)
     manifest = manifest_of(generation)
     facts = table_facts(tables)
-    changed = _changed(settings, manifest, facts)
+    commands = _open_commands(settings, tables, manifest)
+    changed = _changed(settings, manifest, facts, commands)
+    commands.begins_empty(changed.keys() & {t for s in settings.config.sources for t in commands.filled(s.name)})
 
     plans = Plans.of(compiled, tables)
     maker = make_pool(settings, generation.number)
@@ -200,7 +203,6 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
     log = _open_log(settings, generation, syncing, reached, disk, epoch + 1)
     closers.callback(log.close)
     reclock = Reclock(log, epoch + 1, Injected(generation.rows, reached))
-    commands = _open_commands(settings, tables, manifest)
     commands.keep(*_added(settings, changed, reclock, manifest))
     intakes = IntakeMaker(
         settings=settings, schemas=schemas, tables=tables, manifest=manifest, reclock=reclock, commands=commands,
@@ -306,13 +308,18 @@ def make_writer(
     return make(sink, interval=config.interval_ms / 1000, limit=config.detach_seconds, each=each)
 
 
-def _changed(settings: Settings, manifest: Manifest | None, facts: Mapping[str, Any]) -> Collection[str]:
+def _changed(
+    settings: Settings, manifest: Manifest | None, facts: Mapping[str, Any], commands: CommandLog
+) -> Mapping[str, str]:
     """The tables that the state lacks, or holds with other columns than are declared. Raises CheckpointError for a table
-    whose source names no database from which it could be read."""
+    whose source names no database from which it could be read, and that no load was filling beside the run before."""
     found = changed_tables(manifest, facts)
     for name, change in found.items():
         source = _source_of(settings, name)
-        if source.type != "debezium" or source.database is None:
+        if source.type == "spark" and manifest is not None and name not in manifest.tables:
+            if name not in commands.filled(source.name):
+                raise refuse_published(name)
+        elif source.type != "debezium" or source.database is None:
             raise refuse_change(name, change)
     return found
 
@@ -327,6 +334,8 @@ def _source_of(settings: Settings, table: str) -> SourceConfig:
 def _added(settings: Settings, tables: Collection[str], reclock: Reclock, manifest: Manifest | None) -> Iterator[Added]:
     """Commands by which tables that begin empty are read from their source: after all that the log has of it."""
     for table in tables:
+        if _source_of(settings, table).type == "spark":
+            continue  # what its load noted is there
         source = _source_of(settings, table).name
         bound = [lsn for _, lsn in reclock.bound_transactions(source, reclock.frontier)]
         at = manifest.sources[source].place.order if manifest is not None and source in manifest.sources else -1

@@ -84,6 +84,9 @@ class IntakeMaker:
             loaded = self._resume(assembler, manifest, source.name, mine)
             lost.restore(manifest.lost.get(source.name, ()), mine)
             beats.restore(manifest.beats.get(source.name, ()), recovered.place.order)
+        for table, version in self.commands.filled(source.name).items():
+            if table in mine and (manifest is None or table in self.changed):
+                assembler.filled(table, version)
         intake = Intake(
             source.name, source.type, transport, format_, assembler, frozenset(mine), tables_at=tables_at(source),
             over=self._passed_over(source, transport), prefix=source.topic_prefix, schemas=mine, lost=lost,

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.connectors.changes import MessageBatch
+from headrace.connectors.changes import MessageBatch, VersionEnd
+from headrace.connectors.formats.spark import version_ends
+from headrace.connectors.formats.topic_names import table_topic
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.config.sources import SourceConfig
 from headrace.sidecar.intake.source_intake import Intake
@@ -39,3 +41,35 @@ def read_topic(
     finally:
         transport.close()
     return found
+
+
+@dataclass(frozen=True)
+class PublishedVersions:
+    """What the topic of a publisher's table says of its versions. `ends`: of all that are there; `cut`: by partition whose first
+    records are gone, the last version before which some may be missing, None where nobody can tell."""
+
+    ends: tuple[VersionEnd, ...]
+    cut: tuple[int | None, ...] = ()
+
+    def tells_all(self, after: int) -> bool:
+        """Whether no version > `after` can have been there that is gone."""
+        return all(first is not None and first <= after for first in self.cut)
+
+
+def published_versions(settings: Settings, source: SourceConfig, table: str) -> PublishedVersions:
+    """The versions of a table that a publisher has written, as far as its topic still has them. Raises SourceError."""
+    topic = table_topic(source.topic_prefix, table)
+    transport = make_source(settings, source, Topic(topic))
+    ends: list[VersionEnd] = []
+    transport.open({})
+    try:
+        begins = transport.positions().get(topic, {})
+        while True:
+            polled = transport.poll(0.2)
+            ends += [end for run in polled for end in version_ends(run)]
+            if not polled and transport.at_end():
+                break
+    finally:
+        transport.close()
+    firsts = (min((e.version for e in ends if e.partition == p), default=None) for p, at in begins.items() if at > 0)
+    return PublishedVersions(tuple(ends), tuple(firsts))

@@ -459,6 +459,36 @@ def test_a_version_waits_for_those_before_it_whose_topics_are_read_later() -> No
     assert ids(again.complete()) == [2]
 
 
+def test_a_table_that_nobody_reads_holds_no_version_up_and_its_own_are_passed() -> None:
+    v, both = VersionAssembler({"s.a": (0,)}), ("s.a", "s.b")
+    v.accept(decoded(changes("s.b", [(1, 1)], txid=1, attempt=1), version_end("s.b", 1, 1)))
+    v.accept(decoded(changes("s.b", [(1, 2)], txid=2, attempt=1), version_end("s.b", 2, 1, tables=both)))
+    assert v.complete() == []
+    v.accept(decoded(changes("s.a", [(1, 1)], txid=2, attempt=1), version_end("s.a", 2, 1, tables=both)))
+    [given_] = v.complete()
+    assert (given_.id, set(rows(given_))) == (2, {("s.a", 1, 1)})
+    assert (v.published("s.b"), v.published("s.c"), v.pending_positions()) == (2, -1, {})
+
+
+def test_a_filled_table_has_only_later_versions_also_after_a_restart() -> None:
+    v, both = VersionAssembler({"s.a": (0,), "s.b": (0,)}), ("s.a", "s.b")
+    v.filled("s.b", 3)
+    v.accept(decoded(changes("s.b", [(1, 1)], txid=1, attempt=1), version_end("s.b", 1, 1)))
+    v.accept(
+        decoded(changes("s.a", [(1, 2)], txid=2, attempt=1), version_end("s.a", 2, 1, tables=both, after={"s.b": 1}))
+    )
+    v.accept(decoded(changes("s.b", [(1, 2)], txid=2, attempt=1, offset=9), version_end("s.b", 2, 1, tables=both)))
+    [given_] = v.complete()
+    assert (given_.id, set(rows(given_))) == (2, {("s.a", 1, 2)}), "of what the files have nothing comes again"
+    again = VersionAssembler({"s.a": (0,), "s.b": (0,)})
+    again.resume([(2, 2)], remembered=v.remembered())
+    again.accept(decoded(changes("s.b", [(1, 3)], txid=3, attempt=1), version_end("s.b", 3, 1)))
+    assert again.complete() == []
+    again.accept(decoded(changes("s.b", [(1, 4)], txid=4, attempt=1), version_end("s.b", 4, 1)))
+    assert [set(rows(t)) for t in again.complete()] == [{("s.b", 1, 4)}]
+    assert again.remembered() == {"version": 4}
+
+
 def test_repeated_tasks_and_failed_attempts_change_nothing() -> None:
     v = VersionAssembler({"s.a": (0,)})
     v.accept(decoded(changes("s.a", [(1, 1)], txid=1, attempt=1)))
