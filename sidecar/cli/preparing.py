@@ -47,7 +47,7 @@ def load_tables(
         int | None,
         typer.Option(
             min=1,
-            help="Version that files are, of a spark source; 1 (beside a running sidecar its newest), or that of the lake.",
+            help="Version that files are, of a spark source: 1, beside a running sidecar where the source stands, or the lake's.",
         ),
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Spark tasks a table; one a core unless given.")] = None,

@@ -139,6 +139,7 @@ def test_the_checkpoint_is_that_of_the_same_rows(
     manifest = read_manifest(generation.manifest)
     assert manifest is not None
     assert (manifest.epoch, manifest.workers, manifest.sources["lake"].place.order) == (1, workers, 1)
+    assert manifest.commands["resynced"] == {"public.big": 1}, "whatever a load beside an earlier run had noted"
     assert {f.name for fs in manifest.arrangements.values() for f in fs} == set(os.listdir(generation.batches))
     schema = project.tables["public.big"]
     (name, layout), _ = table_traces("public.big", schema)

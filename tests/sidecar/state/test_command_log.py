@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.connectors.commands import (
+    Added,
     Command,
     Commands,
     CommandsError,
@@ -23,7 +24,7 @@ from headrace.connectors.commands import (
     Resynced,
     Skip,
 )
-from headrace.connectors.commit_place import Lsn
+from headrace.connectors.commit_place import Lsn, Version
 from headrace.connectors.kafka.commands import KafkaCommands
 from headrace.connectors.kafka.compacted import CompactedTopic
 from headrace.sidecar.config.config import load
@@ -41,6 +42,7 @@ ALL: tuple[Command, ...] = (
     Doubted(source="shop", table=VISITS, place=Lsn(5), why="it was dropped", hint="read it anew", over=False),
     Partition(source="shop", table=VISITS, place=Lsn(6), partition="public.visits_1", captured=True),
     Identity(source="shop", table=VISITS, oids={"public.visits": 16400}),
+    Added(source="lake", table="public.prices", place=Version(4), captured=False),
 )
 
 
@@ -372,3 +374,19 @@ def test_a_record_that_was_passed_over_is_so_again(shop: LosingShop) -> None:
         jobs.look()
     assert shop.stopped() == []
     shop.is_right()
+
+
+def test_a_table_that_files_filled_is_unproven_in_a_state_that_lacks_them() -> None:
+    """Whichever version the state has: an offline load may have filled it anew, of topics that were made anew."""
+    commands, table = MemoryCommands(), "public.prices"
+    commands.keep([Added(source="lake", table=table, place=Version(4), captured=False)])
+    lost = CommandLog(commands, {"lake": [table]})
+    [one] = lost.open.values()
+    assert (one.stands, one.by_itself) == (True, False)
+    assert f"headrace load {table}" in one.hint
+    assert "--version 4" in one.hint
+    kept = CommandLog(commands, {"lake": [table]}, {"resynced": {table: 2}})
+    assert (kept.open, kept.filled("lake"), kept.filled("shop")) == ({}, {table: 4}, {})
+    kept.begins_empty([table])
+    assert set(kept.open) == {table}
+    assert CommandLog(commands, {"lake": []}).open == {}, "no view reads it"
