@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,3 +108,31 @@ def _changed(draw: random.Random, sql: str) -> str:
             case _:
                 words[at], words[other] = words[other], words[at]
     return "".join(words)
+
+
+def test_threads_that_ask_and_end_leave_no_key_of_the_process_behind() -> None:
+    """There are 1,024 of them, and whatever needs one afterwards, as a client of Kafka does, could not be made."""
+    library = ctypes.CDLL(None)
+
+    def next_key() -> int:
+        key = ctypes.c_uint()
+        assert library.pthread_key_create(ctypes.byref(key), None) == 0
+        library.pthread_key_delete(key)
+        return key.value
+
+    fault_of("select 1")
+    before = next_key()
+    for text in ("select 1 -- a comment", "select a rlike b -- a comment") * 5:
+        thread = threading.Thread(target=fault_of, args=(text,))
+        thread.start()
+        thread.join()
+    assert next_key() == before
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 and later, where there are threads
+def test_a_forked_process_asks_too() -> None:
+    fault_of("select 1")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if fault_of("select 1") is None and fault_of("selec 1") is not None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

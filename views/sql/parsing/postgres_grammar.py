@@ -1,12 +1,17 @@
 """What Postgres's own grammar says of a statement: libpg_query, the parser of Postgres 18 as a library, is the judge.
 
-Always: what it refuses is refused in its words, where it stops; what it takes is read by sqlglot afterwards. Called by `parse`.
+Always: what it refuses is refused in its words, where it stops; what it takes is read by sqlglot afterwards. One thread of each
+process calls the library, which takes one of the process's 1,024 thread-specific keys for each thread and gives none back.
+Called by `parse`.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import postgast
 
@@ -28,6 +33,27 @@ _HINTS = (
     (r"", r"'[^']*$", "close the quote"),
     (r"", r"/\*", "close the comment"),
 )
+
+
+T = TypeVar("T")
+
+
+class _OneThread:
+    """Calls the library, on a thread that a forked process has anew."""
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="postgres-grammar")
+
+    def __call__(self, call: Callable[[str], T], text: str) -> T:
+        """What `call` gives of a text. Raises what it raises."""
+        return self._threads.submit(call, text).result()
+
+
+_asked = _OneThread()
 
 
 class Fault(NamedTuple):
@@ -66,7 +92,7 @@ _SPLIT = "split the view into several"
 def _error_of(text: str) -> postgast.PgQueryError | None:
     try:
         # Its result is of no use here: of the calls that parse, it is the one that bounds the depth it follows.
-        postgast.fingerprint(text)
+        _asked(postgast.fingerprint, text)
     except postgast.PgQueryError as error:
         return error
     return None
@@ -75,7 +101,7 @@ def _error_of(text: str) -> postgast.PgQueryError | None:
 def _without_comments(text: str) -> str:
     """The text with blanks for what stands behind `--`, as far as it can be read; nothing else moves."""
     try:
-        tokens = postgast.scan(text).tokens
+        tokens = _asked(postgast.scan, text).tokens
     except postgast.PgQueryError:
         return text
     left, data = 0, text.encode()
