@@ -42,11 +42,15 @@ def run_load(
         from headrace.sidecar.lake.empty_state import is_running
         from headrace.sidecar.lake.load import Origin, load_tables
         from headrace.sidecar.lake.load_beside import load_beside
+        from headrace.sidecar.lake.runs import LoadError
     except ImportError as error:
         raise SparkMissing(f"Spark is not installed: {error}", hint="pip install 'headrace[spark,embedded]'") from error
-    place = Origin.parse(origin)
+    place, running = Origin.parse(origin), is_running(settings)
+    if running and repeat:
+        raise LoadError("a sidecar is running, and the state is no longer as it was loaded", state=settings.state,
+                        hint="without --repeat it fills new tables beside it")  # fmt: skip
     with _progress() as tell:
-        if is_running(settings) and not repeat:
+        if running:
             done = load_beside(settings, tables, place, version=version, tasks=tasks, tell=tell)
         else:
             done = load_tables(settings, tables, place, version=version, tasks=tasks, repeat=repeat, tell=tell)

@@ -112,6 +112,8 @@ def test_a_table_of_files_is_added_to_a_source_and_both_go_on(lake: Lake) -> Non
     assert "nothing to do" in lake.command("apply").stdout
     with pytest.raises(RemoteError, match="reads the table already"):
         fill(lake, STOCK, f"parquet:{path}")
+    again = lake.command("load", STOCK, "--from", f"parquet:{path}", "--repeat")
+    assert (again.returncode, "a sidecar is running" in again.stderr) == (5, True)
 
     prices, held = lake.frame(lake.rows), lake.spark.createDataFrame([*stock.items()], "id long, n int")
     lake.rows = {**{k: v for k, v in lake.rows.items() if k % 7}, 500: ("Sion", Decimal("9.99"))}

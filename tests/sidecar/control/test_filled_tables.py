@@ -18,9 +18,10 @@ from headrace.sidecar.state.checkpoint import CheckpointError
 from tests.sidecar.support.lakeside import A, B, C, Lakeside, joined
 
 
-@pytest.fixture(params=[False, True], ids=["no checkpoint", "a checkpoint a turn"])
+@pytest.fixture(params=[(False, 1), (True, 1), (False, 2)], ids=["no checkpoint", "a checkpoint a turn", "two workers"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakeside]:
-    made = Lakeside(tmp_path, monkeypatch, every_turn=request.param)
+    every_turn, workers = request.param
+    made = Lakeside(tmp_path, monkeypatch, every_turn=every_turn, workers=workers)
     yield made
     made.close()
 

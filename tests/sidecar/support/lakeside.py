@@ -35,6 +35,7 @@ from headrace.sidecar.wiring.build import Running, build
 from headrace.sidecar.wiring.project import Project, read_project
 from headrace.sidecar.wiring.run_states import clear_load_place, load_place
 from tests.doubles.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
+from tests.sidecar.execution.workers.threads import Threads
 
 A, B, C = "public.a", "public.b", "public.c"
 Rows = Mapping[int, int]
@@ -54,9 +55,11 @@ class Lakeside:
     """`declared`: source → its tables, as headrace.yaml has them now, the source's name being its prefix; `read`: the tables of
     which the folder has a view; `both`: it also has one that joins A and B."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = False) -> None:
+    def __init__(
+        self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = False, workers: int = 1
+    ) -> None:  # fmt: skip
         self.folder, self.log, self.store = folder, MemoryLog(), MemoryStore(keep_history=True)
-        self.commands, self.every_turn = MemoryCommands(), every_turn
+        self.commands, self.every_turn, self.workers = MemoryCommands(), every_turn, workers
         self.declared: dict[str, list[str]] = {"lake": [A]}
         self.read, self.both = [A], False
         self.state: dict[str, dict[int, int]] = {A: {}, B: {}, C: {}}
@@ -67,6 +70,7 @@ class Lakeside:
             patch.setattr(
                 module, "make_source", lambda _s, c, f, **_: MemorySource(self.log, wants=f.wants, name=c.name)
             )
+        patch.setattr(wiring, "make_pool", lambda *_: Threads)
         patch.setattr(wiring, "make_commands", lambda _: self.commands)
         patch.setattr(wiring, "make_sink", lambda _s, c, *_: MemorySink(c.name, self.store))
         (folder / "views").mkdir()
@@ -120,7 +124,7 @@ class Lakeside:
         body = {
             "version": 1, "name": "lakeside", "state": "state", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
             "sources": sources, "sinks": [{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}],
-            "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
+            "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6}, "engine": {"workers": self.workers},
         }  # fmt: skip
         (self.folder / "headrace.yaml").write_text(json.dumps(body))
         views = "".join(VIEWS[t] for t in self.read) + (BOTH if self.both else "")
