@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from headrace.engine.errors import InvariantBroken
@@ -34,7 +35,8 @@ class Encoder:
             raise InvariantBroken("two classes have one tag", tags=sorted(tags.values()))
         self.tags = dict(tags)
         self._digested = digested
-        self._fields: dict[type, tuple[tuple[str, Any], ...]] = {}
+        self._fields: dict[type, tuple[tuple[str, str | None], ...]] = {}
+        """Of each class its fields, each with the text of its default, if it has one."""
 
     def add(self, kind: type, tag: str) -> None:
         """Give a class its tag. Raises InvariantBroken where another class has it."""
@@ -45,7 +47,9 @@ class Encoder:
     def encode(self, value: object) -> str:
         """The text of a value. Raises InvariantBroken for one of a class without a tag."""
         kind = type(value)
-        if value is None or kind is bool or kind is str:
+        if kind is str:
+            return encode_basestring_ascii(value)  # type: ignore[arg-type]
+        if value is None or kind is bool:
             return json.dumps(value)
         if kind is int:
             return str(value)
@@ -70,11 +74,13 @@ class Encoder:
                 "a value without a tag is part of a fingerprint", type=kind.__name__, hint="give its class a tag"
             )
         if kind not in self._fields:
-            self._fields[kind] = _fields_of(kind)
-        texts = [(self.encode(getattr(value, name)), default) for name, default in self._fields[kind]]
-        while texts and texts[-1][1] is not _NONE and texts[-1][0] == self.encode(texts[-1][1]):
+            found = _fields_of(kind)
+            self._fields[kind] = tuple((n, None if d is _NONE else self.encode(d)) for n, d in found)
+        known = self._fields[kind]
+        texts = [self.encode(getattr(value, name)) for name, _ in known]
+        while texts and texts[-1] == known[len(texts) - 1][1]:
             texts.pop()
-        return f"{tag}({','.join(text for text, _ in texts)})"
+        return f"{tag}({','.join(texts)})"
 
 
 _NONE = object()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
 from typing import Any, Generic, TypeVar, overload
 
 C = TypeVar("C")
@@ -43,6 +44,31 @@ class derived(Generic[V]):
             return self
         found = instance.__dict__[self._name] = self._work_out(instance)
         return found
+
+
+def remembered(work_out: Callable[[C], V]) -> Callable[[C], V]:
+    """A function of one value that each value remembers: for what is defined above the value's own module.
+
+    >>> class Pair:
+    ...     pass
+    >>> @remembered
+    ... def parts(pair: Pair) -> list[int]:
+    ...     return [1, 2]
+    >>> pair = Pair()
+    >>> parts(pair) is parts(pair)
+    True
+    """
+    name = f"_{work_out.__name__}"
+
+    @wraps(work_out)
+    def asked(value: C) -> V:
+        known = value.__dict__
+        if name not in known:
+            known[name] = work_out(value)
+        found: V = known[name]
+        return found
+
+    return asked
 
 
 def hashed_once(cls: type[C]) -> type[C]:

@@ -155,7 +155,7 @@ def compile_bound(source: Source, bound: Plan, reads: tuple[str, ...] = ()) -> C
     schema = replace(plan.schema, key=key)
     plan = optimize(plan, FINAL, fired)
     # How a recursion is followed is part of what is built.
-    followed = source.spec.recursion if any(isinstance(p, Recursion) for p in walk(plan)) else FOLLOWED
+    followed = source.spec.recursion if Recursion in plan.kinds else FOLLOWED
     told = [] if followed == FOLLOWED else [followed.strategy, repr(followed.switch)]
     digest = hashlib.sha256(ENCODER.encode([plan, schema, proved, *told]).encode()).hexdigest()
     return CompiledView(

@@ -14,6 +14,7 @@ from functools import lru_cache
 from headrace.engine.operators.expressions.core.evaluate import evaluate
 from headrace.engine.operators.expressions.core.ir import Call, Case, Cast, Coalesce, ColumnRef, Expr, Literal
 from headrace.engine.schema import BOOLEAN, Kind
+from headrace.engine.value import remembered
 from headrace.views.expressions import COMPARISONS, ONE_ROW, base_name, rebuild, shifted, substituted
 from headrace.views.expressions import children as operands
 from headrace.views.placeholders import Placeholder
@@ -75,6 +76,7 @@ Known = Sequence[Expr] | None
 """Of each column an expression of constants and of columns of which nothing is known; None where nothing is known of any."""
 
 
+@remembered
 def _columns(plan: Plan) -> Known:
     """What stands for the columns where they are read."""
     if isinstance(plan, Project):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.engine.operators.expressions.core.ir import ColumnRef
+from headrace.engine.value import remembered
 from headrace.views.plan import (
     DeltaJoin,
     Distinct,
@@ -33,6 +34,7 @@ Keys = tuple[frozenset[int], ...]
 LIMIT = 16
 
 
+@remembered
 def unique_sets(plan: Plan) -> Keys:
     """The proved keys of `plan`, as sets of positions; the empty set means at most one row.
 

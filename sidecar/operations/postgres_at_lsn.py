@@ -136,18 +136,20 @@ def alone(name: str, texts: Mapping[str, str], reads: Mapping[str, Sequence[str]
     """One view's SQL with the views that it reads put in front as CTEs, and where in that its own SQL begins."""
     needed: dict[str, str] = {}
     views = {r for some in reads.values() for r in some}
-    texts = {n: unqualified(text, views) for n, text in texts.items()} if views else texts
+
+    def text_of(at: str) -> str:
+        return body_of(unqualified(texts[at], views) if views else texts[at])
 
     def gather(at: str, path: tuple[str, ...]) -> None:
         for read in reads[at]:
             if read not in path:
                 gather(read, (*path, read))
-                needed.setdefault(read, body_of(texts[read]))
+                needed.setdefault(read, text_of(read))
 
     gather(name, (name,))
     if not needed:
-        return body_of(texts[name]), 0
+        return text_of(name), 0
     # The line break ends a comment that a text may end in.
     ctes = ", ".join(f'"{n}" as ({text}\n)' for n, text in needed.items())
     head = f"with {ctes} select * from ("  # noqa: S608 (the views' own)
-    return f"{head}{body_of(texts[name])}\n) as the_view", len(head)
+    return f"{head}{text_of(name)}\n) as the_view", len(head)

@@ -15,7 +15,7 @@ from tests.oracle.trial import Verdict
 from tests.views.features import Refused
 from tests.views.recursive import RECURSIVE_REFUSED
 
-BATCHES, QUERIES = 12, 40
+BATCHES, QUERIES = 5, 40
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def test_it_tells_how_far_it_is(spark: SparkSession, tmp_path: Path, monkeypatch
     assert all(done <= of for _, done, of in told)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_the_checkpoint_is_that_of_the_same_rows(
     spark: SparkSession, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ def test_no_updates_are_tried_that_are_sure_to_fail() -> None:
     recursion._budget = lambda: 3  # type: ignore[method-assign]
     before: set[Fact] = set()
     for k in range(12):
-        after: set[Fact] = {("e", (a, a + 1 + k % 2)) for a in range(30)}
+        after: set[Fact] = {("e", (a, a + 1 + k % 2)) for a in range(15)}
         recursion.follow(changes_of(program, before, after))
         assert state_of(recursion, program) == elastic.bootstrap(program, after)
         before = after

@@ -61,8 +61,12 @@ def wait_for(demo: subprocess.Popen[str], what: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize(
     ("number", "seen", "all_of_them"),
-    [(signal.SIGTERM, "examples.demo.writer", False), (signal.SIGINT, "headrace.sidecar.cli.app", True)],
-    ids=["SIGTERM while it plays", "Ctrl-C while it starts"],
+    [
+        pytest.param(
+            signal.SIGTERM, "examples.demo.writer", False, marks=pytest.mark.long, id="SIGTERM while it plays"
+        ),
+        pytest.param(signal.SIGINT, "headrace.sidecar.cli.app", True, id="Ctrl-C while it starts"),
+    ],
 )
 def test_a_signal_ends_the_demo_and_all_that_it_started(
     folder: Path, number: signal.Signals, seen: str, all_of_them: bool

@@ -58,6 +58,7 @@ def is_zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_a_killed_executor_is_named_and_new_workers_go_on_from_the_checkpoint(
     spark_maker: Maker, tmp_path: Path
 ) -> None:

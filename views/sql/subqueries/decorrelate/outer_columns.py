@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.engine.operators.expressions.core.ir import Expr
+from headrace.engine.value import remembered
 from headrace.views.expressions import outer_columns, rewrite
 from headrace.views.placeholders import OuterColumn
 from headrace.views.plan import Plan
@@ -26,9 +27,11 @@ def parameters(plan: Plan) -> tuple[tuple[int, Expr], ...]:
     return tuple(sorted(found.items()))
 
 
-def levels_read(plan: Plan) -> set[int]:
+@remembered
+def levels_read(plan: Plan) -> frozenset[int]:
     """How many levels up stand the queries whose columns a plan reads."""
-    return {column.level for column in read_outside(plan)}
+    own = frozenset(column.level for expr in expressions(plan) for column in outer_columns(expr))
+    return own.union(*map(levels_read, plan.below))
 
 
 def reads_around(expr: Expr | None) -> bool:
