@@ -113,6 +113,17 @@ def mistakes(text: str) -> list[ViewError]:
             "p([x, y]) :- e(x, y). r(x, n) :- p([x, _]), n = count : { p(v), e(x, _) }.",
             {(1, 4), (2, 4), (3, 4), (4, 4)},
         ),
+        ("p([x, y]) :- e(x, y). r(a, b) :- p(v), v = [a, b], a < 3.", {(1, 2), (2, 3)}),
+        ("p([x, y]) :- e(x, y). r(x) :- p(v), e(x, y), [x, y] = v.", {(1,), (2,), (3,)}),
+        ("q(v) :- e(x, y), v = [y, x + 1], x < 4. r(a, b) :- q(w), w = [a, b].", {(2, 2), (3, 3), (1, 4)}),
+        (
+            "p([x, y]) :- e(x, y). r(n) :- n = count : { p(v), p(w), v != w, v = [a, _], w = [_, a] }.",
+            {(3,)},
+        ),
+        (
+            "p([[x, y], x]) :- e(x, y). r(a, c) :- p(v), v = [q, _], q = [a, c], q != [1, 2], x = c, e(x, _).",
+            {(2, 3), (3, 1)},
+        ),
         (".type id = number\n.decl r(n: id)\nr(x) :- e(x, 1).", {(3,)}),
         (
             ".type id <: number\n.type big <: id\n.decl s(n: big)\n.decl r(n: id)\ns(x) :- e(x, 1).\nr(x) :- s(x).",
@@ -203,6 +214,12 @@ def test_warnings() -> None:
         ("r([x, y]) :- e(x, y). s(x) :- r(p), x = p + 1.", "the record p stands in an expression", "fields", "p + 1"),
         (".type L = [a: number, l: L]\n.decl r(l: L)\nr(l) :- r(l).", "the record type L holds itself", "fixed width", "L)\n"),
         ("r([]) :- e(_, _).", "a record has no fields", "", "[]"),
+        ("r(x) :- e(x, y), x = [y, y].", "a record stands where a column of the input e does", "column of its own", "x = ["),
+        ("r(x) :- e(x, _), [x, 1] < [2, 2].", 'syntax error at "<"', "= or !=", "< ["),
+        (
+            "p([x, y]) :- e(x, y). r(x) :- p(v), v = [x, _], v != [_, 1].",
+            "_ has no value", "give the field a variable", "v != [",
+        ),
         (
             ".type a <: number\n.type b <: number\n.decl s(n: a)\n.decl t(n: b)\ns(x) :- e(x, _).\nt(x) :- e(x, _).\n"
             "r(x) :- s(x), t(x).",

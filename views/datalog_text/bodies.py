@@ -25,6 +25,7 @@ MOST_ALTERNATIVES = 256
 MOST_NESTED = 50
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ENDS = frozenset({",", ";", ".", ":-"})
+_COMPARED = frozenset({"=", "!=", "<>"})
 _WORDS = "a dot at its end"
 
 
@@ -132,7 +133,32 @@ class BodyParser:
             if after.kind == "end" or (after.kind == "mark" and (after.text in _ENDS or after.text in (")", "}"))):
                 atom = self.atom()
                 return Positive(atom, Expression(tuple(self.tokens[begin : self.at])))
-        return Condition(self.expression())
+        return self.comparison() or Condition(self.expression())
+
+    def comparison(self) -> Condition | None:
+        """A record or a variable beside an (in)equality sign and another one; None where something else stands."""
+        begin = self.at
+        if self.now.text == "[" and self.now.kind == "mark":
+            one = self.argument()
+            if self.now.text not in _COMPARED:
+                raise self.unexpected("= or != and another record: records have no other comparison")
+        elif self.is_compared(begin):
+            one = Argument(Expression((self.take(),)), self.tokens[begin].start)
+        else:
+            return None
+        sign = self.take()
+        two = self.argument()
+        return Condition(Expression(tuple(self.tokens[begin : self.at])), (one, two), sign.text == "=")
+
+    def is_compared(self, at: int) -> bool:
+        """Whether a name stands at a place, then a sign, then a record or a name that ends the literal."""
+        name, sign, other, after = (self.tokens[min(at + k, len(self.tokens) - 1)] for k in range(4))
+        if name.kind != "name" or name.text in AGGREGATES or sign.kind != "mark" or sign.text not in _COMPARED:
+            return False
+        if other.kind == "mark":
+            return other.text == "["
+        ends = after.kind == "end" or (after.kind == "mark" and (after.text in _ENDS or after.text in (")", "}")))
+        return other.kind == "name" and "_" not in (name.text, other.text) and ends
 
     def closing(self, at: int) -> int:
         """The place of the bracket that closes the one at a place. Raises Wrong where there is none."""

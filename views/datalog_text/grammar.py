@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from headrace.views.datalog_text.bodies import BodyParser
-from headrace.views.datalog_text.records import flatten, has_records
+from headrace.views.datalog_text.records import compares_records, flatten, has_records
 from headrace.views.datalog_text.syntax import (
     Constraint,
     Declared,
@@ -65,6 +65,8 @@ def parse_program(text: str) -> Program:
         except Wrong as wrong:
             program.mistakes.append(Mistake(wrong.at, wrong.reason, wrong.hint))
             program.has_wrong_records = True
+    elif compares_records(program):
+        program.has_wrong_records = True
     if not program.mistakes and not (program.rules or program.outputs or program.queries or program.constraints):
         program.mistakes.append(Mistake(0, "the program is empty", "write rules and .output relation"))
     return program

@@ -22,6 +22,7 @@ from headrace.views.datalog_text.syntax import (
     Positive,
     Program,
     Rule,
+    expressions_of,
     names_of,
 )
 from headrace.views.datalog_text.tokens import Token, Wrong
@@ -51,7 +52,14 @@ class Shape:
 
 def has_records(program: Program) -> bool:
     """Whether a record stands anywhere."""
-    return bool(program.records) or any(_record_in(a) for r in _rules(program) for a in _atoms([*r.body], r.head))
+    rules = _rules(program)
+    in_atoms = any(_record_in(a) for r in rules for a in _atoms([*r.body], r.head))
+    return bool(program.records) or in_atoms or compares_records(program)
+
+
+def compares_records(program: Program) -> bool:
+    """Whether a record stands beside an (in)equality sign."""
+    return any(condition.is_of_records for rule in _rules(program) for condition in _conditions(rule.body))
 
 
 def flatten(program: Program) -> None:
@@ -76,6 +84,15 @@ def _atoms(body: Sequence[Literal], *more: Atom) -> Iterator[Atom]:
         for expression in expressions:
             for aggregate in expression.aggregates:
                 yield from _atoms(aggregate.body)
+
+
+def _conditions(body: Sequence[Literal]) -> Iterator[Condition]:
+    for literal in body:
+        if isinstance(literal, Condition):
+            yield literal
+    for expression in (e for literal in body for e in expressions_of(literal)):
+        for aggregate in expression.aggregates:
+            yield from _conditions(aggregate.body)
 
 
 def _record_in(atom: Atom) -> bool:
@@ -147,6 +164,10 @@ class _Flattening:
                 while len(known) <= at:
                     known.append(Shape())
                 self.meet(known[at], self.of(argument, variables), argument.start)
+        for condition in _conditions(rule.body):
+            if condition.sides is not None:
+                one, two = (self.of(side, variables) for side in condition.sides)
+                self.meet(one, two, condition.expression.start)
         return variables
 
     def of(self, argument: Argument, variables: dict[str, Shape]) -> Shape:
@@ -203,12 +224,36 @@ class _Flattening:
         found: list[Literal] = []
         for literal in body:
             if isinstance(literal, Condition):
-                found.append(Condition(self.expression(literal.expression, variables)))
+                found += self.condition(literal, variables)
             elif isinstance(literal, Negative):
                 found.append(Negative(self.atom(literal.atom, variables)))
             else:
                 found.append(Positive(self.atom(literal.atom, variables), literal.call))
         return tuple(found)
+
+    def condition(self, condition: Condition, variables: dict[str, Shape]) -> list[Condition]:
+        """A condition without records: one for each field where two are equal, and one in all where they differ. Raises Wrong."""
+        if condition.sides is None:
+            return [Condition(self.expression(condition.expression, variables))]
+        at = condition.expression.start
+        one, two = (self.of(side, variables) for side in condition.sides)
+        self.meet(one, two, at)
+        shape = one.found()
+        if shape.fields is None:
+            return [Condition(self.expression(condition.expression, variables))]
+        pairs = []
+        for a, b in zip(*(list(self.parts(side, shape, variables)) for side in condition.sides), strict=True):
+            if a.value is not None and b.value is not None:
+                pairs.append(
+                    (_alone(a.value), Token("mark", "=" if condition.equal else "<>", at, at), _alone(b.value))
+                )
+            elif not condition.equal:
+                raise Wrong(at, "_ has no value", "give the field a variable, or compare the other fields alone")
+        if condition.equal:
+            return [Condition(Expression((*a, sign, *b))) for a, sign, b in pairs]
+        opening, closing, either = Token("mark", "(", at, at), Token("mark", ")", at, at), Token("name", "or", at, at)
+        each = [(opening, *a, sign, *b, closing) for a, sign, b in pairs]
+        return [Condition(Expression(tuple(p for k, some in enumerate(each) for p in ((either,) if k else ()) + some)))]
 
     def atom(self, atom: Atom, variables: dict[str, Shape]) -> Atom:
         """An atom whose records are several arguments."""
@@ -318,6 +363,14 @@ class _Flattening:
             yield from self.kinds(kind)
 
 
+def _alone(expression: Expression) -> tuple[Token | Aggregate, ...]:
+    """An expression's pieces, in parentheses where it is more than one."""
+    at = expression.start
+    if len(expression.pieces) == 1:
+        return expression.pieces
+    return (Token("mark", "(", at, at), *expression.pieces, Token("mark", ")", at, at))
+
+
 def _names_of_head(head: Atom) -> list[str]:
     """Names of a relation's columns after the variables in its first head."""
     found: list[str] = []
@@ -328,4 +381,4 @@ def _names_of_head(head: Atom) -> list[str]:
     return found
 
 
-__all__ = ["flatten", "has_records"]
+__all__ = ["compares_records", "flatten", "has_records"]

@@ -120,9 +120,18 @@ class Negative:
 
 @dataclass(frozen=True)
 class Condition:
-    """An expression that must be true, or an equation that gives a variable its value."""
+    """An expression that must be true, or an equation that gives a variable its value. `sides`: of two records, or of two
+    variables that may be records, which are `equal` or must differ; the parser takes them apart.
+    """
 
     expression: Expression
+    sides: tuple[Argument, Argument] | None = None
+    equal: bool = True
+
+    @property
+    def is_of_records(self) -> bool:
+        """Whether a side is written as a record."""
+        return self.sides is not None and any(side.record is not None for side in self.sides)
 
 
 Literal = Positive | Negative | Condition
