@@ -12,6 +12,7 @@ from headrace.engine.batch.keys import HashPlan, hash_rows, image_plan, lanes_of
 from headrace.engine.batch.sort_layout import constant_lane
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.kernels import small_batch
+from headrace.engine.kernels.upsert import unequal
 
 _FEW = 256
 """For fewer updates than this one call that does all steps costs less than a call for each step."""
@@ -42,6 +43,18 @@ def netted(updates: Updates, plan: HashPlan) -> tuple[Int64s, Int64s, Int64s]:
     Positions are those of the first of equal rows. Ordered by fingerprint, then time. Raises DiffOverflow.
     """
     return _settled(updates, plan, by_time=False)
+
+
+def without_pairs(updates: Updates, plan: HashPlan) -> Int64s | None:
+    """The positions of the updates left when an old row and the new one behind it cancel, whose images under `plan` are equal;
+    None for all. A table's changes stand so; equal rows that stand apart are left as they are.
+    """
+    if not (updates.diffs < 0).any():
+        return None
+    high, low, _ = lanes_of(updates, plan)
+    kept = np.empty(len(updates), np.int64)
+    left = unequal(high, low, updates.times, updates.diffs, kept)
+    return None if left == len(kept) else kept[:left]
 
 
 def netted_at(

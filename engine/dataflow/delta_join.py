@@ -135,6 +135,7 @@ def _path(
     """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
     flow, begin = inputs[first].whole.flow, inputs[first].whole
     node, places = _set_out(flow, begin.node, first)
+    sets_out = True
     bound = set(inputs[first].classes)
     left = [i for i in range(len(inputs)) if i != first]
     while left:
@@ -159,7 +160,8 @@ def _path(
             own = {c: k for k, c in enumerate([*theirs, *read], len(mine))}
             held = tuple(places[p] for p in mine), tuple(step.columns.index(c) for c in own)
             key = tuple(known[at, c] for c in step.key)
-            node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first)
+            node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first, sets_out=sets_out)
+            sets_out = False
             if condition is not None:
                 node = Collection(flow, node, node.schema).filter(placed(condition, own)).node
             known = places = {p: k for k, p in enumerate([*mine, *((at, c) for c in theirs)])}
@@ -195,8 +197,11 @@ def _looked_up(
     held: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     strictly: bool,
+    sets_out: bool,
 ) -> Node:
     stream = flow.by_key(stream, key, exactly=True)
     fingerprint = fingerprint_of("look up", stream.fingerprint, arranged.fingerprint, key, *held, strictly)
     kind = LookUpNode if flow.scope is None else LookUpRoundNode
-    return flow.intern(fingerprint, lambda: kind(fingerprint, stream, arranged, key, held, strictly=strictly))
+    return flow.intern(
+        fingerprint, lambda: kind(fingerprint, stream, arranged, key, held, strictly=strictly, sets_out=sets_out)
+    )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.engine.batch.consolidation import without_pairs
+from headrace.engine.batch.keys import columns_plan
 from headrace.engine.batch.sort_layout import layout_of
-from headrace.engine.batch.updates import Updates
+from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.dataflow.arrange import ArrangeNode
 from headrace.engine.dataflow.node import Memo, Node, merged
 from headrace.engine.operators.chunked_delta import Pieced, each
@@ -41,7 +43,8 @@ class LookUpNode(Node):
     """The rows of a stream with their partners in an arrangement, as it was at the stream's times.
 
     `key`: the stream's columns that are looked up; `held`: of both sides the columns that the rows have;
-    `strictly`: partners must be earlier, and not of the same epoch.
+    `strictly`: partners must be earlier, and not of the same epoch; `sets_out`: the stream is a collection's own changes, of
+    which those of other columns alone cancel and cost nothing.
     """
 
     label = "look up"
@@ -56,6 +59,7 @@ class LookUpNode(Node):
         held: tuple[tuple[int, ...], tuple[int, ...]],
         *,
         strictly: bool,
+        sets_out: bool = False,
     ) -> None:
         columns = [*(stream.schema.columns[k] for k in held[0]), *(arranged.schema.columns[k] for k in held[1])]
         super().__init__(fingerprint, Schema(tuple(columns)), [stream, arranged])
@@ -65,6 +69,9 @@ class LookUpNode(Node):
         self._layout = layout_of(stream.schema, key)
         self._joined = Joined.of(self.schema.arrow, held)
         self._strictly = strictly
+        read = tuple(sorted({*key, *held[0]}))
+        may_cancel = sets_out and len(read) < len(stream.schema.columns)
+        self._slim = columns_plan(stream.schema.arrow, read) if may_cancel else None
         self._reader = arranged.trace.read_by(f"{self.label}-{fingerprint[:12]}")
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
@@ -78,7 +85,7 @@ class LookUpNode(Node):
         if rows is None:
             return QUIET
         mine, other = (
-            Side(rows, self._layout, None, None),
+            Side(rows, self._layout, self._slim, None),
             Side(None, self._arranged.layout, None, self._arranged.index),
         )
         return join_few(mine, other, since, self._joined.assembly, strictly=self._strictly)
@@ -111,10 +118,16 @@ class LookUpNode(Node):
             return None
         keys, positions = self._layout.keys_of(rows), np.arange(len(rows))
         times, diffs = rows.times, rows.diffs
+        chosen = self._chosen(rows)
+        if chosen is not None:
+            keys, positions, times, diffs = keys.take(chosen), chosen, times[chosen], diffs[chosen]
+        return Probes(rows.struct, positions, keys, times, diffs) if len(positions) else None
+
+    def _chosen(self, rows: Updates) -> Int64s | None:
+        """The positions of the updates whose key has no NULL and that another one does not cancel; None for all."""
         valid = without_nulls(rows.struct, self._key)
-        if valid is not None:
-            keys, positions, times, diffs = keys.take(valid), valid, times[valid], diffs[valid]
-        return Probes(rows.struct, positions, keys, times, diffs)
+        left = None if self._slim is None else without_pairs(rows, self._slim)
+        return valid if left is None else left if valid is None else np.intersect1d(left, valid, assume_unique=True)
 
     def release(self) -> None:
         """Stop reading the arrangement."""

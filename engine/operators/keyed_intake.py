@@ -13,13 +13,14 @@ import numpy as np
 
 from headrace.engine.batch.batch import Batch, DiffOverflow
 from headrace.engine.batch.c_data import Exported
+from headrace.engine.batch.consolidation import without_pairs
 from headrace.engine.batch.description import Description
 from headrace.engine.batch.gather_rows import take_rows
-from headrace.engine.batch.keys import Keys, lanes_of
+from headrace.engine.batch.keys import Keys
 from headrace.engine.batch.sort_layout import Layout
 from headrace.engine.batch.updates import DELETE, TRUNCATE, Bools, Int64s, UInt8s, Updates, Upserts
 from headrace.engine.kernels import small_batch
-from headrace.engine.kernels.upsert import fill_forward, net, place, unequal
+from headrace.engine.kernels.upsert import fill_forward, net, place
 from headrace.engine.lattice import Frontier
 from headrace.engine.operators.delta import QUIET, Delta, concat_rows, take
 from headrace.engine.operators.group_versions import group
@@ -189,9 +190,7 @@ def _emit(
     both = np.stack(lanes, axis=1)
     payload = layout.filled_assembly(filled).rows(structs, both[0], both[1])
     updates = Updates(payload, block[1, :size], block[2, :size])
-    high, low, _ = lanes_of(updates, layout.image_plan)
-    kept = np.empty(size, np.int64)
-    n = unequal(high, low, updates.times, updates.diffs, kept)
-    if n == size:
+    kept = without_pairs(updates, layout.image_plan)
+    if kept is None:
         return updates
-    return take(updates, kept[:n]) if n else None
+    return take(updates, kept) if len(kept) else None

@@ -14,11 +14,13 @@ from headrace.engine.dataflow import Dataflow, delta_join
 from headrace.engine.dataflow.delta_join import Place
 from headrace.engine.dataflow.delta_join_nodes import LookUpNode
 from headrace.engine.errors import InvariantBroken
+from headrace.engine.kernels.compiler import JIT_OFF
 from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
 from headrace.engine.schema import BIGINT, BOOLEAN, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Both, Pair, Shape, World, keyed_ops, keyless_ops
 from tests.engine.dataflow.standard import any_cut, made_late, passes, restart
 from tests.engine.dataflow.test_dataflow import push, taken
+from tests.engine.work import counted
 from tests.reference.dataflow import Content, Row, Twin
 
 EDGES = Schema((Column("a", BIGINT), Column("b", BIGINT)))
@@ -143,3 +145,26 @@ def test_what_cannot_be_joined_is_refused() -> None:
         delta_join([edges, places, areas], [[(0, 0), (1, 0)]], [(0, 0)])
     with pytest.raises(InvariantBroken, match="two lanes"):
         delta_join([edges, places], [[(0, 0), (1, 2)]], [(0, 0)])
+
+
+@pytest.mark.skipif(JIT_OFF, reason="kernels in plain Python are not counted")
+@pytest.mark.parametrize("customers", [20, 600])
+def test_changes_of_columns_that_are_not_read_cost_nothing(customers: int) -> None:
+    orders, lines = 150 * customers, Schema.of([Column("id", BIGINT), Column("order", BIGINT)], ["id"])
+    flow = Dataflow()
+    tables = [flow.table("lines", lines), flow.table("orders", AREAS), flow.table("people", PLACES)]
+    output = delta_join(tables, [[(0, 1), (1, 0)], [(1, 1), (2, 0)]], [(0, 0), (2, 1)]).output("v")
+    push(flow, "lines", lines, *((0, UPSERT, (k, k)) for k in range(orders)))
+    push(flow, "orders", AREAS, *((0, UPSERT, (k, k % customers)) for k in range(orders)))
+    push(flow, "people", PLACES, *((0, UPSERT, (k, k, "a")) for k in range(customers)))
+    flow.step(1)
+    assert len(output.take()[0].times) == orders
+
+    push(flow, "people", PLACES, *((1, UPSERT, (k, k, "b")) for k in range(customers)))
+    with counted() as work:
+        flow.step(2)
+    assert not len(output.take()[0].times)
+    assert work.total < 100 * customers
+    push(flow, "people", PLACES, (2, UPSERT, (0, -1, "b")), *((2, UPSERT, (k, k, "c")) for k in range(1, customers)))
+    flow.step(3)
+    assert len(output.take()[0].times) == 2 * orders // customers
