@@ -17,6 +17,7 @@ from headrace.engine.dataflow.arrange import ArrangeNode, TableNode
 from headrace.engine.dataflow.count import CountedArrangementNode, CountNode
 from headrace.engine.dataflow.enter import EnterNode
 from headrace.engine.dataflow.filtered_arrangement import FilteredArrangementNode, ProjectedArrangementNode
+from headrace.engine.dataflow.late_groups import LateGroups
 from headrace.engine.dataflow.node import FilterNode, Memo, Node, ProjectNode, fingerprint_of
 from headrace.engine.dataflow.reduce import ReducedNode, ReduceNode
 from headrace.engine.dataflow.schedule import Schedule
@@ -32,7 +33,8 @@ N = TypeVar("N", bound=Node)
 
 
 class Graph:
-    """Nodes by fingerprint. `frontier`: epochs before it are complete; `shard`: which part of all rows is here.
+    """Nodes by fingerprint. `frontier`: epochs before it are complete; `shard`: which part of all rows is here; `late`: the
+    recursive groups that are not evaluated up to there.
 
     `scope`: the loop whose body it is, or None.
     """
@@ -43,6 +45,7 @@ class Graph:
         self.shard = shard
         self.registry = Registry()
         self.schedule = Schedule()
+        self.late = LateGroups()
         self._made = 0
         self._known: dict[str, Node] = {}
         """In topological order: a node is made after its inputs."""

@@ -260,6 +260,10 @@ class Node:
                 parts.append(Delta(*(_moved(updates, epoch, sign) for updates in delta)))
         return Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
 
+    def has_turned(self, since: int) -> bool:  # noqa: ARG002
+        """Whether it is late, or was since: a dataflow beside this one that began at that frontier may have other rows for it."""
+        return False
+
     def later(self) -> Iterable[int]:
         """Of a node in a loop: the later rounds in which it has something to say though its inputs be quiet."""
         return ()

@@ -1,8 +1,9 @@
 """The node of a recursive group that is kept by state, without rounds in the dataflow's times.
 
 Always: a step follows its epochs one after the other, each by an Update or by Bootstrap; the content is that of the state, less
-what changed after the epoch that is asked for. Of several shards one holds the whole group, which the group's fingerprint
-chooses, and is sent what the group reads. Called by whoever builds plans: `recursive`.
+what changed after the epoch that is asked for. A group that takes more work than a step has is late: its rows stay as they were,
+with an error beside them, until a later step gives all that it missed. Of several shards one holds the whole group, which the
+group's fingerprint chooses, and is sent what the group reads. Called by whoever builds plans: `recursive`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from headrace.engine.dataflow.saved_recursion import SavedRecursion
 from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, keep, negated, rows_of
 from headrace.engine.operators.expressions.core.columns import MESSAGE
 from headrace.engine.recursion.bootstrap import Over
+from headrace.engine.recursion.late import LATE, Evaluation, Standing
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.switching import SWITCH, Followed, Left, SparseRecursion, Strategy
 from headrace.engine.schema import BOOLEAN, Column, Schema
@@ -58,7 +60,8 @@ def recursive(
     state = SparseRecursion(program, strategy, switch, *([] if limit is None else [partial(_said, limit)]))
     home = int(fingerprint[:8], 16) % flow.shard.count
     read = [flow.gathered(c.node, home) for c in outside]
-    node = flow.intern(fingerprint, lambda: RecursiveNode(fingerprint, flow.registry, read, state, schemas))
+    name = "a recursion" if limit is None else limit.said[0]
+    node = flow.intern(fingerprint, lambda: RecursiveNode(fingerprint, flow, name, read, state, schemas))
     others = (_other(flow, node, variable) for variable in range(1, program.variables))
     return Collection(flow, node, schemas[0]), *others
 
@@ -85,7 +88,8 @@ class RecursiveNode(Node):
     def __init__(
         self,
         fingerprint: str,
-        registry: Registry,
+        flow: Graph,
+        name: str,
         outside: Sequence[Node],
         state: SparseRecursion,
         schemas: Sequence[Schema],
@@ -94,26 +98,103 @@ class RecursiveNode(Node):
         self.state = state
         self.schemas = tuple(schemas)
         self.sent: list[Delta] = []
-        self._past = _Past(registry, fingerprint, schemas)
-        self._saved = SavedRecursion(registry, fingerprint, state)
+        self._turned = -1  # the frontier at which it last became late, or came back
+        self._past = _Past(flow.registry, fingerprint, schemas)
+        self._saved = SavedRecursion(flow.registry, fingerprint, state)
+        self._late = flow.late
+        self._left: Evaluation | None = None
+        self._said = f"{LATE}{name} takes more than a step may, and is evaluated between steps; it comes back by itself"
 
     def step(self, lower: int, upper: int) -> None:
         """As of any node; what was sent in the step before is not sent again."""
         self.sent = []
         super().step(lower, upper)
+        if self.failed:
+            self._late.remove(self)
+
+    def is_due(self, lower: int) -> bool:
+        """Also where it is late, and comes back."""
+        back = self._left is not None and (self._left.ended or not self._late.step_work)
+        return back or super().is_due(lower)
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """What leaves at each epoch, in order."""
         deltas = [node.delta.rows for node in self.inputs]
         some = [rows.times for rows in deltas if rows is not None]
         epochs = np.unique(np.concatenate(some)).tolist() if some else []
-        steps = [(self.state.follow(self._of(deltas, now)), now) for now in epochs]
+        if self._left is None:
+            steps = self._followed([(now, self._of(deltas, now)) for now in epochs], upper)
+        else:
+            steps = self._returned([self._of(deltas, now) for now in epochs], upper)
         errors = concat([_errors(followed, now) for followed, now in steps])
         for variable, past in enumerate(self._past.changes):
             rows = concat([self._rows(variable, followed.variables[variable], now) for followed, now in steps])
             self.sent.append(Delta(rows, None if variable else errors))
             past.append(self.sent[-1])
         return merged(self.sent[0], *(node.delta for node in self.inputs))
+
+    # Being late.
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands, while it is late."""
+        assert self._left is not None, "it is late"
+        ended = self._left.ended or self.failed is not None
+        return Standing(self._saved.late, self._left.work, *self._left.progress[1:3], ended)
+
+    def has_turned(self, since: int) -> bool:
+        """As of any node."""
+        return self._left is not None or self._turned > since
+
+    def go_on(self, work: int) -> None:
+        """As `LateGroup.go_on`."""
+        if self._left is not None and not self.failed:
+            self._left.advance(work)
+
+    def _followed(self, changes: Sequence[tuple[int, Mapping[int, Updates]]], upper: int) -> list[tuple[Followed, int]]:
+        """The changes of each epoch, as far as the step has work for them."""
+        steps: list[tuple[Followed, int]] = []
+        done, most = 0, self._late.step_work
+        for now, some in changes:
+            if self._left is not None:
+                self._left.add(some)
+                continue
+            self.state.most_work = max(most - done, 1) if most else 0
+            one = Evaluation(self.state)
+            one.add(some)
+            if one.advance(self.state.most_work, forecast=True):
+                steps.append((one.followed, now))
+                done += one.work
+            else:
+                self._leave(one, now, upper)
+                steps.append((self._message(1), now))
+        return steps
+
+    def _returned(self, changes: Sequence[Mapping[int, Updates]], upper: int) -> list[tuple[Followed, int]]:
+        """What all that was missed comes to, if that is known now, or with no more work than a step has."""
+        assert self._left is not None, "it is late"
+        most, ended = self._late.step_work, self._left.ended
+        self.state.most_work = most
+        for some in changes:
+            self._left.add(some)
+        if most and not (ended and self._left.advance(most, forecast=True)):
+            return []
+        self._left.advance(0)
+        found = [(self.state.returned(), upper - 1), (self._message(-1), upper - 1)]
+        self._left, self._saved.late, self._turned = None, -1, upper
+        self._late.remove(self)
+        return found
+
+    def _leave(self, left: Evaluation, since: int, frontier: int) -> None:
+        self.state.leave()
+        self.state.most_work = self._late.step_work
+        self._left, self._saved.late, self._turned = left, since, frontier
+        self._late.add(self)
+
+    def _message(self, diff: int) -> Followed:
+        return Followed(self.state.nothing().variables, [self._said], [diff])
+
+    # Epochs, questions and checkpoints.
 
     def _of(self, deltas: Sequence[Updates | None], now: int) -> dict[int, Updates]:
         """The changes of one epoch, by the number of their relation."""
@@ -145,7 +226,8 @@ class RecursiveNode(Node):
     def compute_errors(self, as_of: int, memo: Memo) -> Updates | None:
         """As `compute`, without a look at the rows."""
         self._past.check_faithful(as_of)
-        own = _errors(self.state.failed(), as_of)
+        late = None if self._left is None else _errors(self._message(1), as_of)
+        own = concat([_errors(self.state.failed(), as_of), late])
         later = [_undone(delta.errors, as_of) for delta in self._past.changes[0]]
         return concat([own, *later, *(node.errors(as_of, memo) for node in self.inputs)])
 
@@ -165,7 +247,7 @@ class RecursiveNode(Node):
         return Delta(concat([d.rows for d in parts]), concat([*(d.errors for d in parts), *inputs]))
 
     def hydrate(self, frontier: int, memo: Memo) -> None:
-        """The state of a checkpoint, or Bootstrap of what it reads at frontier - 1."""
+        """The state of a checkpoint, or Bootstrap of what it reads at frontier - 1. What a late group was doing begins anew."""
         content = {}
         for relation, node in zip(self.state.program.outside, self.inputs, strict=True):
             rows = node.content(frontier - 1, memo).rows
@@ -173,6 +255,8 @@ class RecursiveNode(Node):
                 content[relation] = rows
         if not self._saved.resume(frontier, content):
             self.state.follow(content)
+        elif self._saved.late >= 0:
+            self._leave(Evaluation(self.state, self.state.anew()), self._saved.late, frontier)
         self._saved.begin()
         if not self._past.loaded:
             self._past.fill(None, frontier)
@@ -191,6 +275,7 @@ class RecursiveNode(Node):
         """Let it go."""
         self._past.release()
         self._saved.release()
+        self._late.remove(self)
 
 
 class OtherVariableNode(Node):

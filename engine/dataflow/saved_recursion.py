@@ -1,8 +1,8 @@
 """The state of a recursive group in checkpoints: of each variable the rows with their rounds and counts, and an account.
 
 Each is an arrangement to which nothing is added but when a checkpoint is taken, and then what changed since the one before.
-Invariant: after `save` they hold the state; a restart that finds them all goes on from there and derives nothing anew. Owned by
-the group's node.
+Invariant: after `save` they hold the state as readers know it; a restart that finds them all goes on from there and derives
+nothing anew, unless the group was late: what it was doing then is begun again. Owned by the group's node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.engine.recursion.switching import Account, SparseRecursion
 from headrace.engine.schema import BIGINT, INTEGER, TEXT, Column, Schema
 
 _ACCOUNT = Schema((Column("name", TEXT, nullable=False), Column("value", BIGINT, nullable=False)))
-_WORK, _ROUNDS, _FAILED = "work", "rounds", "failed: "
+_WORK, _ROUNDS, _FAILED, _LATE = "work", "rounds", "failed: ", "late since"
 
 
 class SavedTrace(Trace):
@@ -50,7 +50,9 @@ class SavedTrace(Trace):
 
 
 class SavedRecursion:
-    """What is saved of `state`. Single writer: the group's node."""
+    """What is saved of `state`. `late`: the epoch since which the group is late, else -1. Single writer: the group's node."""
+
+    late = -1
 
     def __init__(self, registry: Registry, fingerprint: str, state: SparseRecursion) -> None:
         self._state = state
@@ -75,8 +77,8 @@ class SavedRecursion:
         """Write what changed of the state since it was saved last."""
         if self.account.spine.upper.epoch >= upper:
             return
-        whole, now = self._state.unsaved.whole, upper - 1
-        noted = self._state.unsaved.take()
+        shown, now = self._state.shown, upper - 1
+        whole, noted = shown.unsaved.whole, shown.unsaved.take()
         for variable, trace in enumerate(self._rows):
             parts: list[Updates | None] = [self._updates(variable, part, now) for part in noted[variable]]
             if whole:
@@ -85,8 +87,9 @@ class SavedRecursion:
                     before = negated(trace.spine.snapshot(trace.spine.upper.epoch - 1))
                     parts.append(None if before is None else before.at(np.full(len(before), now)))
             trace.become(concat(parts), upper)
-        told = {_WORK: self._state.account.work, _ROUNDS: self._state.account.rounds}
-        told |= {_FAILED + message: many for message, many in self._state.failures.items()}
+        told = {_WORK: shown.account.work, _ROUNDS: shown.account.rounds}
+        told |= {_FAILED + message: many for message, many in shown.failures.items()}
+        told |= {_LATE: self.late} if self.late >= 0 else {}
         self.account.become(_differing(self._told, told, now), upper)
         self._told = told
 
@@ -102,7 +105,7 @@ class SavedRecursion:
         saved = [trace.spine.snapshot(frontier - 1) for trace in self._rows]
         self._state.resume(content, saved, Account(work=told[_WORK], rounds=told[_ROUNDS]), failures)
         self._state.unsaved.take()
-        self._told = told
+        self._told, self.late = told, told.get(_LATE, -1)
         return True
 
     def begin(self) -> None:

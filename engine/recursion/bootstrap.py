@@ -1,19 +1,21 @@
 """Bootstrap: a recursive group from nothing, in rounds, each from the rows that the round before brought.
 
 Invariant: each derivation is found once, in the round after the last of its rows came; a row stands with the round of its first
-derivations and the number of them. Nothing is written but that state. Called by `switching`.
+derivations and the number of them. Nothing is written but that state, which is its own until it ends: it may stop between any two
+pieces of a round, and go on later. Called by `switching`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.engine.recursion.codec import Codec, lanes_of
-from headrace.engine.recursion.derive import Deriver, Meter
+from headrace.engine.recursion.derive import PIECE, Deriver, Meter
+from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Store
 
@@ -42,38 +44,58 @@ class Made:
     over: Over | None = None
 
 
-def bootstrap(program: Program, outside: Sequence[Store], codec: Codec) -> Made:
-    """All rounds, up to the program's last, over the rows that `outside` holds. Raises DiffOverflow."""
+def bootstrap(program: Program, outside: Sequence[Store], codec: Codec, meter: Meter) -> Portions[Made]:
+    """All rounds, up to the program's last, over the rows that `outside` holds, which nobody changes meanwhile. Raises
+    DiffOverflow.
+    """
     own = [Store(lanes_of(program.schemas[v])) for v in range(program.variables)]
-    deriver, meter, errors = Deriver(program, [*own, *outside], codec), Meter(), []
+    deriver, errors = Deriver(program, [*own, *outside], codec), list[pa.Array]()
+    before, now, linear = [0] * program.variables, 1, deriver.linear()
     for number, rule in enumerate(program.rules):
         if all(atom.relation >= program.variables for atom in rule.atoms):
             places = deriver.store(number, 0).places()
-            errors += _counted(deriver, meter, number, 0, places, 1, ())
-    before = [0] * program.variables
-    now, linear = 1, deriver.linear()
+            for some in _counted(deriver, meter, number, 0, places, 1, ()):
+                errors += some
+                yield come_to(meter, own, now)
     over = too_many(program, own, before, now)
-    if linear is not None and now < program.last and over is None:
-        now, begun = deriver.count_rounds(linear, 0, now, meter)
-        before = [store.size for store in own]
-        before[program.rules[linear].head] = begun
-        over = too_many(program, own, before, now)
-    while now < program.last and linear is None and over is None:
+    while now < program.last and over is None:
         upper = [store.size for store in own]
         if upper == before:
             break
-        now += 1
-        for number, rule in enumerate(program.rules):
-            own_atoms = [a for a, atom in enumerate(rule.atoms) if atom.relation < program.variables]
-            for start in own_atoms:
-                relation = rule.atoms[start].relation
-                seeds = np.arange(before[relation], upper[relation], dtype=np.int32)
-                errors += _counted(deriver, meter, number, start, seeds, now, own_atoms)
-        before = upper
+        head = -1 if linear is None else program.rules[linear].head
+        if linear is not None and (meter.piece >= PIECE or upper[head] - before[head] <= meter.piece):
+            now, begun = deriver.count_rounds(linear, before[head], now, meter)
+            before = [store.size for store in own]
+            before[head] = begun
+            yield come_to(meter, own, now)
+        else:
+            now += 1
+            for some in _round(deriver, meter, before, upper, now):
+                errors += some
+                yield come_to(meter, own, now)
+            before = upper
         over = too_many(program, own, before, now)
     for store in own:
         store.shrink()
     return Made(own, meter.spent, now, errors, over)
+
+
+def come_to(meter: Meter, own: Sequence[Store], now: int) -> Progress:
+    """How far a Bootstrap has come."""
+    return Progress(meter.spent, now, sum(store.here for store in own))
+
+
+def _round(
+    deriver: Deriver, meter: Meter, before: Sequence[int], upper: Sequence[int], now: int
+) -> Iterator[Sequence[pa.Array]]:
+    """The round `now`, from the rows that each variable has from `before` to `upper`; in pieces, each with its errors."""
+    variables = deriver.program.variables
+    for number, rule in enumerate(deriver.program.rules):
+        own_atoms = [a for a, atom in enumerate(rule.atoms) if atom.relation < variables]
+        for start in own_atoms:
+            relation = rule.atoms[start].relation
+            seeds = np.arange(before[relation], upper[relation], dtype=np.int32)
+            yield from _counted(deriver, meter, number, start, seeds, now, own_atoms)
 
 
 def too_many(program: Program, own: Sequence[Store], before: Sequence[int], now: int) -> Over | None:
@@ -98,16 +120,18 @@ def too_many(program: Program, own: Sequence[Store], before: Sequence[int], now:
 
 def _counted(
     deriver: Deriver, meter: Meter, rule: int, start: int, seeds: Int32s, now: int, own: Sequence[int]
-) -> list[pa.Array]:
-    """Count the derivations from some rows in the round `now`, each where the first of its newest rows is one of these."""
-    errors: list[pa.Array] = []
+) -> Iterator[Sequence[pa.Array]]:
+    """Count the derivations from some rows in the round `now`, each where the first of its newest rows is one of these; in
+    pieces, each with its errors.
+    """
 
     def latest(atom: int) -> int:
         return 0 if atom not in own else now - 2 if atom < start else now - 1
 
     if deriver.counts(rule, start):
-        deriver.count(rule, start, seeds, latest, meter, now)
-        return errors
+        for _ in deriver.count(rule, start, seeds, latest, meter, now):
+            yield ()
+        return
     head = deriver.program.rules[rule].head
     for frame in deriver.derive(rule, start, seeds, latest, meter) if len(seeds) else ():
         for atom in [a for a, told in enumerate(deriver.program.rules[rule].atoms) if told.negated is not None]:
@@ -117,11 +141,10 @@ def _counted(
             there[there] = rounds[found[there]] != ABSENT
             frame = frame.take(~there)
         concluded = deriver.conclude(frame)
-        errors += concluded.errors
         meter.spend(len(concluded.rows))
         if head >= 0:
             deriver.stores[head].count_in(concluded.rows, now)
-    return errors
+        yield concluded.errors
 
 
-__all__ = ["Made", "Over", "bootstrap", "too_many"]
+__all__ = ["Made", "Over", "bootstrap", "come_to", "too_many"]

@@ -17,9 +17,10 @@ from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Bools, Int64s
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion.beside import NONE, Beside
-from headrace.engine.recursion.bootstrap import Made, Over, too_many
+from headrace.engine.recursion.bootstrap import Made, Over, come_to, too_many
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.derive import ANY, CALL, Deriver, Frame, Meter, OverBudget
+from headrace.engine.recursion.portions import Portions
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Stated, Store
 from headrace.engine.recursion.update import FailedRow
@@ -30,11 +31,11 @@ Copies = Callable[[int, Int32s], Int32s]
 """Of a relation and places how many copies there are."""
 
 
-def bootstrap_copies(program: Program, outside: Sequence[Store], codec: Codec) -> Made:
-    """All rounds, up to the program's last. Raises DiffOverflow for more copies of a row than 32 bits count."""
+def bootstrap_copies(program: Program, outside: Sequence[Store], codec: Codec, meter: Meter) -> Portions[Made]:
+    """As `bootstrap`. Raises DiffOverflow for more copies of a row than 32 bits count."""
     own = Store(lanes_of(program.schemas[0]) + 1)
     errors: list[pa.Array] = []
-    deriver, meter = Deriver(program, [own, *outside], codec), Meter()
+    deriver = Deriver(program, [own, *outside], codec)
     before = now = 0
     over: Over | None = None
     while now < program.last and over is None:
@@ -57,6 +58,7 @@ def bootstrap_copies(program: Program, outside: Sequence[Store], codec: Codec) -
                 meter.spend(len(weights))
                 if rule.head >= 0:
                     _add(own, _keyed(concluded.rows[weights > 0], now), weights[weights > 0], now)
+                yield come_to(meter, [own], now)
         before = upper
         over = too_many(program, [own], [before], now)
     own.shrink()

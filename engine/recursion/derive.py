@@ -29,8 +29,12 @@ ANY = ABSENT
 CALL = 128
 """Work of finding derivations at all, however few there are: so much of it is counted for each piece."""
 
-_PIECE = 1 << 20
+PIECE = 1 << 20
 """About so many derivations are worked on at a time."""
+
+
+_ROUNDS = 1 << 10
+"""So many rounds of a linear rule are worked on at a time, where work is done in portions."""
 
 
 class OverBudget(Exception):
@@ -41,12 +45,14 @@ class OverBudget(Exception):
 class Meter:
     """Counted work: rows looked at, derivations found, and calls. Past `most` it raises OverBudget.
 
-    `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap.
+    `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap. `piece`: about how many derivations are
+    worked on at a time; less than PIECE where work is done in portions.
     """
 
     most: int = 1 << 62
     spent: int = 0
     rate: int = 1
+    piece: int = PIECE
 
     @property
     def left(self) -> int:
@@ -167,14 +173,19 @@ class Deriver:
         negated = any(atom.negated is not None for atom in told.atoms)
         return not told.computes and not negated and bool(steps) and not steps[-1].same
 
-    def count(self, rule: int, start: int, seeds: Int32s, latest: Callable[[int], int], meter: Meter, now: int) -> None:
-        """Count the heads of the derivations from rows of `start` in the round `now`, the last atom's rows without a frame."""
+    def count(
+        self, rule: int, start: int, seeds: Int32s, latest: Callable[[int], int], meter: Meter, now: int
+    ) -> Iterator[None]:
+        """Count the heads of the derivations from rows of `start` in the round `now`, the last atom's rows without a frame; in
+        pieces, after each of which it stops.
+        """
         path, told = self.path(rule, start), self.program.rules[rule]
         *steps, last = path.steps
         head, joined = self.stores[told.head], self._joined(rule, last, latest(last.atom))
         for frame in self._pieces(rule, replace(path, steps=tuple(steps)), seeds, latest, meter):
             visited, derived = head.count_joined(self._keys(frame, last), self._heads(told, frame, {}), joined, now)
             meter.spend(visited + derived)
+            yield
 
     def linear(self) -> int | None:
         """The rule by whose rounds alone the group comes about: the only one that reads a variable, which is its head, once."""
@@ -189,8 +200,8 @@ class Deriver:
         return number if alone and not path.first.same and self.counts(number, own[0]) else None
 
     def count_rounds(self, rule: int, begun: int, now: int, meter: Meter) -> tuple[int, int]:
-        """All rounds of a linear rule after the round `now`, whose rows are those from the place `begun` on: the last round, and
-        where its rows begin.
+        """Rounds of a linear rule after the round `now`, whose rows are those from the place `begun` on: the last of them, and
+        where its rows begin. These are all rounds, or as many as bring about a piece where work is done in portions.
         """
         told, start = self.program.rules[rule], self.program.variable_atom(self.program.rules[rule])
         assert start is not None
@@ -203,7 +214,10 @@ class Deriver:
         nulls = self._null_lane(rule, start) if path.first.bits else -1
         keyed = key, nulls, path.first.bits, np.array(pairs, np.int64).reshape(-1, 2)
         joined = self._joined(rule, last, 0)
-        counted = head.count_rounds(keyed, joined, begun, now, (self.program.last, self.program.most or 1 << 62))
+        until = self.program.last, self.program.most or 1 << 62
+        if meter.piece < PIECE:
+            until = min(until[0], now + _ROUNDS), min(until[1], head.size + meter.piece)
+        counted = head.count_rounds(keyed, joined, begun, now, until)
         meter.spend(counted.visited + counted.found + CALL * (counted.now - now))
         return counted.now, counted.before
 
@@ -225,15 +239,17 @@ class Deriver:
         among: Among | None = None,
     ) -> Iterator[Frame]:
         """Frames of all positive atoms of a path, each of about so many derivations."""
-        step, at = 1 << 15, 0
+        step, at = min(1 << 15, meter.piece >> 3), 0
         while at < len(seeds):
-            some = seeds[at : at + step]
+            some, before = seeds[at : at + step], meter.spent
             meter.spend(CALL)
             frame = self._extended(rule, path, some, latest, meter, among)
             at += step
-            step = max(min(step * _PIECE // max(len(frame), 1), 4 * step), 1)
             if len(frame):
                 yield frame
+            # In portions it counts too what is done with a frame.
+            cost = len(frame) if meter.piece >= PIECE else (meter.spent - before) // meter.rate
+            step = max(min(step * meter.piece // max(cost, 1), 4 * step), 1)
 
     def _extended(
         self,

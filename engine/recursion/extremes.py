@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from headrace.engine.batch.updates import Bools
 from headrace.engine.recursion.beside import NONE
-from headrace.engine.recursion.bootstrap import Made, Over
+from headrace.engine.recursion.bootstrap import Made, Over, come_to
 from headrace.engine.recursion.codec import Codec, lanes_of, null_lane
 from headrace.engine.recursion.derive import CALL, Deriver, Frame, Meter, OverBudget
+from headrace.engine.recursion.portions import Portions
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, NO_NULLS, Int32s, Lanes, Stated, Store
 from headrace.engine.recursion.update import FailedRow, Places
@@ -118,22 +119,38 @@ def _is_better(one: tuple[Bools, np.ndarray], other: tuple[Bools, np.ndarray]) -
     return found
 
 
-def bootstrap_extremes(program: Program, outside: Sequence[Store], codec: Codec) -> Made:
-    """All rounds, up to the program's last, each from the rows that the round before made better."""
+def bootstrap_extremes(program: Program, outside: Sequence[Store], codec: Codec, meter: Meter) -> Portions[Made]:
+    """As `bootstrap`; each round from the rows that the round before made better."""
     own = [Store(lanes_of(program.schemas[v])) for v in range(program.variables)]
-    rules = _Rules(Deriver(program, [*own, *outside], codec), Meter())
+    rules = _Rules(Deriver(program, [*own, *outside], codec), meter)
     now = 1
-    changed = _taken_in(rules, list(_from_outside(rules)), now)
+    derived = yield from _collected(rules, _from_outside(rules), own, now)
+    changed = _taken_in(rules, derived, now)
     over = _too_many(program, own, changed, now)
     while any(len(places) for places in changed.values()) and now < program.last and over is None:
         now += 1
-        changed = _taken_in(rules, list(rules.following(changed)), now)
+        derived = yield from _collected(rules, rules.following(changed), own, now)
+        changed = _taken_in(rules, derived, now)
         over = _too_many(program, own, changed, now)
-    errors = _errors_of(rules) if rules.errors else []
-    work = rules.meter.spent
+    if rules.errors:
+        rules.errors = []
+        for _ in _standing_ones(rules):
+            yield come_to(meter, own, now)
+    errors, work = rules.errors, meter.spent
     for store in own:
         store.keep(store.places())
     return Made(own, work, now, errors, over)
+
+
+def _collected(
+    rules: _Rules, derived: Iterator[tuple[int, _Heads]], own: Sequence[Store], now: int
+) -> Portions[list[tuple[int, _Heads]]]:
+    """All that is derived in the round `now`."""
+    found: list[tuple[int, _Heads]] = []
+    for pair in derived:
+        found.append(pair)
+        yield come_to(rules.meter, own, now)
+    return found
 
 
 def _too_many(program: Program, own: Sequence[Store], changed: Places, now: int) -> Over | None:
@@ -168,14 +185,11 @@ def _taken_in(rules: _Rules, derived: Sequence[tuple[int, _Heads]], now: int) ->
     return changed
 
 
-def _errors_of(rules: _Rules) -> list[pa.Array]:
-    """The messages of the derivations from the rows that there are at the end."""
-    rules.errors = []
+def _standing_ones(rules: _Rules) -> Iterator[_Heads]:
+    """The derivations from the rows that there are at the end, whose errors are those of the rules."""
     for number, rule in enumerate(rules.program.rules):
         start = rules.program.variable_atom(rule) or 0
-        for _ in rules.derived(number, start, rules.deriver.store(number, start).places()):
-            pass
-    return rules.errors
+        yield from rules.derived(number, start, rules.deriver.store(number, start).places())
 
 
 class UpdateExtremes:

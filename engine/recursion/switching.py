@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.engine.batch.batch import DiffOverflow
-from headrace.engine.batch.updates import Bools, Int64s, Updates
+from headrace.engine.batch.updates import Updates
 from headrace.engine.recursion.bootstrap import Over, bootstrap
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.copies import UpdateCopies, bootstrap_copies
-from headrace.engine.recursion.derive import Deriver, Meter, OverBudget
+from headrace.engine.recursion.derive import PIECE, Deriver, Meter, OverBudget
+from headrace.engine.recursion.differing import Part, differing, part
 from headrace.engine.recursion.extremes import UpdateExtremes, bootstrap_extremes
+from headrace.engine.recursion.followed import Account, Base, Followed, Left, Strategy
+from headrace.engine.recursion.portions import Portions, Progress, whole
 from headrace.engine.recursion.program import Program
-from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Stated, Store
+from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store
 from headrace.engine.recursion.unsaved import Unsaved
 from headrace.engine.recursion.update import Update
 
@@ -41,52 +43,19 @@ _TRY_AGAIN = 8
 
 _SPARE_NUMBERS = 4_096
 
+_SMALL_PIECE = 1 << 14
+"""About so many derivations are worked on at a time in a group that may become late."""
 
 Following = Update | UpdateCopies | UpdateExtremes
-
-
-class Strategy(Enum):
-    """How a change is followed."""
-
-    AUTO = "auto"
-    UPDATE = "update"
-    BOOTSTRAP = "bootstrap"
-
-
-@dataclass(frozen=True)
-class Left:
-    """What leaves of a variable: rows, each with whether it came in the last round, and multiplicities."""
-
-    rows: list[pa.Array]
-    diffs: Int64s
-
-
-@dataclass(frozen=True)
-class Followed:
-    """What leaves: rows by variable, and messages."""
-
-    variables: list[Left]
-    messages: list[str]
-    message_diffs: list[int]
-
-
-@dataclass
-class Account:
-    """What was done so far. `work`: that of the last Bootstrap; `rounds`: its rounds; `dropped`: Updates past their budget."""
-
-    bootstraps: int = 0
-    updates: int = 0
-    dropped: int = 0
-    not_tried: int = 0
-    work: int = 0
-    rounds: int = 0
 
 
 class SparseRecursion:
     """The state of a recursive group, and how it follows changes.
 
     Between steps these may change: `strategy`, `switch`, and `least`, the work that an Update may always do. `told`: the error of
-    too many rows, of which it is given those of the round that would bring them.
+    too many rows, of which it is given those of the round that would bring them. `most_work`: what an Update may do at most, and
+    what a Bootstrap does before the group may become late, 0 for any; `updates_work`: what Updates that
+    were not dropped did. `base`: what a late group was when it left, else None.
     """
 
     def __init__(
@@ -102,6 +71,9 @@ class SparseRecursion:
         self.strategy = strategy
         self.switch = switch
         self.least = LEAST
+        self.most_work = 0
+        self.updates_work = 0
+        self.base: Base | None = None
         self.account = Account()
         self.failures: Counter[str] = Counter()
         self._codec = Codec()
@@ -124,7 +96,33 @@ class SparseRecursion:
     @property
     def nbytes(self) -> int:
         """The memory that the state holds."""
-        return sum(store.nbytes for store in self._stores) + self._codec.nbytes
+        base = () if self.base is None else self.base.stores
+        return sum(store.nbytes for store in {*self._stores, *base}) + self._codec.nbytes
+
+    @property
+    def shown(self) -> Base:
+        """The state as readers know it now."""
+        own = self._stores[: self.program.variables]
+        return self.base or Base(own, self.failures, self.account, self.unsaved)
+
+    def leave(self) -> None:
+        """The group is late from here on, as it is: what it does from now on is shown to nobody until it is back.
+
+        A Bootstrap may be under way. Invariant: what is done while it is late begins with a Bootstrap, which makes other stores.
+        """
+        self.base = replace(self.shown, failures=Counter(self.failures), account=replace(self.account))
+        self.unsaved = Unsaved(self.program.variables)
+
+    def returned(self) -> Followed:
+        """The group is back: what all that was followed meanwhile makes of what it was."""
+        base, now = self.base, self._stores[: self.program.variables]
+        assert base is not None, "it was late"
+        changed = Counter(self.failures)
+        changed.subtract(base.failures)
+        self.base = None
+        found = self._followed(self._differing(base.stores, now), changed)
+        self._renew()
+        return found
 
     def state(self, relation: int) -> tuple[list[pa.Array], Int32s, Int32s]:
         """The rows of a relation that are there, as columns, their rounds and counts."""
@@ -140,7 +138,7 @@ class SparseRecursion:
 
     def stated(self, variable: int) -> Stated:
         """All that the state has of a variable."""
-        store = self._stores[variable]
+        store = self.shown.stores[variable]
         return Stated.of(store, store.places())
 
     def resume(
@@ -172,17 +170,29 @@ class SparseRecursion:
 
     def content(self, variable: int) -> Left:
         """All rows of a variable."""
-        store = self._stores[variable]
+        store = self.shown.stores[variable]
         places = store.places()
         diffs = store.counts[places].astype(np.int64) if self.program.copies else np.ones(len(places), np.int64)
         return self._left(variable, [(store.lanes[places], store.rounds[places] == self.program.last, diffs)])
 
     def failed(self) -> Followed:
         """All messages, and no rows."""
-        return self._followed([], self.failures)
+        return self._followed([], self.shown.failures)
+
+    def nothing(self) -> Followed:
+        """No rows, and no messages."""
+        return self._followed([[] for _ in range(self.program.variables)], Counter())
 
     def follow(self, changes: Mapping[int, Updates]) -> Followed:
         """The changes of relations from outside, all of one time. Raises DiffOverflow; then the state is lost."""
+        return whole(self.following(changes))
+
+    def anew(self) -> Portions[Followed]:
+        """Bootstrap over what is outside now, in portions."""
+        return self._anew(0)
+
+    def following(self, changes: Mapping[int, Updates]) -> Portions[Followed]:
+        """As `follow`, in portions: an Update is one, a Bootstrap many. Of a late group nothing leaves before `returned`."""
         outside, size = {}, 0
         for relation, updates in changes.items():
             places, counts = self._changed(relation, updates)
@@ -190,9 +200,10 @@ class SparseRecursion:
                 outside[relation] = places, counts
                 size += len(places)
         if not outside:
-            return self._followed([[] for _ in range(self.program.variables)], Counter())
+            return self.nothing()
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
-        update: Following = kind(self._deriver, Meter(self._budget()))
+        meter = Meter(self._budget())
+        update: Following = kind(self._deriver, meter)
         if self._worth_trying(size):
             try:
                 update.run(outside)
@@ -200,28 +211,32 @@ class SparseRecursion:
                 update.drop()
                 self.account.dropped += 1
                 self._dropped = [*self._dropped[1 - _SURE :], size]
-                return self._anew()
+                return (yield from self._anew(meter.spent))
             parts = [self._noted(update, variable) for variable in range(self.program.variables)]
             totals = [n + sum(int(d.sum()) for _, _, d in some) for n, some in zip(self._totals, parts, strict=True)]
             if not 0 < self.program.most < max(totals):
+                self.updates_work += meter.spent
                 return self._updated(update, size, parts, totals)
             update.drop()
-            return self._anew()
+            return (yield from self._anew(meter.spent))
         for relation, (places, counts) in outside.items():
             self._stores[relation].set(places, np.where(counts > 0, 0, ABSENT).astype(np.int32), counts)
-        return self._anew()
+        return (yield from self._anew(0))
 
     # Which way.
 
     def _budget(self) -> int:
         if self.strategy is Strategy.UPDATE:
             return 1 << 62
-        return max(int(self.account.work * self.switch), self.least)
+        most = max(int(self.account.work * self.switch), self.least)
+        return min(most, self.most_work) if self.most_work else most
 
     def _worth_trying(self, size: int) -> bool:
         """Whether to try an Update. Those of changes no larger that were dropped say whether it would be."""
         if self.strategy is Strategy.BOOTSTRAP or self.failures or self._endless or not self._begun:
             return False
+        if self.base is not None and self.base.stores[0] is self._stores[0]:
+            return False  # nothing was made anew since the group left, and what it was then is still shown
         if self.strategy is Strategy.UPDATE:
             return True
         sure = len(self._dropped) >= _SURE and all(s <= size for s in self._dropped)
@@ -234,7 +249,7 @@ class SparseRecursion:
 
     # The two ways.
 
-    def _updated(self, update: Following, size: int, parts: Sequence[Sequence[_Part]], totals: list[int]) -> Followed:
+    def _updated(self, update: Following, size: int, parts: Sequence[Sequence[Part]], totals: list[int]) -> Followed:
         """Let the state be what the Update noted."""
         self.account.updates += 1
         self._dropped = [s for s in self._dropped if s > size]
@@ -248,7 +263,7 @@ class SparseRecursion:
         self._renew()
         return found
 
-    def _noted(self, update: Following, variable: int) -> list[_Part]:
+    def _noted(self, update: Following, variable: int) -> list[Part]:
         """What leaves of what an Update noted of a variable."""
         if isinstance(update, UpdateExtremes):
             return [(s.lanes, np.zeros(len(s.diffs), np.bool_), s.diffs) for s in update.changes(variable)]
@@ -261,27 +276,32 @@ class SparseRecursion:
         other = (old == last) != (new == last)
         gone = (old != ABSENT) & ((new == ABSENT) | other)
         come = (new != ABSENT) & ((old == ABSENT) | other)
-        return [_part(lanes[gone], old[gone] == last, -1), _part(lanes[come], new[come] == last, 1)]
+        return [part(lanes[gone], old[gone] == last, -1), part(lanes[come], new[come] == last, 1)]
 
-    def _anew(self) -> Followed:
-        """Bootstrap over what is outside now, and what differs."""
+    def _anew(self, spent: int) -> Portions[Followed]:
+        """Bootstrap over what is outside now, and what differs. `spent`: the work of an Update that was dropped."""
         variables = self.program.variables
+        if self._begun:
+            yield Progress(spent, 0, 0, self.account.work)
         for store in self._stores[variables:]:
             store.compact()
         extremes = bootstrap_extremes if self.program.extreme else bootstrap
         begin = bootstrap_copies if self.program.copies else extremes
-        made = begin(self.program, self._stores[variables:], self._codec)
+        meter = Meter(spent=spent, piece=_SMALL_PIECE if self.most_work else PIECE)
+        made = yield from begin(self.program, self._stores[variables:], self._codec, meter)
         self._begun = True
         self.unsaved.forget()
         self.account.bootstraps += 1
-        self.account.work, self.account.rounds = made.work, made.rounds
+        self.account.work, self.account.rounds = made.work - spent, made.rounds
         # Which extreme comes in which round, where they do not come to rest, is for Bootstrap to tell.
         self._endless = bool(self.program.extreme) and any((s.rounds == self.program.last).any() for s in made.stores)
         failures = Counter(m for part in made.errors for m in part.to_pylist())
         if made.over is not None:
             failures[self._told_of(made.over)] += 1
         failed, self.failures = self.failures, failures
-        parts = [self._differing(*both) for both in zip(self._stores[:variables], made.stores, strict=True)]
+        # A group that is late tells the difference at its return.
+        late = self.base is not None
+        parts = [[]] * variables if late else self._differing(self._stores[:variables], made.stores)
         self._stores[:variables] = made.stores
         self._totals = self._counted()
         self._deriver = Deriver(self.program, self._stores, self._codec)
@@ -302,12 +322,10 @@ class SparseRecursion:
         columns = self._codec.decode(over.rows, schema)
         return self._told(over, pa.RecordBatch.from_arrays(columns, schema=schema.arrow))
 
-    def _differing(self, before: Store, after: Store) -> list[_Part]:
-        """What leaves where one state takes the place of another."""
-        last = self.program.last
-        if self.program.copies:
-            return [_more(after, before, last, 1), _more(before, after, last, -1)]
-        return _exchanged(before, after, last)
+    def _differing(self, before: Sequence[Store], after: Sequence[Store]) -> list[list[Part]]:
+        """What leaves of each variable where one state takes the place of another."""
+        last, copies = self.program.last, self.program.copies
+        return [differing(*both, last, copies=copies) for both in zip(before, after, strict=True)]
 
     def _changed(self, relation: int, updates: Updates) -> tuple[Int32s, Int32s]:
         """The places of the rows that change, each once, and how often each is there afterwards."""
@@ -322,13 +340,13 @@ class SparseRecursion:
         changed = sums != 0
         return places[changed], counts[changed].astype(np.int32)
 
-    def _followed(self, parts: Sequence[Sequence[_Part]], messages: Counter[str]) -> Followed:
+    def _followed(self, parts: Sequence[Sequence[Part]], messages: Counter[str]) -> Followed:
         """Rows of each variable and messages as they leave."""
         failed = [(m, n) for m, n in messages.items() if n]
         left = [self._left(variable, of_variable) for variable, of_variable in enumerate(parts)]
         return Followed(left, [m for m, _ in failed], [n for _, n in failed])
 
-    def _left(self, variable: int, parts: Sequence[_Part]) -> Left:
+    def _left(self, variable: int, parts: Sequence[Part]) -> Left:
         some = [part for part in parts if len(part[0])]
         width = self._stores[variable].width
         lanes = np.concatenate([p[0] for p in some]) if some else np.empty((0, width), np.int64)
@@ -338,7 +356,7 @@ class SparseRecursion:
 
     def _renew(self) -> None:
         """Begin the dictionary anew once it may hold twice what it held."""
-        if len(self._codec) <= 2 * self._numbers + _SPARE_NUMBERS:
+        if len(self._codec) <= 2 * self._numbers + _SPARE_NUMBERS or self.base is not None:
             return
         self.unsaved.forget()
         codec = Codec()
@@ -356,44 +374,4 @@ class SparseRecursion:
         self._deriver = Deriver(self.program, self._stores, codec)
 
 
-_Part = tuple[Lanes, Bools, Int64s]
-"""Rows, which of them came in the last round, and the multiplicities with which they leave."""
-
-
-def _part(lanes: Lanes, last: Bools, sign: int) -> _Part:
-    return lanes, last, np.full(len(lanes), sign, np.int64)
-
-
-def _more(store: Store, other: Store, last: int, sign: int) -> _Part:
-    """Rows of which a store has other copies than another one; where `sign` is -1 those alone that the other has none of."""
-    places = store.places()
-    lanes, counts = store.lanes[places], store.counts[places].astype(np.int64)
-    found = other.find(lanes)
-    known = found >= 0
-    known[known] = other.rounds[found[known]] != ABSENT
-    theirs = np.zeros(len(found), np.int64)
-    theirs[known] = other.counts[found[known]]
-    more = counts != theirs if sign > 0 else ~known
-    return lanes[more], store.rounds[places][more] == last, (sign * (counts - theirs))[more]
-
-
-def _exchanged(before: Store, after: Store, last: int) -> list[_Part]:
-    """The rows that are in one of two stores alone, or came in the last round in one of them alone: those that go, and come."""
-    places = after.places()
-    lanes, mine = after.lanes[places], after.rounds[places] == last
-    if not before.here:
-        return [_part(lanes, mine, 1)]
-    found = before.find(lanes)
-    there = np.full(len(found), ABSENT, np.int32)
-    there[found >= 0] = before.rounds[found[found >= 0]]
-    stays = (there != ABSENT) & ((there == last) == mine)
-    gone = before.rounds[: before.size] != ABSENT
-    gone[found[stays]] = False
-    left = np.flatnonzero(gone)
-    return [
-        _part(before.lanes[left], before.rounds[left] == last, -1),
-        _part(lanes[~stays], mine[~stays], 1),
-    ]
-
-
-__all__ = ["LEAST", "SWITCH", "Account", "Followed", "SparseRecursion", "Strategy"]
+__all__ = ["LEAST", "SWITCH", "Account", "Followed", "Left", "SparseRecursion", "Strategy"]

@@ -118,11 +118,23 @@ def problems(status: Mapping[str, Any]) -> Iterator[Sequence[object]]:
             yield _coloured("in error"), f"view {view['name']}", view["error"]
         elif view.get("state") == "unproven":
             yield _coloured("unproven"), f"view {view['name']}", view.get("why") or ""
+        elif view.get("late"):
+            yield _coloured(view["state"]), f"view {view['name']}", _recursion(view)
         elif view.get("state") in ("late", "stale"):
             yield _coloured(view["state"]), f"view {view['name']}", f"{output.age_text(view['staleness_seconds'])} old"
     for test in status.get("data_tests", ()):
         if test["failing"] or test["error"]:
             yield Text("fails", "yellow"), f"data test {test['test']}", test["error"] or f"{test['failing']} rows"
+
+
+def _recursion(view: Mapping[str, Any]) -> str:
+    """How far the recursion of a view has come that is evaluated between steps."""
+    late = view["late"]
+    old = output.age_text(view["staleness_seconds"]) if view.get("staleness_seconds") is not None else "never written"
+    return (
+        f"{old} old: a recursion is evaluated between steps since epoch {late['since_epoch']}, "
+        f"now in round {late['round']} with {late['rows']:,} rows"
+    )
 
 
 def _views(status: Mapping[str, Any], title: str, *, verbose: bool) -> Table:

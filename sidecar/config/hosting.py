@@ -82,6 +82,10 @@ REFUSED_CONF = {
 }
 
 
+STEP_WORK = 3_000_000
+"""What a recursion may do in a step unless the configuration says otherwise: a fraction of a second."""
+
+
 class EngineConfig(StrictModel):
     """How the views are computed."""
 
@@ -98,6 +102,13 @@ class EngineConfig(StrictModel):
         default="driver",
         description="who reads and decodes the sources' topics: the sidecar's own process, or the workers, each its share of "
         "the partitions; the sidecar is then told which transactions there are, and carries no rows",
+    )
+    step_work: int = Field(
+        default=STEP_WORK,
+        ge=0,
+        description="counted work of a recursion in one step: the rows that its rounds look at and derive, and 3000 for each "
+        "piece of a round. A recursive view that takes more is late: it is evaluated between steps, while all other views go on. "
+        "0: any number. Of one process (`workers: 1`) alone",
     )
     spark: SparkConfig = Field(default_factory=SparkConfig)
 

@@ -92,6 +92,17 @@ def check_steady(runtime: Runtime) -> None:
         raise ApplyError("what was read before is being read again", hint="try again in a moment")
 
 
+def check_current(runtime: Runtime, beside: StagingDataflow) -> None:
+    """Raise ApplyError where a new view reads a recursion that is late, or was while the view was computed: what was computed
+    beside may be ahead of what the running views have of it."""
+    late = runtime.parts.flow.late_behind(beside.flow)
+    if late:
+        raise ApplyError(
+            "a recursion that new views read is late: it is evaluated between steps", view=", ".join(sorted(late)),
+            hint="nothing was changed; try again once `headrace status` shows it no more",
+        )  # fmt: skip
+
+
 def swap(running: Running, plan: ViewsPlan, beside: StagingDataflow | None, opened: Opened) -> dict[str, float]:
     """Put `plan` in force; `beside` holds what it needs, but where nothing was ever complete. Seconds of each part.
 
@@ -110,6 +121,7 @@ def swap(running: Running, plan: ViewsPlan, beside: StagingDataflow | None, open
             )
     if beside is not None:
         beside.finish()
+        check_current(runtime, beside)
     drained = clock()
     _begin_sources(running, opened)
     _install(running, plan, beside)

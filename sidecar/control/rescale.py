@@ -74,6 +74,9 @@ class Rescaling:
         runtime = self._running.runtime
         started, old = runtime.parts.clock(), runtime.parts.flow
         check_steady(runtime)
+        if old.is_late:
+            raise ControlError("a recursion is late: it is evaluated between steps", workers=workers,
+                               hint="nothing was changed; ask again once `headrace status` shows it no more")  # fmt: skip
         runtime.checkpoints.clear()
         files = old.hold()() if runtime.epoch else {}
         if fresh is None:

@@ -15,6 +15,7 @@ from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.batch.updates import Int64s
 from headrace.engine.dataflow.output import canonical
 from headrace.engine.operators.delta import Delta
+from headrace.engine.recursion.late import LATE
 from headrace.sidecar.execution.dataflow_host import ViewOutput
 from headrace.sidecar.execution.live_errors import add_errors
 from headrace.views.lineage import WHOLE
@@ -43,19 +44,29 @@ class ViewState:
 
     @property
     def error(self) -> str:
-        """The first of the live errors, in order of their messages; "" where there is none."""
-        return min([*self.errors, *self.lost.values()], default="")
+        """The first of the live errors, in order of their messages, that of what is late last; "" where there is none."""
+        return min([*self.errors, *self.lost.values()], key=lambda text: (text.startswith(LATE), text), default="")
 
     @property
     def broken(self) -> str:
-        """As `error`, without the errors of unproven tables: an error of the view's data, or of a column that it names."""
+        """As `error`, without those of unproven tables and of what is late: of the view's data, or of a column that it names."""
         columns = [text for (_, column), text in self.lost.items() if column != WHOLE]
-        return min([*self.errors, *columns], default="")
+        return min([*(e for e in self.errors if not e.startswith(LATE)), *columns], default="")
 
     @property
     def stands(self) -> bool:
         """Whether the view is suspended, marked."""
         return bool(self.errors or self.lost)
+
+    @property
+    def failing(self) -> int:
+        """How many errors live in it, and columns and tables that it names are lost or unproven; what is late is no error."""
+        return sum(count for text, count in self.errors.items() if not text.startswith(LATE)) + len(self.lost)
+
+    @property
+    def late(self) -> bool:
+        """Whether it is suspended for nothing but a recursion that is evaluated between steps: it comes back by itself."""
+        return bool(self.errors) and not self.lost and all(text.startswith(LATE) for text in self.errors)
 
     def pause(self, lost: Mapping[tuple[str, str], str]) -> None:
         """`lost`: every column for which views are suspended now, with its error; those that the view names count."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from headrace.engine.batch.updates import Updates, Upserts
 from headrace.engine.dataflow import Collection, Dataflow
+from headrace.engine.recursion.late import Standing
 from headrace.engine.schema import Schema
 from headrace.sidecar.state.batch_store import Files
 from headrace.sidecar.state.objects import Counts
@@ -50,6 +51,14 @@ class ArrangementFacts:
     rows: int
     bytes: int
     readers: int
+    views: Set[str]
+
+
+@dataclass(frozen=True)
+class LateFacts:
+    """A recursive group that is late: how it stands, and the views that read it."""
+
+    standing: Standing
     views: Set[str]
 
 
@@ -136,6 +145,20 @@ class Flow(Protocol):
 
     def step(self, upper: int) -> None:
         """Complete every epoch before `upper`, everywhere."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a recursive group is late."""
+
+    def evaluate(self, work: int) -> bool:
+        """Let each late group do so much counted work; whether any comes back with the next step."""
+
+    def late_groups(self) -> Sequence[LateFacts]:
+        """The recursive groups that are late."""
+
+    def late_behind(self, beside: Flow) -> Set[str]:
+        """The views that `beside` puts out and that read a recursive group which is late here, or was since that began: they may
+        not be what they would be here."""
 
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch`."""

@@ -7,7 +7,7 @@ beside shares every immutable batch. Called by wiring, and by workers, which are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +34,7 @@ from headrace.sidecar.execution.dataflow_host import (
     Change,
     ExchangeFacts,
     Flow,
+    LateFacts,
     WorkerFacts,
 )  # fmt: skip
 from headrace.sidecar.execution.error_shards import shards_of
@@ -46,10 +47,13 @@ Held = Mapping[str, Sequence[Batch]]
 
 
 class KeptDataflow(Dataflow):
-    """A dataflow whose batches go to `store`. `outputs`: by view. Single writer: the loop that owns it."""
+    """A dataflow whose batches go to `store`. `outputs`: by view; `began`: the frontier at which it began, where it began beside
+    another. Single writer: the loop that owns it.
+    """
 
     def __init__(self, store: BatchStore, shard: Shard = ALONE) -> None:
         super().__init__(shard)
+        self.began = 0
         self.outputs: Mapping[str, Output] = {}
         self._store = store
         self.registry.place = store.placed
@@ -103,6 +107,31 @@ class KeptDataflow(Dataflow):
         """As `Flow.rows_of`: they are."""
         return upserts
 
+    @property
+    def is_late(self) -> bool:
+        """As `Flow.is_late`."""
+        return bool(self.late)
+
+    def evaluate(self, work: int) -> bool:
+        """As `Flow.evaluate`."""
+        self.late.go_on(work)
+        return self.late.ended
+
+    def late_groups(self) -> Sequence[LateFacts]:
+        """As `Flow.late_groups`."""
+        reads = (
+            {name: reachable([output.collection.node]) for name, output in self.outputs.items()} if self.late else {}
+        )
+        nodes = [group for group in self.late if isinstance(group, Node)]
+        return [LateFacts(g.standing, frozenset(name for name, some in reads.items() if g in some)) for g in nodes]
+
+    def late_behind(self, beside: Flow) -> Set[str]:
+        """As `Flow.late_behind`."""
+        assert isinstance(beside, KeptDataflow), "it began beside this one"
+        turned = {node.fingerprint for node in self._known.values() if node.has_turned(beside.began)}
+        reads = {name: reachable([output.collection.node]) for name, output in beside.outputs.items()} if turned else {}
+        return {name for name, nodes in reads.items() if any(node.fingerprint in turned for node in nodes)}
+
     def give_back(self) -> None:
         """As `Flow.give_back`."""
         give_back()
@@ -130,6 +159,8 @@ class KeptDataflow(Dataflow):
         else:
             batches = self._dealt(frontier, files, count, layouts)
         self.restore(frontier, batches)
+        if self.shard.is_alone:
+            self.hydrate()  # what was late goes on, also while nothing arrives
         return frozenset(batches)
 
     def _dealt(self, frontier: int, files: Files, count: int, layouts: Mapping[str, Layout]) -> dict[str, list[Batch]]:
@@ -245,6 +276,7 @@ def _begun(
     redeclared: Mapping[str, _TableState],
 ) -> KeptDataflow:  # fmt: skip
     flow = KeptDataflow(store, shard)
+    flow.began = frontier
     for name in sorted(tables):
         flow.table(name, tables[name])
     more = [state.under(flow.table_node(name), frontier) for name, state in redeclared.items()]

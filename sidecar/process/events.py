@@ -53,7 +53,11 @@ EVENTS: dict[str, Event] = {
     "clock_skew": Event("warning", "The clocks of the source and of this machine differ by at least `seconds`"),
     "view_error": Event("error", "A view's SQL fails, or a table or column of it is missing", ends="view_restored"),
     "view_restored": Event("info", "The view is kept up to date again"),
-    "view_late": Event("warning", "A view in a sink is older than its limit `freshness.warn`", ends="view_fresh"),
+    "view_late": Event(
+        "warning",
+        "A view in a sink is older than its limit `freshness.warn`, or a recursion of it is evaluated between steps",
+        ends="view_fresh",
+    ),
     "view_stale": Event("error", "A view in a sink is older than its limit `freshness.error`", ends="view_fresh"),
     "view_fresh": Event("info", "The view is within its limits again"),
     "detached": Event("error", "A sink refuses writes, is away or is too slow; the others go on", ends="attached"),

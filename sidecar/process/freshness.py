@@ -37,8 +37,8 @@ UNPROVEN = "unproven"
 @dataclass(frozen=True)
 class Age:
     """How old a view is in a sink. `seconds`: None before the sink holds anything of it. `state`: fresh, late or stale by
-    its limits; unknown where it has none and no source tells; in error; unproven where the catalog has a table otherwise than
-    it is read; starting."""
+    its limits, late too while a recursion of it is evaluated between steps; unknown where it has none and no source tells; in
+    error; unproven where the catalog has a table otherwise than it is read; starting."""
 
     view: str
     sink: str
@@ -64,6 +64,7 @@ class _Held:
     limits: FreshnessLimits
     error: str
     unproven: str
+    late: str
 
 
 class Freshness:
@@ -118,7 +119,7 @@ class Freshness:
         if writer is not None and writer.frontier is not None and not state.stands and not lacking:
             commit = _oldest(writer.frontier.sources, sources)
         moved = now if before is None or commit != before.commit else before.moved
-        return _Held(commit, moved, limits, state.broken, self.unproven(name))
+        return _Held(commit, moved, limits, state.broken, self.unproven(name), state.error if state.late else "")
 
     @property
     def unproven_tables(self) -> Mapping[str, Unproven]:
@@ -151,9 +152,11 @@ def _age(view: str, sink: str, held: _Held, now: float, most: float | None) -> A
     if held.unproven:
         return Age(view, sink, seconds, UNPROVEN, limits, held.unproven)
     if seconds is None:
-        return Age(view, sink, None, STARTING, limits)
+        return Age(view, sink, None, LATE if held.late else STARTING, limits, held.late)
     if limits.error is not None and seconds > limits.error:
-        return Age(view, sink, seconds, STALE, limits)
+        return Age(view, sink, seconds, STALE, limits, held.late)
+    if held.late:
+        return Age(view, sink, seconds, LATE, limits, held.late)
     if limits.warn is not None and seconds > limits.warn:
         return Age(view, sink, seconds, LATE, limits)
     return Age(view, sink, seconds, UNKNOWN if limits == WITHOUT else FRESH, limits)

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.process.freshness import FRESH, LATE, SKEW_SECONDS, STALE, Age, Freshness, Sources
+from headrace.sidecar.process.late_views import late_views
 from headrace.sidecar.wiring.build import Running
 
 Facts = Mapping[str, Any]
@@ -124,21 +125,26 @@ class StateChanges:
         self._columns = now
 
     def _of_views(self) -> Iterable[Facts]:
-        metrics, now = self._running.metrics, {}
+        metrics, now, late = self._running.metrics, {}, late_views(self._running)
         for state in self._running.runtime.parts.views:
             if not state.sinks:
                 continue
             name = state.view.name
-            metrics.view_up.labels(name).set(not state.stands and not self._freshness.unproven(name))
+            metrics.view_up.labels(name).set((not state.stands or state.late) and not self._freshness.unproven(name))
             if state.rows is not None:
                 metrics.view_rows.labels(name).set(state.rows)
-            before = self._errors.get(name, "")
-            if state.error:
-                now[name] = state.error
-            if state.error and not before:
-                yield {"event": "view_error", "view": name, "epoch": state.frontier, "error": state.error}
-            elif before and not state.error:
+            metrics.view_late.labels(name).set(state.late)
+            metrics.view_late_round.labels(name).set(late.get(name, {}).get("round", 0))
+            metrics.view_late_rows.labels(name).set(late.get(name, {}).get("rows", 0))
+            before, error = self._errors.get(name, ""), "" if state.late else state.error
+            if error:
+                now[name] = error
+            if error and not before:
+                yield {"event": "view_error", "view": name, "epoch": state.frontier, "error": error}
+            elif before and not error and not state.late:
                 yield {"event": "view_restored", "view": name, "epoch": state.frontier}
+            elif before and state.late:
+                now[name] = before  # it is told once it is back
         self._errors = now
 
     def _of_ages(self) -> Iterable[Facts]:
@@ -147,8 +153,9 @@ class StateChanges:
             place = (age.view, age.sink)
             now[place] = age.state if age.state in _AGES else self._ages.get(place, FRESH)
             if now[place] != self._ages.get(place, FRESH):
+                why = {"why": age.why} if age.why else {}
                 yield {"event": _AGES[now[place]], "view": age.view, "sink": age.sink,
-                       "seconds": round(age.seconds or 0.0, 3), "limit": _limit(age)}  # fmt: skip
+                       "seconds": round(age.seconds or 0.0, 3), "limit": _limit(age), **why}  # fmt: skip
         self._ages = now
 
     def _of_checkpoints(self) -> Iterable[Facts]:

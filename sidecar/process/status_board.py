@@ -15,6 +15,7 @@ from headrace.sidecar.control.data_tests import Checks
 from headrace.sidecar.delivery.sink_writer import SinkWriter
 from headrace.sidecar.process.checkups import Checkups
 from headrace.sidecar.process.freshness import DOWN, FRESH, LATE, STALE, STARTING, UNKNOWN, UNPROVEN, Age, Freshness
+from headrace.sidecar.process.late_views import late_views
 from headrace.sidecar.process.state_changes import StateChanges
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.telemetry.http_server import Probe
@@ -97,6 +98,8 @@ def _told(age: Age) -> str:
         return f"view {age.view} is in error: {age.why}"
     if age.state == UNPROVEN:
         return f"unproven: view {age.view}: {age.why}"
+    if age.state == LATE and age.why:
+        return f"view {age.view} is {age.why}"
     if age.seconds is None:
         return f"view {age.view} has never been written to {age.sink}"
     limit = age.limits.error if age.state == STALE else age.limits.warn
@@ -120,6 +123,7 @@ def status(running: Running) -> Mapping[str, Any]:
     runtime, parts = running.runtime, running.runtime.parts
     views_of = {v.view.name: v for v in parts.views}
     workers = parts.flow.workers()
+    late = late_views(running)
     return {
         "name": parts.name,
         "program": parts.program,
@@ -140,8 +144,9 @@ def status(running: Running) -> Mapping[str, Any]:
                 "name": name,
                 "epoch": state.frontier,
                 "sinks": list(state.sinks),
-                "errors": sum(state.errors.values()) + len(state.lost),
-                "error": state.error or None,
+                "errors": state.failing,
+                "error": None if state.late else state.error or None,
+                "late": late.get(name),
                 "rows": state.rows,
                 "key": None if state.view.key is None else [state.view.schema.columns[k].name for k in state.view.key],
             }

@@ -22,13 +22,14 @@ from headrace.sidecar.epochs.epoch_binding import Binding
 from headrace.sidecar.epochs.epoch_ranges import EpochRanges, at_range_ends
 from headrace.sidecar.intake.source_intake import as_read
 from headrace.sidecar.intake.table_upserts import TableErrors, push, upserts
+from headrace.sidecar.runtime import late_recursions
 from headrace.sidecar.runtime.checkpointer import Checkpointer
 from headrace.sidecar.runtime.components import RuntimeComponents
 from headrace.sidecar.runtime.loop_tasks import LoopTaskQueue
 from headrace.sidecar.runtime.pacing import Pacing
 from headrace.sidecar.telemetry.latency_trace import LatencyTrace, StageTimes
 from headrace.sidecar.telemetry.memory_budget import Memory
-from headrace.sidecar.transactions.model import Incomplete, Resync, Transaction, errors_of, goes_on
+from headrace.sidecar.transactions.model import Incomplete, Marker, Resync, Transaction, errors_of, goes_on
 from headrace.sidecar.transactions.splitting import ROWS, Pairs, ends_of, first_portions, in_steps
 
 WATCH_SECONDS = 0.25
@@ -97,11 +98,13 @@ class Runtime:
     def turn(self, timeout: float) -> bool:
         """One turn of the loop, waiting at most `timeout` seconds a source for messages; whether an epoch was bound."""
         self.tasks.serve()
-        arrived = not self._wait_for_room(timeout) and self.poll(timeout)
-        if not self.jobs and self.pacing.holds(self.attached, timeout):
+        late = late_recursions.evaluate(self.parts, self.sources, held=bool(self.hold))
+        timeout, back = 0.0 if late.goes_on else timeout, late.back
+        arrived = not back and not self._wait_for_room(timeout) and self.poll(timeout)
+        if not back and not self.jobs and self.pacing.holds(self.attached, timeout):
             self._look_after()
             return False
-        arrived |= self.pacing.waited and self.poll(0.0)
+        arrived |= not back and self.pacing.waited and self.poll(0.0)
         self.jobs = [e for e in self.jobs if not e.advance(self)]
         bound = self.bind()
         self.pacing.stepped()
@@ -200,7 +203,9 @@ class Runtime:
         self.parts.reclock.settle()
         for job in self.jobs:
             job.on_bound(pairs)
-        self._latency.took(epoch, StageTimes(newest, self._polled_at, now, self.parts.wall()))
+        arrived = not all(isinstance(t, Marker) for _, t in pairs)
+        times = StageTimes(newest, self._polled_at, now, self.parts.wall())
+        self._latency.took(epoch, times if arrived else None)
         self._emit(bound, pairs, more)
         if self._kept >= KEPT_STEPS:
             self._forget()
@@ -313,7 +318,7 @@ class Runtime:
 
     def _take(self, state: ViewState, ends: Int64s) -> ViewChanges | None:
         changes = state.take(ends)
-        errors = len(state.errors) + len(state.lost)
+        errors = state.failing
         if errors != state.shown:
             state.shown = errors
             self.parts.metrics.view_errors.labels(state.view.name).set(errors)

@@ -33,11 +33,11 @@ class LatencyTrace:
 
     def __init__(self) -> None:
         self._ends: list[int] = []
-        self._times: list[StageTimes] = []
+        self._times: list[StageTimes | None] = []
         self._lock = threading.Lock()
 
-    def took(self, epoch: int, times: StageTimes) -> None:
-        """A run of epochs up to this one, which are later than any before, is stepped."""
+    def took(self, epoch: int, times: StageTimes | None) -> None:
+        """A run of epochs up to this one, which are later than any before, is stepped; None where nothing arrived for it."""
         with self._lock:
             self._ends.append(epoch)
             self._times.append(times)

@@ -67,6 +67,15 @@ class Metrics:
         self.view_up = Gauge(
             "headrace_view_up", "1 while the view is kept up to date, 0 in error", ["view"], registry=r
         )
+        self.view_late = Gauge(
+            "headrace_view_late", "1 while a recursion of the view is evaluated between steps", ["view"], registry=r
+        )
+        self.view_late_round = Gauge(
+            "headrace_view_late_round", "The round to which that evaluation has come, 0 for none", ["view"], registry=r
+        )
+        self.view_late_rows = Gauge(
+            "headrace_view_late_rows", "The recursion's rows in that round, 0 for none", ["view"], registry=r
+        )
         self.view_rows = Gauge("headrace_view_rows", "Rows of the view", ["view"], registry=r)
         self.table_suspended = Gauge(
             "headrace_table_suspended", "1 while a record of the table cannot be taken in", ["table"], registry=r
@@ -193,7 +202,8 @@ class Metrics:
 
     def forget(self, view: str, sinks: Iterable[str]) -> None:
         """A view is dropped: nothing is told of it any more."""
-        for gauge in (self.view_errors, self.view_up, self.view_rows):
+        late = self.view_late, self.view_late_round, self.view_late_rows
+        for gauge in (self.view_errors, self.view_up, self.view_rows, *late):
             with suppress(KeyError):
                 gauge.remove(view)
         for sink in sinks:

@@ -81,6 +81,7 @@ def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: R
     engine = settings.config.engine
     if engine.workers == 1 and engine.host == "local":
         flow = KeptDataflow(BatchStore(generation.place, reached=reached))
+        flow.late.step_work = engine.step_work
         flow.build(plans, plans.schemas)
         return flow
     task = Task(plans, generation.place, partial(failpoints, dict(os.environ)))

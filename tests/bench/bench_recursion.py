@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.sidecar.config.hosting import STEP_WORK
 from headrace.views.limits import Limits
 from tests.bench import live_recursions, postgres_anew
 from tests.bench.peers.contest import OURS, Round, Unequal, contest_of, lap
@@ -145,17 +146,28 @@ def tree_of_rows(chosen: Chosen, postgres: postgres_anew.Server) -> list[Row]:
 
 
 def runaway(chosen: Chosen) -> list[Row]:
-    """A recursion that does not end beside nine views: their steps by the clock, with it and without."""
+    """A recursion that does not end, and a large one, beside nine views: their steps by the clock, with it and without."""
     nodes, steps = chosen.size(100_000), 400
-    alone = live_recursions.steps_beside(nodes, steps, None)
+    alone = live_recursions.steps_beside(nodes, steps).wall
+    endless, large = live_recursions.ENDLESS, live_recursions.ANCESTORS
+    cases = {
+        "a runaway recursion within the default limits": (endless, Limits(), STEP_WORK),
+        "a runaway recursion within 1,000 rounds": (endless, Limits(rounds=1000), STEP_WORK),
+        "a runaway recursion that never leaves its step": (endless, Limits(), 0),
+        "a large recursion": (large, Limits(), STEP_WORK),
+        "a large recursion that never leaves its step": (large, Limits(), 0),
+    }
     rows = []
-    for name, limits in {"within the default limits": Limits(), "within 1,000 rounds": Limits(rounds=1000)}.items():
-        beside_it = live_recursions.steps_beside(nodes, steps, limits)
+    for name, (recursion, limits, work) in cases.items():
+        beside_it = live_recursions.steps_beside(nodes, steps, recursion, limits, work)
         for word, share in (("p99", 0.99), ("max", 1.0)):
-            ours, peer = (sorted(laps)[min(int(len(laps) * share), len(laps) - 1)] * 1e3 for laps in (beside_it, alone))
-            goal = 1.5 * peer if word == "p99" else None
-            title = f"nine views beside a runaway recursion {name}, a step by the clock, {word}"
+            both = beside_it.wall, alone
+            ours, peer = (sorted(laps)[min(int(len(laps) * share), len(laps) - 1)] * 1e3 for laps in both)
+            goal = 1.5 * peer if word == "p99" and work else None
+            title = f"nine views beside {name}, a step by the clock, {word}"
             rows.append(row(title, "ms", ours, goal, peer="without it", peer_value=peer))
+        if work:
+            rows.append(row(f"nine views beside {name}, steps in which it was late", "steps", beside_it.late))
     return rows
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.engine.batch.updates import UPSERT, Upserts
 from headrace.engine.dataflow import Collection, Dataflow, Output
 from headrace.engine.schema import BIGINT, Column, Schema
+from headrace.sidecar.runtime.late_recursions import PORTION
 from headrace.views.catalog import Catalog
 from headrace.views.compile import compile_views
 from headrace.views.limits import Limits
@@ -43,6 +44,10 @@ NINE = tuple(
         "select id from nodes where parent < 100",
         "select id, parent from nodes order by id desc limit 10",
     ]
+)
+ANCESTORS = (
+    "with recursive t(a, b) as (select n.id, n.parent from nodes n cross join starts s union "
+    "select t.a, n.parent from t join nodes n on n.id = t.b) select a, b from t"
 )
 ENDLESS = "with recursive n(a) as (select a from starts union all select a + 1 from n) select a from n"
 QUESTION = """
@@ -132,13 +137,33 @@ def moved(nodes: int, moves: int) -> Moved:
     return Moved(answer.wall, answer.cpu, np.stack([np.arange(nodes), parents], 1), f"{content.chain:016x}")
 
 
-def steps_beside(nodes: int, steps: int, limits: Limits | None) -> list[float]:
-    """Seconds by the clock of steps of nine views; with `limits` there is a recursion beside them that does not end."""
+class Beside(NamedTuple):
+    """Of steps of nine views seconds by the clock; of a recursion beside them in how many of these it was late."""
+
+    wall: list[float]
+    late: int
+
+
+def steps_beside(
+    nodes: int, steps: int, recursion: str = "", limits: Limits | None = None, step_work: int = 0
+) -> Beside:
+    """Steps of nine views, beside a recursion that begins in one of them, if any.
+
+    `step_work`: after so much work it is late; then each step waits for a portion of it first, as one does that comes when
+    that has just begun. It is late no more at the end.
+    """
     live = Live()
+    live.flow.late.step_work = step_work
     for number, sql in enumerate(NINE):
         live.view(f"v{number}", sql)
-    if limits is not None:
-        live.view("endless", ENDLESS, limits)
+    if recursion:
+        live.view("recursion", recursion, limits)
+
+    def portion_and_step() -> None:
+        live.flow.late.go_on(PORTION)
+        live.step()
+
+    late = 0
     parents = (np.arange(nodes) - 1) // 2
     live.put("nodes", np.arange(nodes), parents)
     live.step()
@@ -149,10 +174,15 @@ def steps_beside(nodes: int, steps: int, limits: Limits | None) -> list[float]:
         live.put("nodes", np.unique(some), random.integers(0, nodes, len(np.unique(some))))
         if step == steps // 4:
             live.put("starts", np.array([1]))
-        answer.lap(live.step)
+        answer.lap(portion_and_step)
+        late += bool(live.flow.late)
         for output in live.outputs:
             output.take()
-    return answer.wall
+    while live.flow.late:
+        live.flow.late.go_on(PORTION)
+        if live.flow.late.ended:
+            live.step()
+    return Beside(answer.wall, late)
 
 
 def installs(nodes: int, times: int) -> dict[str, list[float]]:

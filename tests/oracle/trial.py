@@ -19,6 +19,7 @@ from typing import TypeVar
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow import Dataflow, Output
 from headrace.engine.operators.expressions.core.text_output import to_text
+from headrace.engine.recursion.late import LATE
 from headrace.engine.schema import Kind, Schema
 from headrace.views.catalog import Catalog
 from headrace.views.compile import CompiledView, compile_query
@@ -59,13 +60,31 @@ class _Kept:
     numbers: tuple[int, ...]
     rows: Rows = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    last: Answer = ""
+
+    @property
+    def late(self) -> bool:
+        """Whether a recursion of it is evaluated between steps: then it tells nothing."""
+        return any(text.startswith(LATE) for text in self.errors)
 
 
-def tried(server: Server, queries: Sequence[str], seed: int, transactions: int) -> list[Verdict]:
-    """The queries' verdicts, in their order, after so many transactions of the history `seed`."""
-    chance = random.Random(seed)
+def tried(
+    server: Server,
+    queries: Sequence[str],
+    seed: int,
+    transactions: int,
+    step_work: int = 0,
+    returns: list[str] | None = None,
+) -> list[Verdict]:
+    """The queries' verdicts, in their order, after so many transactions of the history `seed`.
+
+    `step_work`: what a recursion may do in a step before it is late; then some is done between steps, and all of it after the
+    last one. `returns`: is told each view that was late, once it is back.
+    """
+    chance, portions = random.Random(seed), random.Random(f"{seed}/portions")
     often = random.Random(f"{seed}/steps").choice(STEPS)
     shop, flow = Shop(chance), Dataflow()
+    flow.late.step_work = step_work
     for table in TABLES:
         flow.table(f"public.{table}", _schema_of(table))
     verdicts: dict[int, Verdict] = {}
@@ -82,12 +101,35 @@ def tried(server: Server, queries: Sequence[str], seed: int, transactions: int) 
             continue
         _step(flow, waiting, epoch)
         waiting = []
-        for k, one in list(kept.items()):
-            if why := _parts(one, answers, k):
-                verdicts[k] = Verdict(queries[k], "different", why)
-                del kept[k]
+        _compare(queries, kept, answers, verdicts, returns)
         answers = {}
+        flow.late.go_on(portions.choice([1, 10_000, 100_000]))
+    last = transactions
+    while flow.late and last < transactions + 10:  # one may read another
+        flow.late.go_on(0)
+        last += 1
+        flow.step(last)
+        _compare(queries, kept, {last - 1: {}}, verdicts, returns)
+    if flow.late:
+        verdicts |= {k: Verdict(queries[k], "different", "it stays late") for k, one in kept.items() if one.late}
     return [verdicts.get(k, Verdict(sql, "equal")) for k, sql in enumerate(queries)]
+
+
+def _compare(
+    queries: Sequence[str],
+    kept: dict[int, _Kept],
+    answers: Mapping[int, Mapping[int, Answer]],
+    verdicts: dict[int, Verdict],
+    returns: list[str] | None,
+) -> None:
+    """Give those that are answered differently their verdict, and keep them no more."""
+    for k, one in list(kept.items()):
+        was = one.late
+        if why := _parts(one, answers, k):
+            verdicts[k] = Verdict(queries[k], "different", why)
+            del kept[k]
+        elif was and not one.late and returns is not None:
+            returns.append(one.view.name)
 
 
 def _taken(
@@ -143,11 +185,16 @@ def _parts(one: _Kept, answers: Mapping[int, Mapping[int, Answer]], k: int) -> s
     good, bad = one.output.take()
     rows, errors = _by_epoch(good, one.view.schema, one.numbers), _by_epoch(bad, None, ())
     for epoch in answers:
+        was_late = one.late
         for row, diff in rows.get(epoch, ()):
             _add(one.rows, row, diff)
         for row, diff in errors.get(epoch, ()):
             _add(one.errors, str(row[0]), diff)
         theirs = answers[epoch].get(k)
+        one.last = one.last if theirs is None else theirs
+        if one.late:
+            continue
+        theirs = one.last if was_late else theirs
         if theirs is None:
             if epoch in rows or epoch in errors:
                 return f"epoch {epoch}: ours changes, but no table that it reads does"

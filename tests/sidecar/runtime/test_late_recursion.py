@@ -1,0 +1,171 @@
+"""A recursive view that takes more than a step may, in a running sidecar: the others stay fresh, and it comes back by itself."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.engine.recursion import derive
+from headrace.sidecar.cli.status import problems
+from headrace.sidecar.process.freshness import Freshness
+from headrace.sidecar.process.state_changes import StateChanges
+from headrace.sidecar.process.status_board import status
+from headrace.sidecar.runtime import late_recursions
+from tests.sidecar.support.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, State, answers
+
+ROWS = {CUSTOMERS: [(i, i % 3) for i in range(1, 6)], ORDERS: [(1, 1), (2, 1)], VISITS: [(1, 1), (2, 2)]}
+CLOSURE = (
+    "with recursive t(a, b) as (select id, v from public.orders "
+    "union select t.a, o.v from t join public.orders o on o.id = t.b)"
+)
+MORE = f"""\
+  - {{name: pairs, sinks: [s], sql: "{CLOSURE} select a, b from t"}}
+  - {{name: from_each, sinks: [s], sql: "select a, count(*) as n from pairs group by a"}}
+"""
+Pairs = Counter[tuple[int, int]]
+
+
+class Deep(Little):
+    """As Little, with a recursive view and one that reads it. `step_work`: what a recursion may do in a step."""
+
+    step_work = 150
+
+    def configure(self) -> dict[str, Any]:
+        found = super().configure()
+        return {**found, "engine": {**found["engine"], "step_work": self.step_work}}
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that the log had before a restart is in."""
+        assert self.running is not None
+        return self.running.runtime.parts.reclock.replaying is None
+
+    def late(self) -> dict[str, Any]:
+        assert self.running is not None
+        return {v["name"]: v for v in status(self.running)["views"] if v["late"]}
+
+
+@contextmanager
+def deep(folder: Path, patch: pytest.MonkeyPatch, portion: int, *, every_turn: bool = True) -> Iterator[Deep]:
+    patch.setattr(late_recursions, "PORTION", portion)
+    shop = Deep(folder, patch, every_turn=every_turn)
+    (folder / "views" / "v.yaml").write_text(VIEWS + MORE)
+    with shop.begun(ROWS):
+        yield shop
+
+
+def closure(state: State) -> Pairs:
+    edges = {row for row, times in state[ORDERS].items() if times > 0}
+    found = set(edges)
+    while more := {(a, d) for a, b in found for c, d in edges if b == c} - found:
+        found |= more
+    return Counter(dict.fromkeys(found, 1))
+
+
+def from_each(pairs: Pairs) -> Pairs:
+    return Counter(dict.fromkeys(Counter(a for a, _ in pairs).items(), 1))
+
+
+def check(shop: Deep) -> None:
+    """Every write has the answers of one commit; of late views that, or what the write before had."""
+    before: dict[str, Counter[Any]] = {}
+    for frontier, rows in shop.store.history:
+        state = shop.states[frontier.sources["shop"].place.order]
+        for view, answer in answers(state).items():
+            assert rows[view] == answer, view
+        pairs = closure(state)
+        for view, answer in {"pairs": pairs, "from_each": from_each(pairs)}.items():
+            assert rows.get(view, Counter()) in (answer, before.get(view, Counter())), view
+        before = rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_others_go_on_and_it_comes_back_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    lates = 0
+    monkeypatch.setattr(Deep, "step_work", draw.choice([1, 60]))
+    with deep(tmp_path, monkeypatch, draw.choice([20, 100, 1000]), every_turn=draw.random() < 0.5) as shop:
+        for _ in range(40):
+            for _ in range(draw.choice([0, 0, 1, 1, 3])):
+                shop.random(draw)
+            shop.show_all()
+            shop.turn()
+            lates += bool(shop.late())
+            shop.turn()
+            check(shop)
+            late = shop.late()
+            assert late.keys() in (set(), {"pairs", "from_each"})
+            if shop.caught_up:
+                assert shop.in_error() == set(late)
+                assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state), "the others are not late"
+            if draw.random() < 0.2:
+                shop.end(drained=draw.random() < 0.3)
+                shop.start()
+        for _ in range(400):
+            shop.turn()
+        assert not shop.late()
+        assert not shop.in_error()
+        assert shop.rows("pairs") == closure(shop.state)
+        assert shop.rows("from_each") == from_each(closure(shop.state))
+        check(shop)
+    assert lates
+
+
+def test_a_late_view_is_told_by_status_and_metrics_and_keeps_its_last_good_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derive, "_ROUNDS", 1)
+    with deep(tmp_path, monkeypatch, 20) as shop:
+        shop.turn(200)
+        kept = shop.rows("pairs").copy()
+        assert kept == closure(shop.state)
+        shop.transact(*((ORDERS, "c", (k, k + 1)) for k in range(10, 30)))
+        shop.show_all()
+        while not shop.late():
+            shop.turn()
+        late = shop.late()["pairs"]
+        assert (late["errors"], late["error"]) == (0, None)
+        assert late["late"]["since_epoch"] > 0
+        shop.turn(3)
+        further = shop.late()["pairs"]["late"]
+        assert further["since_epoch"] == late["late"]["since_epoch"]
+        assert further["work"] > late["late"]["work"]
+        assert (further["round"], further["rows"]) > (0, 0)
+        assert shop.store.errors["pairs"][0].startswith("late: ")
+        assert shop.running is not None
+        freshness = Freshness(shop.running)
+        changes = StateChanges(shop.running, freshness)
+        freshness.look()
+        events = [(e["event"], e.get("view")) for e in changes.look()]
+        assert {("view_late", "pairs"), ("view_late", "from_each")} <= set(events)
+        assert not [e for e in events if e[0] == "view_error"]
+        metrics = shop.running.metrics.render().decode()
+        for gauge, value in {"late": 1, "late_round": further["round"], "late_rows": further["rows"], "up": 1}.items():
+            assert f'headrace_view_{gauge}{{view="pairs"}} {float(value)}' in metrics
+        shown = {**status(shop.running), "views": [{**v, "state": "late"} for v in shop.late().values()]}
+        [(_, who, what), *_] = problems(shown)
+        assert who == "view pairs"
+        assert f"since epoch {further['since_epoch']}, now in round {further['round']}" in str(what)
+        assert shop.rows("pairs") == kept
+        assert shop.rows("orders") == +shop.state[ORDERS]
+        shop.turn(400)
+        assert not shop.late()
+        assert not shop.in_error()
+        assert shop.rows("pairs") == closure(shop.state)
+        assert len(shop.rows("pairs")) > len(kept) + 200
+
+
+def test_no_step_is_too_much_unless_the_configuration_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deep, "step_work", 0)
+    with deep(tmp_path, monkeypatch, 20) as shop:
+        shop.transact(*((ORDERS, "c", (k, k + 1)) for k in range(10, 30)))
+        shop.show_all()
+        shop.turn()
+        assert not shop.late()
+        assert shop.rows("pairs") == closure(shop.state)
