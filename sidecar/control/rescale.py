@@ -49,6 +49,7 @@ class Rescaling:
             runtime, before = self._running.runtime, self._running.runtime.parts.flow.count
             if workers == before:
                 return {"workers": workers, "before": before, "pause_seconds": 0.0, "epoch": runtime.epoch}
+            _check_current(runtime.parts.flow, workers)
             fresh: Flow | None
             try:
                 fresh = self._begun(workers)
@@ -74,9 +75,7 @@ class Rescaling:
         runtime = self._running.runtime
         started, old = runtime.parts.clock(), runtime.parts.flow
         check_steady(runtime)
-        if old.is_late:
-            raise ControlError("a recursion is late: it is evaluated between steps", workers=workers,
-                               hint="nothing was changed; ask again once `headrace status` shows it no more")  # fmt: skip
+        _check_current(old, workers)
         runtime.checkpoints.clear()
         files = old.hold()() if runtime.epoch else {}
         if fresh is None:
@@ -121,3 +120,10 @@ class Rescaling:
         parts.memory = make_memory(running.settings, fresh)
         running.metrics.workers, running.metrics.exchanges = fresh.workers, fresh.exchanges
         running.settings.config = running.settings.with_workers(workers).config  # for workers that are lost later
+
+
+def _check_current(flow: Flow, workers: int) -> None:
+    """Raise ControlError while a recursion is late: other workers would make it anew, and its views would stay marked."""
+    if flow.is_late:
+        raise ControlError("a recursion is late: it is evaluated between steps", workers=workers,
+                           hint="nothing was changed; ask again once `headrace status` shows it no more")  # fmt: skip

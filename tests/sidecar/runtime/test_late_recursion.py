@@ -13,10 +13,15 @@ import pytest
 
 from headrace.engine.recursion import derive
 from headrace.sidecar.cli.status import problems
+from headrace.sidecar.control.apply import ViewChanger
+from headrace.sidecar.control.cutover import ApplyError
+from headrace.sidecar.control.protocol import ControlError
+from headrace.sidecar.control.rescale import Rescaling
 from headrace.sidecar.process.freshness import Freshness
 from headrace.sidecar.process.state_changes import StateChanges
 from headrace.sidecar.process.status_board import status
 from headrace.sidecar.runtime import late_recursions
+from tests.sidecar.control.busy import meanwhile
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, State, answers
 
 ROWS = {CUSTOMERS: [(i, i % 3) for i in range(1, 6)], ORDERS: [(1, 1), (2, 1)], VISITS: [(1, 1), (2, 2)]}
@@ -168,4 +173,41 @@ def test_no_step_is_too_much_unless_the_configuration_says_so(tmp_path: Path, mo
         shop.show_all()
         shop.turn()
         assert not shop.late()
+        assert shop.rows("pairs") == closure(shop.state)
+
+
+def test_what_is_computed_beside_a_late_recursion_does_not_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside, the recursion is evaluated as it stands: its new readers would have rows that the running one gives later again."""
+    with deep(tmp_path, monkeypatch, 20) as shop:
+        shop.turn(200)
+        shop.transact(*((ORDERS, "c", (k, k + 1)) for k in range(10, 30)))
+        shop.show_all()
+        with monkeypatch.context() as paused:
+            paused.setattr(
+                late_recursions, "evaluate", lambda *_, **__: late_recursions.Late(goes_on=False, back=False)
+            )
+            shop.turn()
+            assert shop.late().keys() == {"pairs", "from_each"}
+            assert shop.running is not None
+            changing = ViewChanger(shop.running)
+            sums = '  - {name: sums, sinks: [s], sql: "select a, sum(b) as n from pairs group by a"}\n'
+            (tmp_path / "views" / "v.yaml").write_text(VIEWS + MORE + sums)
+            with pytest.raises(ApplyError, match="sums"):
+                meanwhile(shop, lambda: changing.apply(drop=False))
+            with pytest.raises(ControlError, match="a recursion is late"):
+                meanwhile(shop, lambda: Rescaling(shop.running, changing).rescale(2), busy=False)
+            (tmp_path / "views" / "v.yaml").write_text(VIEWS.replace("count(*) as n", "count(*) + 1 as n") + MORE)
+            meanwhile(shop, lambda: changing.apply(drop=False), busy=False)
+            assert shop.late().keys() == {"pairs", "from_each"}, "a view that does not read it can change"
+        shop.turn(400)
+        assert not shop.late()
+        (tmp_path / "views" / "v.yaml").write_text(VIEWS + MORE + sums)
+        meanwhile(shop, lambda: changing.apply(drop=False), busy=False)
+        shop.turn(400)
+        wanted: Pairs = Counter()
+        for a, b in closure(shop.state):
+            wanted[a] += b
+        assert shop.rows("sums") == Counter(dict.fromkeys(wanted.items(), 1))
         assert shop.rows("pairs") == closure(shop.state)
