@@ -193,6 +193,8 @@ class SparseRecursion:
 
     def following(self, changes: Mapping[int, Updates]) -> Portions[Followed]:
         """As `follow`, in portions: an Update is one, a Bootstrap many. Of a late group nothing leaves before `returned`."""
+        is_shown = self.base is not None and self.base.stores[0] is self._stores[0]
+        assert not is_shown, "what a late group does begins with a Bootstrap"
         outside, size = {}, 0
         for relation, updates in changes.items():
             places, counts = self._changed(relation, updates)
@@ -235,8 +237,6 @@ class SparseRecursion:
         """Whether to try an Update. Those of changes no larger that were dropped say whether it would be."""
         if self.strategy is Strategy.BOOTSTRAP or self.failures or self._endless or not self._begun:
             return False
-        if self.base is not None and self.base.stores[0] is self._stores[0]:
-            return False  # nothing was made anew since the group left, and what it was then is still shown
         if self.strategy is Strategy.UPDATE:
             return True
         sure = len(self._dropped) >= _SURE and all(s <= size for s in self._dropped)
