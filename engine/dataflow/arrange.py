@@ -36,7 +36,7 @@ class TableNode(Node):
         super().__init__(fingerprint, schema, ())
         self.name = name
         self.label = name
-        self.is_keyed = bool(schema.key)
+        self.is_keyed = self.replaces = bool(schema.key)
         self.key = schema.key if schema.key else tuple(range(len(schema.columns)))
         self.trace = Trace(registry, name, fingerprint, schema, self.key)
         self._errors = Trace(registry, f"{name}-errors", f"{fingerprint}-errors", ERRORS, ())

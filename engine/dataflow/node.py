@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.batch.batch import DiffOverflow
+from headrace.engine.batch.consolidation import without_pairs
+from headrace.engine.batch.keys import image_plan
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow.owned_trace import Trace, times_within
 from headrace.engine.dataflow.shard import ALONE, Shard
@@ -23,7 +25,7 @@ from headrace.engine.errors import InvariantBroken
 from headrace.engine.iteration.scope import Scope
 from headrace.engine.operators.chunked_delta import Pieced, joined, pieces_of, whole
 from headrace.engine.operators.conditions import wanted
-from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, negated
+from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, negated, take
 from headrace.engine.operators.expressions.core.columns import MESSAGE
 from headrace.engine.operators.expressions.core.ir import Expr
 from headrace.engine.operators.key_violations import repeated_keys
@@ -94,7 +96,8 @@ class Node:
     `waits_for_input`: whether, after the first step, it has nothing to do while its inputs are quiet. `place`: behind that
     of all inputs; `consumers`: the nodes that have it as input, but for filters that want one constant of a column: those
     are in `switches`, by column and constant.
-    `shard`: where what data decides is agreed upon with others.
+    `shard`: where what data decides is agreed upon with others. `replaces`: whether a row that takes the place of another
+    stands right behind it in `delta`, so that those that do not differ in what is read of them are easily found.
     """
 
     label = "node"
@@ -106,6 +109,7 @@ class Node:
     is_kept = False
     waits_for_input = True
     place = 0
+    replaces = False
     _owes = False
 
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
@@ -326,7 +330,7 @@ class StatelessNode(Node):
 
 
 class ProjectNode(StatelessNode):
-    """Each row replaced by expressions over it."""
+    """Each row replaced by expressions over it. A change of a table's columns that none of them reads is none."""
 
     label = "project"
 
@@ -335,13 +339,24 @@ class ProjectNode(StatelessNode):
         self.exprs = tuple(exprs)
         self._arrow: pa.Schema = schema.arrow
         self._choice = choice_of(self.exprs, self._arrow)
+        self.replaces = source.replaces
+        chosen = None if self._choice is None else set(self._choice.columns.tolist())
+        may_cancel = source.replaces and (chosen is None or len(chosen) < len(source.schema.columns))
+        self._image = image_plan(self._arrow) if may_cancel else None
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The projected rows, and errors of rows that fail."""
         rows = deltas[0].rows
         if rows is None:
             return merged(QUIET, deltas[0])
-        return merged(choose(rows, self._choice) or project(rows, self.exprs, self._arrow), deltas[0])
+        made = choose(rows, self._choice) or project(rows, self.exprs, self._arrow)
+        return merged(self._without_pairs(made), deltas[0])
+
+    def _without_pairs(self, made: Delta) -> Delta:
+        if self._image is None or made.rows is None:
+            return made
+        left = without_pairs(made.rows, self._image)
+        return made if left is None else Delta(take(made.rows, left) if len(left) else None, made.errors)
 
 
 class FilterNode(StatelessNode):
@@ -353,6 +368,7 @@ class FilterNode(StatelessNode):
         super().__init__(fingerprint, source.schema, [source])
         self.predicate = predicate
         self.wanted = wanted(predicate)
+        self.replaces = source.replaces
 
     def of(self, deltas: Sequence[Delta]) -> Delta:
         """The rows kept, and errors of rows that fail."""

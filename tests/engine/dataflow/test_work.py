@@ -240,3 +240,36 @@ OTHERS: dict[str, Callable[[int, int], Work]] = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_other_work_is_linear_too(what: str, keys: str) -> None:
     check(OTHERS[what], keys)
+
+
+@pytest.mark.parametrize("size", [20, 600])
+@pytest.mark.parametrize("kind", ["window", "top", "string_agg"])
+def test_changes_of_columns_that_a_view_leaves_out_cost_nothing(kind: str, size: int) -> None:
+    """All rows are of one group, and a step changes the floats of some, which the view is without."""
+    flow, rows = Dataflow(), 100 * size
+    items = flow.table("items", ITEMS)
+    schema = Schema(ITEMS.columns[:4])
+    output = VIEWS[kind](items.pick([0, 1, 2, 3], schema)).output("v")
+
+    def put(epoch: int, count: int, value: float) -> None:
+        ids = np.arange(count)
+        columns = [
+            ids,
+            np.zeros(count, np.int64),
+            ids % 100,
+            [str(k) for k in ids],
+            np.full(count, value),
+            [None] * count,
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, ITEMS.arrow, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=ITEMS.arrow)
+        flow.push("items", Upserts(batch, np.full(count, epoch), np.full(count, UPSERT, np.uint8)))
+
+    put(0, rows, 0.5)
+    flow.step(1)
+    output.take()
+    put(1, size, 1.5)
+    with counted() as work:
+        flow.step(2)
+    assert not len(output.take()[0].times)
+    assert work.total < rows

@@ -67,7 +67,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_machine_is_lost_and_another_goes_on_from_the_store(shop: Real, server: S3Server, workers: int) -> None:
     source = shop.source(shop.name, DDL)
     configure(shop, server, engine={"workers": workers})
