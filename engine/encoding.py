@@ -48,7 +48,7 @@ class Encoder:
         """The text of a value. Raises InvariantBroken for one of a class without a tag."""
         kind = type(value)
         if kind is str:
-            return encode_basestring_ascii(value)  # type: ignore[arg-type]
+            return encode_basestring_ascii(str(value))
         if value is None or kind is bool:
             return json.dumps(value)
         if kind is int:

@@ -58,7 +58,7 @@ def remembered(work_out: Callable[[C], V]) -> Callable[[C], V]:
     >>> parts(pair) is parts(pair)
     True
     """
-    name = f"_{work_out.__name__}"
+    name = f"{work_out.__module__}.{work_out.__qualname__}"
 
     @wraps(work_out)
     def asked(value: C) -> V:

@@ -29,9 +29,9 @@ from headrace.engine.dataflow.node import (
     Node,
     ProjectNode,
     fingerprint_of,
-    overflowed,
 )
 from headrace.engine.dataflow.output import Output, canonical
+from headrace.engine.dataflow.overflow import overflowed
 from headrace.engine.dataflow.reduce import Lookups, ReduceNode
 from headrace.engine.dataflow.top import TopNode
 from headrace.engine.errors import InvariantBroken

@@ -134,8 +134,8 @@ def _path(
 ) -> Collection:
     """What changes of input `first` make: looked up in one input after the other, those of most equalities first."""
     flow, begin = inputs[first].whole.flow, inputs[first].whole
-    node, places = _set_out(flow, begin.node, first)
-    sets_out = True
+    begun, places = _set_out(flow, begin.node, first)
+    node = begun
     bound = set(inputs[first].classes)
     left = [i for i in range(len(inputs)) if i != first]
     while left:
@@ -160,8 +160,7 @@ def _path(
             own = {c: k for k, c in enumerate([*theirs, *read], len(mine))}
             held = tuple(places[p] for p in mine), tuple(step.columns.index(c) for c in own)
             key = tuple(known[at, c] for c in step.key)
-            node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first, sets_out=sets_out)
-            sets_out = False
+            node = _looked_up(flow, node, key, step.arranged, held, strictly=at > first, sets_out=node is begun)
             if condition is not None:
                 node = Collection(flow, node, node.schema).filter(placed(condition, own)).node
             known = places = {p: k for k, p in enumerate([*mine, *((at, c) for c in theirs)])}

@@ -18,7 +18,8 @@ from headrace.engine.dataflow.collection import Collection
 from headrace.engine.dataflow.enter import EnteredArrangementNode, EnterNode
 from headrace.engine.dataflow.graph import Graph, reachable
 from headrace.engine.dataflow.loop_exit import LoopExit
-from headrace.engine.dataflow.node import Endless, Memo, Node, fingerprint_of
+from headrace.engine.dataflow.node import Memo, Node, fingerprint_of
+from headrace.engine.dataflow.overflow import Endless
 from headrace.engine.dataflow.owned_trace import Trace
 from headrace.engine.dataflow.row_limit import MostRows, RowLimit
 from headrace.engine.dataflow.variable import VariableNode

@@ -17,6 +17,7 @@ from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.consolidation import without_pairs
 from headrace.engine.batch.keys import image_plan
 from headrace.engine.batch.updates import Updates
+from headrace.engine.dataflow.overflow import overflowed
 from headrace.engine.dataflow.owned_trace import Trace, times_within
 from headrace.engine.dataflow.shard import ALONE, Shard
 from headrace.engine.dataflow.tags import OPERATORS
@@ -25,8 +26,7 @@ from headrace.engine.errors import InvariantBroken
 from headrace.engine.iteration.scope import Scope
 from headrace.engine.operators.chunked_delta import Pieced, joined, pieces_of, whole
 from headrace.engine.operators.conditions import wanted
-from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, negated, take
-from headrace.engine.operators.expressions.core.columns import MESSAGE
+from headrace.engine.operators.delta import QUIET, Delta, concat, negated, take
 from headrace.engine.operators.expressions.core.ir import Expr
 from headrace.engine.operators.key_violations import repeated_keys
 from headrace.engine.operators.linear import choice_of, choose, filter_rows, project
@@ -35,31 +35,6 @@ from headrace.engine.schema import Schema
 
 Memo = dict["Node", Delta]
 """Content of nodes at one epoch, or their changes of one window, while a question is answered."""
-
-OVERFLOWED = (
-    "a row's multiplicity does not fit 64 bits: the view is suspended until there are fewer copies of the row and "
-    "Headrace is started again"
-)
-"""The error of a failed node: never retracted, for the node's state is lost."""
-
-
-class Endless(DiffOverflow):
-    """A loop that did not come to rest."""
-
-    code = "rounds"
-
-    def __init__(self, loop: str, most: int) -> None:
-        super().__init__()
-        self.error = (
-            f"{loop} did not come to rest within {most} rounds: the view is suspended until its rule ends, or its limit "
-            "is raised, and Headrace is started again"
-        )
-
-
-def overflowed(epoch: int, why: DiffOverflow | None = None) -> Updates:
-    """The error update of a node that failed: a multiplicity that does not fit, or `why`."""
-    message = why.error if isinstance(why, Endless) else OVERFLOWED
-    return errors_at(pa.array([message], MESSAGE), np.array([epoch]), np.ones(1, np.int64))
 
 
 def fingerprint_of(operator: str, *parts: object) -> str:

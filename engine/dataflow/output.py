@@ -15,7 +15,8 @@ from headrace.engine.batch.consolidation import consolidate
 from headrace.engine.batch.gather_rows import Loose, conformed
 from headrace.engine.batch.sort_layout import Layout, layout_of
 from headrace.engine.batch.updates import Updates
-from headrace.engine.dataflow.node import Node, overflowed
+from headrace.engine.dataflow.node import Node
+from headrace.engine.dataflow.overflow import overflowed
 from headrace.engine.operators.delta import ERRORS, QUIET, Delta, concat
 from headrace.engine.schema import Schema
 

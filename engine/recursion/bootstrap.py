@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.recursion.codec import Codec, lanes_of
-from headrace.engine.recursion.derive import PIECE, Deriver, Meter
+from headrace.engine.recursion.derive import Deriver
+from headrace.engine.recursion.meter import PIECE, Meter
 from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Store

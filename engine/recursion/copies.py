@@ -19,7 +19,8 @@ from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion.beside import NONE, Beside
 from headrace.engine.recursion.bootstrap import Made, Over, come_to, too_many
 from headrace.engine.recursion.codec import Codec, lanes_of
-from headrace.engine.recursion.derive import ANY, CALL, Deriver, Frame, Meter, OverBudget
+from headrace.engine.recursion.derive import ANY, Deriver, Frame
+from headrace.engine.recursion.meter import CALL, Meter, OverBudget
 from headrace.engine.recursion.portions import Portions
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Stated, Store

@@ -18,6 +18,7 @@ from headrace.engine.operators.expressions.core.evaluate import evaluate, satisf
 from headrace.engine.operators.expressions.core.ir import Expr
 from headrace.engine.operators.linear import as_mask, present
 from headrace.engine.recursion.codec import Codec, lanes_of, missing_of, null_lane
+from headrace.engine.recursion.meter import CALL, PIECE, Meter
 from headrace.engine.recursion.paths import Path, Step, path_of
 from headrace.engine.recursion.program import Program, Rule
 from headrace.engine.recursion.small_update import SmallUpdate, Untold
@@ -26,44 +27,8 @@ from headrace.engine.recursion.state import ABSENT, Int32s, Joined, Lanes, Store
 ANY = ABSENT
 """As a latest round: there or not."""
 
-CALL = 128
-"""Work of finding derivations at all, however few there are: so much of it is counted for each piece."""
-
-PIECE = 1 << 20
-"""About so many derivations are worked on at a time."""
-
-
 _ROUNDS = 1 << 10
 """So many rounds of a linear rule are worked on at a time, where work is done in portions."""
-
-
-class OverBudget(Exception):
-    """More work was done than there is to do."""
-
-
-@dataclass
-class Meter:
-    """Counted work: rows looked at, derivations found, and calls. Past `most` it raises OverBudget.
-
-    `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap. `piece`: about how many derivations are
-    worked on at a time; less than PIECE where work is done in portions.
-    """
-
-    most: int = 1 << 62
-    spent: int = 0
-    rate: int = 1
-    piece: int = PIECE
-
-    @property
-    def left(self) -> int:
-        """The work that may still be done."""
-        return (self.most - self.spent) // self.rate
-
-    def spend(self, work: int) -> None:
-        """So much more. Raises OverBudget."""
-        self.spent += work * self.rate
-        if self.spent > self.most:
-            raise OverBudget
 
 
 @dataclass
@@ -412,4 +377,4 @@ def _sound(expr: Expr, columns: pa.RecordBatch) -> np.ndarray:
     return np.ones(columns.num_rows, np.bool_) if errors is None else ~present(errors)
 
 
-__all__ = ["ANY", "CALL", "Among", "Concluded", "Deriver", "Frame", "Meter", "OverBudget"]
+__all__ = ["ANY", "CALL", "Among", "Concluded", "Deriver", "Frame"]

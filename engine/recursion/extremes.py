@@ -18,7 +18,8 @@ from headrace.engine.batch.updates import Bools
 from headrace.engine.recursion.beside import NONE
 from headrace.engine.recursion.bootstrap import Made, Over, come_to
 from headrace.engine.recursion.codec import Codec, lanes_of, null_lane
-from headrace.engine.recursion.derive import CALL, Deriver, Frame, Meter, OverBudget
+from headrace.engine.recursion.derive import Deriver, Frame
+from headrace.engine.recursion.meter import CALL, Meter, OverBudget
 from headrace.engine.recursion.portions import Portions
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, NO_NULLS, Int32s, Lanes, Stated, Store

@@ -19,10 +19,11 @@ from headrace.engine.batch.updates import Updates
 from headrace.engine.recursion.bootstrap import Over, bootstrap
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.copies import UpdateCopies, bootstrap_copies
-from headrace.engine.recursion.derive import PIECE, Deriver, Meter, OverBudget
+from headrace.engine.recursion.derive import Deriver
 from headrace.engine.recursion.differing import Part, differing, part
 from headrace.engine.recursion.extremes import UpdateExtremes, bootstrap_extremes
 from headrace.engine.recursion.followed import Account, Base, Followed, Left, Strategy
+from headrace.engine.recursion.meter import PIECE, Meter, OverBudget
 from headrace.engine.recursion.portions import Portions, Progress, whole
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store

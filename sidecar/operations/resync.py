@@ -216,7 +216,7 @@ class Report:
     epoch: int
 
     def json(self) -> Mapping[str, object]:
-        """As it is told, with the LSN as Postgres writes it."""
+        """As it is told, with the place as its source writes it."""
         return {**{k: v for k, v in asdict(self).items() if k != "place"}, **self.place.json()}
 
 

@@ -65,8 +65,8 @@ ABOUT = {
     "putting transactions together, a ninth taking messages from Kafka's client, a twentieth binding. Tried: where the rest "
     "begins is kept in heaps instead of looked for in all that waits, and freshness is observed once a write (kept: an eighth "
     "to a sixth faster together); changes of columns that a view does not read cancel before they are joined (kept: the "
-    "engine's part of a transaction no longer grows with what is stored; two fifths more transactions a second at 100,000). "
-    "Not tried: fetching and decoding in a process of their own.",
+    "engine's part of a transaction no longer grows with what is stored; nearly half as many transactions a second more at "
+    "100,000). Not tried: fetching and decoding in a process of their own.",
     "hostile": "`make hostile`: 200 transactions a second, some of them on hot keys. First the five ordinary views alone for a "
     "quarter of the time, then beside twenty views such as global counts, shares of a total, a settings row joined with all and "
     "cross joins of small changing tables. Every view is compared with Postgres in the end. The machine did other work "

@@ -245,7 +245,7 @@ class _Flattening:
         for a, b in zip(*(list(self.parts(side, shape, variables)) for side in condition.sides), strict=True):
             if a.value is not None and b.value is not None:
                 pairs.append(
-                    (_alone(a.value), Token("mark", "=" if condition.equal else "<>", at, at), _alone(b.value))
+                    (_bracketed(a.value), Token("mark", "=" if condition.equal else "<>", at, at), _bracketed(b.value))
                 )
             elif not condition.equal:
                 raise Wrong(at, "_ has no value", "give the field a variable, or compare the other fields alone")
@@ -363,7 +363,7 @@ class _Flattening:
             yield from self.kinds(kind)
 
 
-def _alone(expression: Expression) -> tuple[Token | Aggregate, ...]:
+def _bracketed(expression: Expression) -> tuple[Token | Aggregate, ...]:
     """An expression's pieces, in parentheses where it is more than one."""
     at = expression.start
     if len(expression.pieces) == 1:

@@ -8,7 +8,7 @@ other channels: once it fails it alone ends. Called by whoever would call a data
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count as numbers
@@ -29,7 +29,7 @@ from headrace.sidecar.execution.dataflow_host import (
     Change,
     ExchangeFacts,
     Flow,
-    LateFacts,
+    NeverLate,
     WorkerFacts,
 )  # fmt: skip
 from headrace.sidecar.execution.malloc import give_back
@@ -56,7 +56,7 @@ NAMING_SECONDS = 20.0
 """How long the driver waits, once a channel is closed, to learn which process ended."""
 
 
-class Workers:
+class Workers(NeverLate):
     """A dataflow in several processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
 
     `tables`, `views`: the columns of what is declared and put out there. `outputs`: by view. `number`: by which the workers
@@ -257,20 +257,6 @@ class Workers:
         """What each shard holds of a view."""
         replies = self._ask(messages.Snapshot(view, as_of))
         return [Delta(*sides_in(parts, self.outputs[view].schema.arrow)) for _, parts in replies]
-
-    is_late = False
-
-    def evaluate(self, work: int) -> bool:  # noqa: ARG002
-        """As `Flow.evaluate`: no worker leaves a step."""
-        return False
-
-    def late_groups(self) -> Sequence[LateFacts]:
-        """None."""
-        return ()
-
-    def late_behind(self, beside: Flow) -> Set[str]:  # noqa: ARG002
-        """None."""
-        return frozenset()
 
     def advance_since(self, epoch: int) -> None:
         """As `Dataflow.advance_since`."""

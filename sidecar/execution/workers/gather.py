@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.batch.updates import Updates
-from headrace.engine.dataflow.node import OVERFLOWED
 from headrace.engine.dataflow.output import Emitted
+from headrace.engine.dataflow.overflow import OVERFLOWED
 from headrace.engine.operators.delta import Delta
 from headrace.engine.operators.expressions.core.columns import MESSAGE
 from headrace.engine.schema import Schema

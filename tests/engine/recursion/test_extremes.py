@@ -11,8 +11,8 @@ import pytest
 
 from headrace.engine.batch.updates import Updates
 from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Expr, Literal
-from headrace.engine.recursion.derive import Meter, OverBudget
 from headrace.engine.recursion.extremes import UpdateExtremes
+from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.program import Atom, Program, Rule
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
 from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema

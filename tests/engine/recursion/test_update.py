@@ -9,7 +9,7 @@ import pytest
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion import small_update
 from headrace.engine.recursion import update as update_module
-from headrace.engine.recursion.derive import Meter, OverBudget
+from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
 from headrace.engine.recursion.update import Update
 from tests.engine.recursion.histories import changes_of, histories, state_of, translated

@@ -11,8 +11,8 @@ from headrace.engine.errors import HeadraceError
 from tests.sidecar.support.little import Little
 
 
-def meanwhile(little: Little, work: Callable[[], Any], *, busy: bool = True) -> Any:
-    """Do `work` on a thread while the loop turns; its result, or what it raised."""
+def turning(work: Callable[[], Any], turn: Callable[[], None]) -> Any:
+    """Do `work` on a thread, and `turn` over and over until it has ended; its result, or what it raised."""
     ended: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
@@ -21,15 +21,27 @@ def meanwhile(little: Little, work: Callable[[], Any], *, busy: bool = True) -> 
         except HeadraceError as failure:
             ended.append((None, failure))
 
-    thread, draw = threading.Thread(target=run), random.Random(3)
+    thread = threading.Thread(target=run)
     thread.start()
     while thread.is_alive():
-        if busy:
-            little.random(draw)
-            little.show_all()
-        little.turn()
-    little.turn(2)
+        turn()
     result, failure = ended[0]
     if failure is not None:
         raise failure
     return result
+
+
+def meanwhile(little: Little, work: Callable[[], Any], *, busy: bool = True) -> Any:
+    """Do `work` on a thread while the loop turns; its result, or what it raised."""
+    draw = random.Random(3)
+
+    def turn() -> None:
+        if busy:
+            little.random(draw)
+            little.show_all()
+        little.turn()
+
+    try:
+        return turning(work, turn)
+    finally:
+        little.turn(2)

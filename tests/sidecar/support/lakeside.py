@@ -7,7 +7,6 @@ version of each table, as those of a publisher with a state folder do.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ import pytest
 from headrace.connectors.commands import MemoryCommands
 from headrace.connectors.commit_place import Version
 from headrace.connectors.spark.envelope import Stamp
-from headrace.engine.errors import HeadraceError
 from headrace.sidecar.config.config import load
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.jobs import BackgroundJobs
@@ -35,6 +33,7 @@ from headrace.sidecar.wiring.build import Running, build
 from headrace.sidecar.wiring.project import Project, read_project
 from headrace.sidecar.wiring.run_states import clear_load_place, load_place
 from tests.doubles.memory import MemoryLog, MemorySink, MemorySource, MemoryStore
+from tests.sidecar.control.busy import turning
 from tests.sidecar.execution.workers.threads import Threads
 
 A, B, C = "public.a", "public.b", "public.c"
@@ -151,23 +150,12 @@ class Lakeside:
 
     def meanwhile(self, work: Callable[[], Any], busy: Callable[[], None] = lambda: None) -> Any:
         """Do `work` on a thread while the loop turns and `busy` is done between; its result, or what it raised."""
-        ended: list[tuple[Any, BaseException | None]] = []
 
-        def run() -> None:
-            try:
-                ended.append((work(), None))
-            except HeadraceError as failure:
-                ended.append((None, failure))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        while thread.is_alive():
+        def turn() -> None:
             busy()
             self.turn()
-        result, failure = ended[0]
-        if failure is not None:
-            raise failure
-        return result
+
+        return turning(work, turn)
 
     def files(self, table: str, rows: Rows) -> list[Any]:
         """What the tasks of a load would have written."""

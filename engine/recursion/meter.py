@@ -1,0 +1,46 @@
+"""Counted work, by which Updates are bounded and portions are cut: the same wherever and however fast it is done.
+
+Called by whatever derives rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CALL = 128
+"""Work of finding derivations at all, however few there are: so much of it is counted for each piece."""
+
+PIECE = 1 << 20
+"""About so many derivations are worked on at a time."""
+
+
+class OverBudget(Exception):
+    """More work was done than there is to do."""
+
+
+@dataclass
+class Meter:
+    """Counted work: rows looked at, derivations found, and calls. Past `most` it raises OverBudget.
+
+    `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap. `piece`: about how many derivations are
+    worked on at a time; less than PIECE where work is done in portions.
+    """
+
+    most: int = 1 << 62
+    spent: int = 0
+    rate: int = 1
+    piece: int = PIECE
+
+    @property
+    def left(self) -> int:
+        """The work that may still be done."""
+        return (self.most - self.spent) // self.rate
+
+    def spend(self, work: int) -> None:
+        """So much more. Raises OverBudget."""
+        self.spent += work * self.rate
+        if self.spent > self.most:
+            raise OverBudget
+
+
+__all__ = ["CALL", "PIECE", "Meter", "OverBudget"]
