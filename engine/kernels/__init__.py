@@ -20,14 +20,15 @@ _FOLDER = Path(__file__).parent
 
 
 def warm() -> tuple[str, ...]:
-    """Compile every kernel, or load it from the cache, so that nothing is compiled later; the modules, by name.
+    """Compile every kernel, or load it from the cache, so that nothing is compiled or loaded later; the modules, by name.
 
-    Called by hosts before they report ready, and by the build to fill the cache. The cache's folder is numba's
-    (NUMBA_CACHE_DIR), or else beside the sources.
+    Called by the build to fill the cache, and by whoever measures. The cache's folder is numba's (NUMBA_CACHE_DIR), or else
+    beside the sources. A program that only imports the kernels loads each cached one when it is first called.
     """
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     for name in names:
         importlib.import_module(f"{__name__}.{name}")
+    importlib.import_module(f"{__name__}.compiler").load_all()
     return tuple(names)
 
 
@@ -87,6 +88,16 @@ def cache_folder(module: str, compiler: str, base: str) -> str:
     folder = bases[-1] / name
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder)
+
+
+@cache
+def _cached(folder: str) -> tuple[str, ...]:
+    return tuple(path.name for path in Path(folder).glob("*.nbc"))
+
+
+def holds(folder: str, name: str) -> bool:
+    """Whether the folder had, when this was first asked of it, machine code of the kernel whose files' names begin so."""
+    return any(one.startswith(name) for one in _cached(folder))
 
 
 def filled(folder: str) -> bool:

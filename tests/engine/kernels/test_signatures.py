@@ -1,4 +1,4 @@
-"""The shape of kernels: no more than eight arguments, and each compiled for one signature when it is imported."""
+"""The shape of kernels: no more than eight arguments, and each compiled for one signature."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def test_there_are_kernels_to_look_at() -> None:
 @pytest.mark.skipif(JIT_OFF, reason="nothing is compiled")
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.stem)
 def test_each_kernel_has_one_signature_and_takes_no_other(path: Path) -> None:
+    headrace.engine.kernels.warm()
     module: Any = importlib.import_module(f"headrace.engine.kernels.{path.stem}")
     for function in functions(path, "kernel"):
         dispatcher = getattr(module, function.name)
