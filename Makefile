@@ -16,7 +16,7 @@ HOSTILE ?= 1800
 RECORDS ?= 1000000
 QUERIES ?= 100000
 SEEDS ?= 10000
-PROCESSES ?= 2
+PROCESSES ?= 3
 SF ?= 0.1
 SEED ?= 1
 SOURCES ?= 1
@@ -77,7 +77,8 @@ $(VENV)/.kernels: $(VENV)/.ready $(KERNELS)
 demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (0: until Ctrl-C), on WORKERS processes, of this machine or of HOST=spark
 	$(PY) -m examples.demo --duration $(DURATION) --workers $(WORKERS) --host $(HOST) $(if $(WRONG_DIFF),--wrong-diff)
 
-test: setup jars kernels ## all tests, with real servers, by PROCESSES processes that have servers each
+test: setup ## all tests, with real servers, by PROCESSES processes that have servers each
+	@$(MAKE) --no-print-directory --jobs 2 jars kernels
 	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal --durations 60 --durations-min 5
 	$(MAKE) --no-print-directory test-kernels
 

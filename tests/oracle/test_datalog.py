@@ -12,9 +12,10 @@ from headrace.sidecar.devstack.postgres import EmbeddedPostgres
 from tests.oracle.datalog import Drawn, trial
 from tests.oracle.datalog_postgres import Server
 from tests.oracle.datalog_postgres import trial as postgres_trial
+from tests.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_programs_drawn_at_random(seed: int) -> None:
     """Five programs a test, so that workers share them."""
     assert [found for s in range(5) if (found := trial(5000 + 5 * seed + s, 8))] == []
@@ -27,7 +28,7 @@ def server(postgres: EmbeddedPostgres) -> Iterator[Server]:
     made.db.close()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_programs_are_those_of_a_loop_in_postgres(server: Server, seed: int) -> None:
     """Five programs a test, with `min` and `max` in their own recursion records, and NULLs in heads."""
     assert [found for s in range(5) if (found := postgres_trial(server, 7000 + 5 * seed + s, 3))] == []

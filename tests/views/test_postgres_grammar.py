@@ -57,7 +57,7 @@ def test_a_comment_may_stand_between_the_pieces_of_a_constant() -> None:
     assert fault.offset == "select 'one' -- ünd\n 'two', x y z from t".index("z from")
 
 
-@pytest.mark.parametrize("sql", ["select 1" + "+1" * 400_000, "select " + "(" * 50_000, "select not " * 50_000])
+@pytest.mark.parametrize("sql", ["select 1" + "+1" * 50_000, "select " + "(" * 50_000, "select not " * 50_000])
 def test_a_monstrous_statement_is_refused_and_ends_nothing(sql: str) -> None:
     with pytest.raises(ViewError, match=r"nested too deeply|syntax error"):
         compile_views([ViewSpec("v", sql)], catalog())

@@ -15,6 +15,7 @@ from headrace.engine.errors import HeadraceError
 from headrace.sidecar.control import apply as applying
 from headrace.sidecar.control.plan import ApplyError
 from headrace.sidecar.state.checkpoint import CheckpointError
+from tests.seeds import seeds
 from tests.sidecar.support.lakeside import A, B, C, Lakeside, joined
 
 
@@ -301,7 +302,7 @@ def drawn(draw: random.Random, rows: dict[int, int]) -> dict[int, int]:
     return kept | {draw.randrange(1, 12): draw.randrange(1, 5) for _ in range(draw.randrange(3))}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_busy_publisher_and_kills_leave_every_state_one_of_its_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

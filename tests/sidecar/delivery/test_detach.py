@@ -17,6 +17,7 @@ from headrace.connectors.sink import EpochStamp, Fenced, Frontier, SinkAway, Sin
 from headrace.sidecar.delivery import sink_writer
 from headrace.sidecar.wiring import build
 from tests.doubles.memory import MemorySink, MemoryStore, Row
+from tests.seeds import seeds
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VISITS, Little, answers
 
 
@@ -301,7 +302,7 @@ def test_a_slow_sink_holds_the_intake_up_for_a_while_and_is_then_detached(
     shop.end()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_whatever_befalls_it_when_its_rows_are_those_of_a_prefix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -17,6 +17,7 @@ from headrace.sidecar.epochs.each_transaction import EachTransaction
 from headrace.sidecar.epochs.epoch_ranges import EpochRanges, at_range_ends
 from headrace.sidecar.transactions.model import Transaction
 from tests.engine.dataflow.pairs import cuts_of, keyed_ops, keyless_ops, upserts
+from tests.seeds import seeds
 from tests.sidecar.support.transactions import transaction_of
 
 Pairs = list[tuple[int, Transaction]]
@@ -107,7 +108,7 @@ def shown(output: Output, epoch: int) -> tuple[Counter[object], Counter[object]]
     return found, Counter(dict(zip(errors.rows.column(0).to_pylist(), errors.diffs.tolist(), strict=True)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_ranges_cut_at_random_end_in_equal_states(seed: int) -> None:
     """Upserts, deletes, truncates, key changes and unsent values in any order; what changed adds up to the same states."""
     rng, end = random.Random(seed), 24

@@ -25,6 +25,7 @@ from headrace.connectors.changes import (
 )
 from headrace.sidecar.intake.shard_answers import Standing, answer_out, answered, run_out
 from headrace.sidecar.transactions.references import ROW_BITS, key_identities, references_in
+from tests.seeds import seeds
 
 PLACE = ("shop.public.t", 1, 7)
 MARKS: list[Mark] = [
@@ -63,7 +64,7 @@ def changes_of(draw: random.Random, size: int) -> TableChanges:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_every_lane_and_mark_arrives(seed: int) -> None:
     draw = random.Random(seed)
     runs = [changes_of(draw, draw.choice((1, 2, 50))) for _ in range(draw.randrange(1, 4))]

@@ -21,6 +21,7 @@ from headrace.sidecar.control.jobs import BackgroundJobs, RequestError
 from headrace.sidecar.operations.resync import TableRead, parse
 from headrace.sidecar.state.synthetic_transactions import Injected, InjectedError, injected
 from headrace.sidecar.transactions.model import Resync
+from tests.seeds import seeds
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers
 
 
@@ -278,7 +279,7 @@ def test_what_cannot_be_done_is_answered(shop: Asked) -> None:
     assert "is suspended" in str(shop.told[0])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_whatever_differs_and_whatever_comes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

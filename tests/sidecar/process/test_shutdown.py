@@ -112,7 +112,7 @@ def test_a_signal_at_any_moment_ends_it_in_time_and_loses_nothing(shop: Channel,
         reach(pid, at, f"hangs at {step}")
         end(pid, step)
         assert said in shop.log()[at:], f"{step}: {shop.log()[at:]}"
-    for _ in range(3):
+    for _ in range(2):
         pid, at = start("")
         reach(pid, at, "event=unchecked")
         after = draw.uniform(0.0, 1.5)

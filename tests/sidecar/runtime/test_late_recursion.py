@@ -21,6 +21,7 @@ from headrace.sidecar.process.freshness import Freshness
 from headrace.sidecar.process.state_changes import StateChanges
 from headrace.sidecar.process.status_board import status
 from headrace.sidecar.runtime import late_recursions
+from tests.seeds import seeds
 from tests.sidecar.control.busy import meanwhile
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, State, answers
 
@@ -90,7 +91,7 @@ def check(shop: Deep) -> None:
         before = rows
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_others_go_on_and_it_comes_back_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
     lates = 0

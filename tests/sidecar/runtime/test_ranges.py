@@ -14,6 +14,7 @@ from headrace.sidecar.epochs.epoch_ranges import EpochRanges
 from headrace.sidecar.runtime import loop
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.wiring import build
+from tests.seeds import seeds
 from tests.sidecar.control.busy import meanwhile
 from tests.sidecar.support.little import CUSTOMERS, ORDERS, VIEWS, VISITS, Little, answers, plays
 
@@ -45,7 +46,7 @@ def test_what_waits_is_one_range_and_a_sink_that_stands_at_its_end_can_go_on(
         assert ranges.register(5) == range(2, 14)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_sink_that_stands_inside_what_is_replayed_is_given_what_it_lacks_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -53,9 +53,13 @@ views:
 
 
 def plays(count: int) -> Any:
-    """Random histories, by seed; of every fourth the topics are read by workers too."""
-    played = [(seed, INTAKE) for seed in range(count)] + [(seed, "shards") for seed in range(0, count, 4)]
-    return pytest.mark.parametrize(("seed", "intake"), list(dict.fromkeys(played)))
+    """Random histories, by seed; of every fourth the topics are read by workers too. A third of them in `make test`."""
+    played = list(
+        dict.fromkeys((seed, how) for seed in range(count) for how in [INTAKE, *["shards"] * (seed % 4 == 0)])
+    )
+    few = max(count // 3, 2)
+    marked = [pytest.param(*one, marks=[pytest.mark.long] if one[0] >= few else []) for one in played]
+    return pytest.mark.parametrize(("seed", "intake"), marked)
 
 
 Row = tuple[int, int]

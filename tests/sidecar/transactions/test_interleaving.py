@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.errors import HeadraceError
+from tests.seeds import seeds
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, Little
 
 PRICES, TOPIC, PARTITIONS = "lake.prices", "lake.lake.prices", 2
@@ -83,7 +84,7 @@ class Both(Little):
         return {"orders": orders, "prices": Counter(list(prices.items())), "priced": priced}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_an_epoch_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
     shop = Both(tmp_path, monkeypatch)

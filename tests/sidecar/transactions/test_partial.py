@@ -17,6 +17,7 @@ from headrace.sidecar.transactions.partial import (
     first_places,
     oldest,
 )
+from tests.seeds import seeds
 from tests.sidecar.support.streams import changes, decoded, end, notified
 
 TABLE = "s.t"
@@ -30,7 +31,7 @@ def places(slices: list[RowRange]) -> list[tuple[int, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_whatever_is_repeated_the_first_copy_of_each_event_stays(seed: int) -> None:
     """Two rows of one record (a keyless update) have one order and one offset; a replay has other offsets."""
     draw = random.Random(seed)
@@ -89,7 +90,7 @@ def test_the_events_of_a_transaction_that_comes_bit_by_bit_are_compared_at_its_e
     assert len(compared) <= 2
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_where_the_rest_begins_is_known_whatever_is_given_or_withdrawn(seed: int) -> None:
     draw = random.Random(seed)
     held, offset, last = Unfinished([]), 0, 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.seeds import seeds
 from tests.sidecar.support.little import CUSTOMERS, INTAKE, ORDERS, OVER, PREFIX, VISITS, Little, Place, answers
 
 
@@ -228,13 +229,13 @@ def test_a_lost_state_folder_is_read_anew_up_to_the_record(shop: Little) -> None
     check(shop)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10**6))
 def test_whatever_comes_when_and_whenever_it_is_killed(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     played(tmp_path_factory, seed, INTAKE)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_the_same_where_workers_read(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     played(tmp_path_factory, seed, "shards")
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +308,10 @@ def test_another_count_of_workers_while_it_runs(shop: Shared, counts: tuple[int,
         assert len(shop.pids()) == (0 if count == 1 else count)
         shop.go_on(draw, 3)
         assert shop.running.settings.config.engine.workers == count
-    assert shards_of_the_manifest(shop) == (2, {0, 1})
+    until = time.monotonic() + 60
+    while shards_of_the_manifest(shop) != (2, {0, 1}):
+        assert time.monotonic() < until, "no checkpoint of the new count"
+        shop.go_on(draw, 1)
     shop.close()
     shop.start()
     shop.go_on(draw, 2)
