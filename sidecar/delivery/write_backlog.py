@@ -81,8 +81,7 @@ class Backlog:
         self.bytes += size(change)
         if self._loose[name] == RUN:
             run = parts[-RUN:]
-            made = _merge(run)
-            parts[-RUN:] = [_one_range(made, self.merging[name]) if name in self.merging else made]
+            parts[-RUN:] = [self._together(name, run)]
             self.bytes += size(parts[-1]) - sum(map(size, run))
             self._loose[name] = 0
 
@@ -92,7 +91,11 @@ class Backlog:
 
     def merged(self) -> dict[str, ViewChanges]:
         """Each view's changes as one."""
-        return {name: _merge(parts) for name, parts in self.changes.items()}
+        return {name: self._together(name, parts) for name, parts in self.changes.items()}
+
+    def _together(self, name: str, parts: Sequence[ViewChanges]) -> ViewChanges:
+        made = _merge(parts)
+        return _one_range(made, self.merging[name]) if name in self.merging and len(parts) > 1 else made
 
 
 @dataclass

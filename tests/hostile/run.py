@@ -173,7 +173,7 @@ def run(folder: Path, seconds: float, warm_up: float) -> tuple[Phase, Phase, lis
             bench.make_tables()
             bench.configure_views(hostile=False)
             bench.run_sidecar()
-            alone = bench.measure(max(seconds / 8, 15.0), warm_up)
+            alone = bench.measure(max(seconds / 4, 15.0), warm_up)
             bench.children["sidecar"].stop(60)
             # The hot tables were not read before: the topics are read anew.
             shutil.rmtree(bench.folder / "state")
