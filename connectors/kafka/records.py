@@ -7,14 +7,21 @@ Postgres's text; types are told by the view, not by the JSON. Pure; called by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from headrace.connectors.json_rows import json_objects
 from headrace.connectors.sink import EpochStamp, SinkError, SinkView, ViewChanges
 
 Headers = list[tuple[str, bytes]]
+Run = Iterable[tuple[bytes, bytes | None, int]]
+"""Key, row and diff of each change in an epoch; of a keyed view a row that is gone may be None."""
 
 
 class Counts:
@@ -47,8 +54,7 @@ class Counts:
         return len(self._kept)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One message to be sent; `value` None is a tombstone."""
 
     epoch: int
@@ -64,58 +70,66 @@ def digest(key: bytes) -> bytes:
 
 def records(
     sink: str, view: SinkView, change: ViewChanges, stamps: Mapping[int, EpochStamp], firsts: Mapping[int, int],
-    counts: Counts,
+    counts: Counts, *, consolidated: bool = True,
 ) -> Iterator[Record]:  # fmt: skip
     """The records of `change` in order of epochs; one a key and epoch. Updates `counts` of a keyless view as it goes.
-    `firsts`: the first epoch of each range of several, by its last.
+    `firsts`: the first epoch of each range of several, by its last. `consolidated`: no row comes and goes in an epoch.
 
     Raises SinkError for two rows of one key in an epoch, or a row that would be there less than zero times.
     """
-    columns = view.schema.columns
-    n = change.rows.num_rows
-    values = json_objects(columns, change.rows.columns, n)
+    columns, rows, n = view.schema.columns, change.rows, change.rows.num_rows
     epochs, diffs = change.epochs.tolist(), change.diffs.tolist()
-    keys = values
+    there: Iterable[int] = range(n)
+    if view.key is not None and consolidated:  # what a row said that is gone is in no record
+        there = np.flatnonzero(change.diffs > 0).tolist()
+        rows = rows.take(pa.array(there, pa.int64()))
+    keys = texts = json_objects(columns, rows.columns, rows.num_rows)
+    values: list[bytes | None] = [None] * n
+    for i, text in zip(there, texts, strict=True):
+        values[i] = text
     if view.key is not None:
         keys = json_objects([columns[i] for i in view.key], [change.rows.column(i) for i in view.key], n)
-    state: Callable[..., Iterator[tuple[bytes, bytes | None]]] = _multiset_state if view.key is None else _keyed_state
     start = 0
     while start < n:
-        end = start
-        while end < n and epochs[end] == epochs[start]:
-            end += 1
-        epoch = epochs[start]
+        epoch, end = epochs[start], bisect_right(epochs, epochs[start], start)
         headers = _headers(firsts.get(epoch, epoch), epoch, stamps.get(epoch))
-        run = range(start, end)
-        for key, value in state(sink, view, [(keys[i], values[i], diffs[i]) for i in run], counts):
-            yield Record(epoch, key, value, headers)
+        run: Run = zip(keys[start:end], values[start:end], diffs[start:end], strict=True)
+        states: Iterable[tuple[bytes, bytes | None]]
+        if view.key is None:
+            states = _multiset_state(sink, view, run, counts)
+        else:
+            states = _keyed_state(sink, view, run if consolidated else _netted(run))
+        for key, state in states:
+            yield Record(epoch, key, state, headers)
         start = end
 
 
-def _keyed_state(
-    sink: str, view: SinkView, run: Sequence[tuple[bytes, bytes, int]], counts: Counts
-) -> Iterator[tuple[bytes, bytes | None]]:
-    del counts
-    net: dict[bytes, dict[bytes, int]] = {}
+def _netted(run: Run) -> Run:
+    """What is left of rows that come and go."""
+    net: Counter[tuple[bytes, bytes | None]] = Counter()
     for key, value, diff in run:
-        by_value = net.setdefault(key, {})
-        by_value[value] = by_value.get(value, 0) + diff
-    for key, by_value in net.items():
-        there = [value for value, diff in by_value.items() if diff > 0]
-        if len(there) > 1 or any(diff > 1 for diff in by_value.values()):
+        net[key, value] += diff
+    return ((key, value if diff > 0 else None, diff) for (key, value), diff in net.items() if diff)
+
+
+def _keyed_state(sink: str, view: SinkView, run: Run) -> Iterable[tuple[bytes, bytes | None]]:
+    found: dict[bytes, bytes | None] = {}
+    for key, value, diff in run:
+        if diff < 0:
+            found.setdefault(key, None)
+        elif diff == 1 and found.get(key) is None:
+            found[key] = value
+        else:
             raise SinkError(
                 "two rows for one key", hint="the key declared for this view does not hold", sink=sink, view=view.name
             )
-        if there or any(by_value.values()):
-            yield key, there[0] if there else None
+    return found.items()
 
 
-def _multiset_state(
-    sink: str, view: SinkView, run: Sequence[tuple[bytes, bytes, int]], counts: Counts
-) -> Iterator[tuple[bytes, bytes | None]]:
-    net: dict[bytes, int] = {}
-    for key, _, diff in run:
-        net[key] = net.get(key, 0) + diff
+def _multiset_state(sink: str, view: SinkView, run: Run, counts: Counts) -> Iterator[tuple[bytes, bytes | None]]:
+    net: Counter[bytes] = Counter()
+    for row, _, diff in run:
+        net[row] += diff
     for key, diff in net.items():
         if not diff:
             continue

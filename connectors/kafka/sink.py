@@ -302,12 +302,15 @@ class KafkaSink:
                 raise self._error("the sink was not opened with this view", view=name)
             change, topic = changes[name], self._topic(name)
             at, firsts = write[-1], {e: s.first for e, s in stamps.items() if s.first is not None} if self._each else {}
+            consolidated = self._each or not len(change.epochs) or bool(change.epochs[0] == change.epochs[-1])
             if change.whole or not self._each:
                 if errors.get(name) and not change.whole:
                     at = last_epoch(change, at) or at  # it stands there from now on
                 change, firsts = replace(change, epochs=change.epochs * 0 + at), {at: write[0]}
                 stamps = {**stamps, at: stamps.get(at) or stamps[max(stamps)]} if stamps else {}
-            made = list(to_records.records(self.name, view, change, stamps, firsts, counts[name]))
+            made = list(to_records.records(
+                self.name, view, change, stamps, firsts, counts[name], consolidated=consolidated
+            ))  # fmt: skip
             if change.whole:
                 held = self._reader().live(
                     topic, self._sizes[topic], self._standing.ends.get(topic, {}), to_records.digest
