@@ -30,16 +30,23 @@ class InError:
 class FrontierRecord:
     """`writes`: transactions of the group so far. `views`: fingerprint by topic; None of a view not filled, or gone.
 
-    `errors`: by topic, the views in error. `first`: the first epoch of the last write; its last is the frontier's.
+    `run`: whose claim of the generation stands, "" where a version wrote it that named none. `errors`: by topic, the views in
+    error. `first`: the first epoch of the last write; its last is the frontier's.
     """
 
     generation: int = 0
+    run: str = ""
     writes: int = 0
     frontier: Frontier | None = None
     ends: Ends = field(default_factory=dict)
     views: Mapping[str, str | None] = field(default_factory=dict)
     errors: Mapping[str, InError] = field(default_factory=dict)
     first: int | None = None
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        """Which record of the sink it is: no other one was written by this run, in its generation, as this write."""
+        return self.generation, self.run, self.writes
 
     def moved(self, **changes: Any) -> FrontierRecord:
         """The record after one more transaction."""
@@ -67,6 +74,7 @@ def encode(sink: str, standing: FrontierRecord, program: str) -> bytes:
             "views": dict(standing.views),
             "errors": {topic: {"error": e.error, "epoch": e.epoch} for topic, e in sorted(standing.errors.items())},
             "generation": standing.generation,
+            "run": standing.run,
             "incarnation": 1 if at is None else at.incarnation,
             "writes": standing.writes,
             "program": program,
@@ -85,7 +93,8 @@ def decode(record: Mapping[str, Any]) -> FrontierRecord:
         frontier = Frontier(record["epoch"], sources, record.get("incarnation", 1))
     errors = {topic: InError(e["error"], e["epoch"]) for topic, e in record.get("errors", {}).items()}
     ends, first = _numbers(record["ends"]), record.get("first_epoch")
-    return FrontierRecord(record["generation"], record["writes"], frontier, ends, record["views"], errors, first)
+    run, views = record.get("run", ""), record["views"]
+    return FrontierRecord(record["generation"], run, record["writes"], frontier, ends, views, errors, first)
 
 
 def _texts(nested: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

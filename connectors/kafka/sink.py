@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -85,6 +86,7 @@ class KafkaSink:
         self._counts: dict[str, Counts] = {}
         self._sizes: dict[str, int] = {}
         self._standing = FrontierRecord()
+        self._run = uuid.uuid4().hex
         self._admin: AdminClient | None = None
         self._producer: Transactions | None = None
         self.warnings: tuple[str, ...] = ()
@@ -121,9 +123,8 @@ class KafkaSink:
             self._load_counts(before, missing)
             self._claim(before, held or 0)
         except KafkaException as failure:
-            self._admin.poll(
-                0
-            )  # what its threads met (a refused password, a wrong certificate) is told only when asked
+            # what its threads met (a refused password, a wrong certificate) is told only when asked
+            self._admin.poll(0)
             self.close()
             raise unreachable(failure, self._reasons, self.name, self._config) from failure
         except SinkError:
@@ -162,14 +163,14 @@ class KafkaSink:
             producer.clear(found)
 
     def _claim(self, before: FrontierRecord, held: int) -> None:
-        """Take the next generation, durably, so that an older instance finds out even before our first write. Where nobody knows
-        whether it was taken it is not known by whom, and the next one is."""
+        """Take the next generation, durably, so that an older instance finds out even before our first write. What became of
+        a claim whose end is unknown is read back: the record names our run."""
         ours = {self._topic(v.name): before.views.get(self._topic(v.name)) for v in self._views.values()}
         retired = {topic: None for topic in before.views if topic not in ours}
         errors = {topic: error for topic, error in before.errors.items() if topic in ours}
         generation, deadline = max(before.generation, held) + 1, self._now() + self._patience
+        claimed = before.moved(generation=generation, run=self._run, views={**retired, **ours}, errors=errors)
         while True:
-            claimed = before.moved(generation=generation, views={**retired, **ours}, errors=errors)
             try:
                 self._send_alone(claimed)
                 break
@@ -180,14 +181,20 @@ class KafkaSink:
                 if self._now() > deadline:
                     raise not_taken(failure, self.name) from failure
             self._sleep(_FIRST_PAUSE)
-            self._check_owner(self._read_standing(committed=False), generation)
+            self._check_owner(self._read_standing(committed=False), generation + 1)
+            self._is_taken(claimed, before)  # whoever has claimed since is not fenced by us
             self._producer = self._fenced()
-            found = self._read_standing() or FrontierRecord()
-            if (found.generation, found.writes) not in [(s.generation, s.writes) for s in (before, claimed)]:
-                raise Fenced("another generation writes to this sink", sink=self.name, now=found.generation)
-            before, generation = replace(before, generation=found.generation, writes=found.writes), generation + 1
+            if self._is_taken(claimed, before):
+                break
         self._standing = claimed
         self._reached("kafka claimed")
+
+    def _is_taken(self, claimed: FrontierRecord, before: FrontierRecord) -> bool:
+        """Whether our claim stands; if not, what was there `before` does. Raises Fenced where neither does."""
+        found = self._read_standing() or FrontierRecord()
+        if found.place not in (claimed.place, before.place):
+            raise self._fenced_by(found, claimed.generation)
+        return found.place == claimed.place
 
     def _send_alone(self, standing: FrontierRecord) -> None:
         assert self._producer is not None
@@ -376,10 +383,13 @@ class KafkaSink:
         return producer
 
     def _check_owner(self, found: FrontierRecord | None, held: int) -> None:
-        if found is not None and found.generation > held:
-            raise Fenced(
-                "another generation writes to this sink", sink=self.name, generation=held, now=found.generation
-            )
+        """Raise Fenced where another run has claimed the generation that we held, or a later one. A later claim of our own is one
+        whose answer was lost."""
+        if found is not None and found.generation >= held and found.run != self._run:
+            raise self._fenced_by(found, held)
+
+    def _fenced_by(self, found: FrontierRecord, held: int) -> Fenced:
+        return Fenced("another generation writes to this sink", sink=self.name, generation=held, now=found.generation)
 
     def _drop(self) -> None:
         producer, self._producer = self._producer, None

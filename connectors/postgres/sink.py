@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -68,6 +69,7 @@ class PostgresSink:
         self._pipeline: Pipeline | None = None
         self._errors: dict[str, str] = {}
         self._claim: sink_catalog.Claim | None = None
+        self._runs: frozenset[str] = frozenset()  # see sink_catalog.claim
         self._writes = 0
         self._epoch: int | None = None
         self._remake: set[str] = set()
@@ -79,6 +81,7 @@ class PostgresSink:
         self.close()
         claim = self._claimed(views, held)
         self._claim, self._writes, self._remake = claim, claim.mine.writes, set(claim.remake)
+        self._runs = frozenset({claim.mine.run})
         self._epoch = None if claim.frontier is None else claim.frontier.epoch
         self._errors = dict(claim.errors)
         return SinkState(claim.mine.generation, claim.frontier, claim.missing, claim.errors)
@@ -88,7 +91,8 @@ class PostgresSink:
 
         Who comes back (`held`) ends nobody: it may be a successor that holds the row.
         """
-        run = None if self._claim is None else self._claim.mine.run
+        run, ours = str(uuid.uuid4()), self._runs
+        self._runs |= {run}  # from here on nobody knows whether it took effect, until it is answered
         for again in (False, True):
             try:
                 connection, _ = self._connect()
@@ -98,7 +102,7 @@ class PostgresSink:
                         "WHERE application_name = %s AND usename = current_user AND pid <> pg_backend_pid()",
                         (self._target.application,),
                     )
-                claim = sink_catalog.claim(connection, self.name, self._names, views, self._program, held, run)
+                claim = sink_catalog.claim(connection, self.name, self._names, views, self._program, run, held, ours)
                 self._reached("postgres claim")
                 connection.commit()
                 self._reached("postgres claimed")

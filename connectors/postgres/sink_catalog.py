@@ -6,7 +6,7 @@ that one generation writes at a time and an older one finds out. The sink calls 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -54,12 +54,13 @@ class Claim:
 
 
 def claim(
-    connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str,
-    held: int | None = None, run: str | None = None,
+    connection: Connection, sink: str, names: Names, views: Sequence[SinkView], program: str, run: str,
+    held: int | None = None, ours: Set[str] = frozenset(),
 ) -> Claim:  # fmt: skip
-    """Make what is missing, take the next generation, and say where the sink stands, in the caller's transaction.
+    """Make what is missing, take the next generation as `run`, and say where the sink stands, in the caller's transaction.
 
-    `held`, with the `run` that held it where that is known: see `Sink.open`.
+    `held`: see `Sink.open`. `ours`: the runs by which we claimed the sink before: the last that was answered, and those since
+    of which nobody knows whether they took effect.
     """
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"headrace {names.schema}",))
     _make_schema(connection, names)
@@ -67,19 +68,18 @@ def claim(
     before = connection.execute(
         names.fill("SELECT generation, run::text FROM {frontier} WHERE sink = %s FOR UPDATE"), (sink,)
     ).fetchone()
-    taken_over = before is not None and before[0] == held and run not in (None, before[1])
-    if held is not None and before is not None and (before[0] > held or taken_over):
+    if held is not None and before is not None and before[0] >= held and before[1] not in ours:
         raise Fenced("another generation writes to this sink", sink=sink, generation=held, now=before[0])
     row = connection.execute(
         names.fill(
-            "UPDATE {frontier} SET generation = greatest(generation, %s) + 1, run = gen_random_uuid(), program = %s "
-            "WHERE sink = %s RETURNING generation, run::text, writes, epoch, sources, incarnation"
+            "UPDATE {frontier} SET generation = greatest(generation, %s) + 1, run = %s, program = %s "
+            "WHERE sink = %s RETURNING generation, writes, epoch, sources, incarnation"
         ),
-        (held or 0, program, sink),
+        (held or 0, run, program, sink),
     ).fetchone()
     if row is None:
         raise SinkError("the frontier row was taken away", hint="restart", sink=sink)
-    generation, run, writes, epoch, sources, incarnation = row
+    generation, writes, epoch, sources, incarnation = row
     frontier = None if epoch is None else Frontier(epoch, _sources(sources), incarnation)
     tables = {view.name: _table(connection, view) for view in views}
     missing, remake = _settle_tables(connection, sink, names, tables)

@@ -52,6 +52,9 @@ class SinkHarness(Protocol):
     def lose_request(self, sink: Sink) -> AbstractContextManager[None]:
         """Inside, the next write of `sink` loses its session before anything is durable."""
 
+    def lose_claim(self, sink: Sink, happens: bool) -> AbstractContextManager[None]:
+        """Inside, `open` of `sink` takes its claim durably, or comes to nothing, and fails for want of an answer either way."""
+
 
 def schema(key: Sequence[str] | None, **columns: str) -> Schema:
     made = []
@@ -243,6 +246,37 @@ class SinkContract:
             old.open([ORDERS, LINES], back.generation)
         new.write({ORDERS.name: changes(ORDERS, ((2, None, None), 2, 1))}, frontier(2))
         with pytest.raises((Fenced, SinkError)):
+            old.write({ORDERS.name: changes(ORDERS, ((3, None, None), 2, 1))}, frontier(2))
+        assert harness.content(ORDERS) == texts(ORDERS, (1, None, None), (2, None, None))
+
+    @pytest.mark.parametrize("happens", [[True], [False], [True, True], [True, False], [False, True]])
+    def test_who_comes_back_knows_its_own_claims(self, harness: SinkHarness, happens: list[bool]) -> None:
+        sink = harness.make()
+        held = sink.open([ORDERS]).generation
+        sink.write({ORDERS.name: whole(ORDERS, 1, (1, None, None))}, frontier(1))
+        for each in happens:
+            with harness.lose_claim(sink, each), pytest.raises(SinkError) as lost:
+                sink.open([ORDERS, LINES], held)
+            assert not isinstance(lost.value, Fenced)
+        back = sink.open([ORDERS, LINES], held)
+        assert (back.frontier, back.missing) == (frontier(1), {LINES.name})
+        assert back.generation > held
+        sink.write({ORDERS.name: changes(ORDERS, ((2, None, None), 2, 1)), LINES.name: whole(LINES, 2)}, frontier(2))
+        assert harness.content(ORDERS) == texts(ORDERS, (1, None, None), (2, None, None))
+
+    @pytest.mark.parametrize("happens", [True, False])
+    def test_a_successor_of_a_lost_claim_is_none_of_its_own(self, harness: SinkHarness, happens: bool) -> None:
+        old, new = harness.make(), harness.make()
+        held = old.open([ORDERS]).generation
+        old.write({ORDERS.name: whole(ORDERS, 1, (1, None, None))}, frontier(1))
+        with harness.lose_claim(old, happens), pytest.raises(SinkError):
+            old.open([ORDERS], held)
+        new.open([ORDERS])
+        for _ in range(2):
+            with pytest.raises(Fenced):
+                old.open([ORDERS], held)
+        new.write({ORDERS.name: changes(ORDERS, ((2, None, None), 2, 1))}, frontier(2))
+        with pytest.raises(SinkError):
             old.write({ORDERS.name: changes(ORDERS, ((3, None, None), 2, 1))}, frontier(2))
         assert harness.content(ORDERS) == texts(ORDERS, (1, None, None), (2, None, None))
 

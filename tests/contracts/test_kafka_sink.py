@@ -123,6 +123,27 @@ class KafkaHarness:
     def lose_request(self, sink: Sink) -> Any:
         return self._lossy(sink, False)
 
+    @contextmanager
+    def lose_claim(self, sink: Sink, happens: bool) -> Iterator[None]:
+        assert isinstance(sink, KafkaSink)
+        with silent(sink, "kafka committed" if happens else "kafka flushed"):
+            yield
+
+
+@contextmanager
+def silent(sink: KafkaSink, step: str) -> Iterator[None]:
+    """Inside, the broker answers nothing from this step on."""
+
+    def reached(here: str) -> None:
+        if here == step:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the answer was lost"))
+
+    before, sink._reached = sink._reached, reached
+    try:
+        yield
+    finally:
+        sink._reached = before
+
 
 class TestKafkaSink(SinkContract):
     @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.connectors.sink import Sink, SinkError, SinkView
+from headrace.connectors.sink import Sink, SinkError, SinkState, SinkView
 from tests.contracts.sink import LINES, SinkContract, SinkHarness, Texts, changes, frontier, texts, whole
 from tests.doubles.memory import MemorySink, MemoryStore
 
@@ -43,6 +43,19 @@ class MemoryHarness:
     def lose_request(self, sink: Sink) -> Iterator[None]:
         assert isinstance(sink, MemorySink)
         yield  # there is no session to lose: a failure before is the caller's to see (below)
+
+    @contextmanager
+    def lose_claim(self, sink: Sink, happens: bool) -> Iterator[None]:
+        opening = sink.open
+
+        def opened(views: Sequence[SinkView], held: int | None = None) -> SinkState:
+            if happens:
+                opening(views, held)
+            raise SinkError("the answer was lost")
+
+        sink.open = opened  # type: ignore[method-assign]
+        yield
+        sink.open = opening  # type: ignore[method-assign]
 
 
 class TestMemorySink(SinkContract):

@@ -81,6 +81,20 @@ class PostgresHarness:
         yield
         assert sink._connection is not connection, "the request was to be lost"
 
+    @contextmanager
+    def lose_claim(self, sink: Sink, happens: bool) -> Iterator[None]:
+        assert isinstance(sink, PostgresSink)
+
+        def reached(step: str) -> None:
+            if step == ("postgres claimed" if happens else "postgres claim"):
+                raise psycopg.OperationalError("the answer was lost")
+
+        before, sink._reached = sink._reached, reached
+        try:
+            yield
+        finally:
+            sink._reached = before
+
 
 def read_texts(
     connection: psycopg.Connection[Any], table: str, columns: Sequence[str], schema: str = "headrace"

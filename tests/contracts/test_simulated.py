@@ -119,7 +119,8 @@ class TestSinkOnBroker(SinkContract):
         assert seen == [*range(1, len(seen) + 1)]
         assert harness.make().open([ORDERS]).frontier == frontier(5)
 
-    def test_a_claim_that_is_lost_gives_way_to_who_has_written_since(self, harness: _Sinks) -> None:
+    @pytest.mark.parametrize("written", [True, False])
+    def test_a_claim_that_is_lost_gives_way_to_who_has_claimed_since(self, harness: _Sinks, written: bool) -> None:
         """Simulator, seed 510914: it was repeated with the frontier of before, which went back."""
         sink = harness.make()
         sink.open([ORDERS])
@@ -129,7 +130,8 @@ class TestSinkOnBroker(SinkContract):
         def slept(seconds: float) -> None:
             harness.line.sleep = sleep  # type: ignore[method-assign]
             other.open([ORDERS])
-            other.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
+            if written:
+                other.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
 
         harness.line.sleep = slept  # type: ignore[method-assign]
         late = harness.make()
@@ -137,6 +139,8 @@ class TestSinkOnBroker(SinkContract):
         harness.losing = 1
         with pytest.raises(Fenced, match="another generation"):
             late.open([ORDERS])
+        if not written:
+            other.write({ORDERS.name: changes(ORDERS, ((2, None, None), 4, 1))}, frontier(4), stamps(4))
         assert harness.content(ORDERS) == texts(ORDERS, (1, D("9.50"), "a"), (2, None, None))
         assert [s["epoch"] for s in harness.standings()] == [None, 3, 3, 4]
 

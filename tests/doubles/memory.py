@@ -297,19 +297,20 @@ class MemorySink:
         self.writes = 0
         self._generation = -1
         self._run: object = None
+        self._runs: list[object] = []  # by which it claimed the store, also where it does not know what became of it
         self._stands_at = 0
         self._views: dict[str, SinkView] = {}
 
     def open(self, views: Sequence[SinkView], held: int | None = None) -> SinkState:
         """See `Sink.open`."""
         store = self.store
-        taken_over = self._run not in (None, store.run) and store.generation == held
-        if held is not None and (store.generation > held or taken_over):
+        if held is not None and store.generation >= held and store.run not in self._runs:
             raise Fenced(
                 "another generation writes to this sink", sink=self.name, generation=held, now=store.generation
             )
         store.generation = max(store.generation, held or 0) + 1
         self._run = store.run = object()
+        self._runs.append(self._run)
         self._generation, self._stands_at = store.generation, store.writes
         self._views = {view.name: view for view in views}
         for gone in set(store.views) - set(self._views):

@@ -21,6 +21,7 @@ from headrace.connectors.kafka.source import KafkaSource
 from headrace.connectors.sink import Sink, SinkView
 from headrace.connectors.step_hooks import Reached, unwatched
 from tests.contracts.sink import Texts, texts
+from tests.contracts.test_kafka_sink import silent
 from tests.sim import clients
 from tests.sim.broker import Broker
 from tests.sim.clients import Clients
@@ -96,6 +97,9 @@ class Losing:
 
     def lose_request(self, sink: Sink) -> Any:
         return self._losing("request")
+
+    def lose_claim(self, sink: Sink, happens: bool) -> Any:
+        return self._losing("answer" if happens else "request")
 
 
 class DatabaseHarness(Losing):
@@ -176,6 +180,10 @@ class BrokerHarness(Losing):
 
     def marks(self) -> dict[str, tuple[str, int | None]]:
         return {t.removeprefix("t."): (e["error"], e["epoch"]) for t, e in self.frontier()["errors"].items()}
+
+    def lose_claim(self, sink: Sink, happens: bool) -> Any:
+        assert isinstance(sink, KafkaSink)
+        return silent(sink, "kafka committed" if happens else "kafka flushed")
 
     # as a source's broker
 

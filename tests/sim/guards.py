@@ -313,6 +313,19 @@ def _(patch: Patch) -> None:
     patch.setattr(KafkaSink, "_settled", unread)
 
 
+@guard("a sink knows its own claim after a lost answer")
+def _(patch: Patch) -> None:
+    """In lives in which answers are lost."""
+
+    def strange(self: KafkaSink, found: Any, held: int) -> None:
+        if found is not None and found.generation > held:
+            raise self._fenced_by(found, held)
+
+    drawn = Rates.drawn
+    patch.setattr(Rates, "drawn", lambda draw: replace(drawn(draw), lost=0.05))
+    patch.setattr(KafkaSink, "_check_owner", strange)
+
+
 @guard("a new producer follows a lost answer")
 def _(patch: Patch) -> None:
     def again(self: KafkaSink) -> Any:

@@ -134,8 +134,7 @@ class World:
         if not self.faulty or self.draw.random() >= self.rates.lost:
             return ""
         self.counts["lost"] += 1
-        # a claim of its own whose answer is lost looks to it like a successor's
-        process.excuses |= {"sink", "source", "fenced"}
+        process.excuses |= {"sink", "source"}
         return self.draw.choice(["request", "answer", "late"])
 
     def pass_time(self, seconds: float) -> None:
