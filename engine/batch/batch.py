@@ -294,11 +294,13 @@ class Batch:
     @property
     def addresses(self) -> Int64s:
         """Where lanes and payload lie, for kernels that see many batches: a row of the table that `entries` describes."""
-        if self._addresses is None:
-            self._addresses = np.empty(entries.COLUMNS, np.int64)
+        found = self._addresses
+        if found is None:
+            found = np.empty(entries.COLUMNS, np.int64)
             steps = self.layout.image_plan.steps
-            entries.locate(self.ids, self.facts, self.struct.address, steps, ROW_IMAGE, self._addresses)
-        return self._addresses
+            entries.locate(self.ids, self.facts, self.struct.address, steps, ROW_IMAGE, found)
+            self._addresses = found  # other threads read the batch, and kernels run beside: they never see half of it
+        return found
 
     def check_order(self) -> None:
         """Raises InvariantBroken unless the entries are sorted and consolidated, and their positions in the payload."""

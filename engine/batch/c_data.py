@@ -7,6 +7,7 @@ points to is never written. Called by updates, batches and identities.
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ class Exported:
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows: pa.RecordBatch | None = rows
         self._address = 0
+        self._held: Any = []
         self.num_rows: int = rows.num_rows
 
     @property
@@ -52,6 +54,7 @@ class Exported:
     def address(self) -> int:
         """Where kernels find it."""
         if not self._address:
-            _, self._held = self._rows.__arrow_c_array__()  # type: ignore[union-attr]
-            self._address = _address_of(self._held, b"arrow_array")
+            # Two threads may ask at once: both are told of the first struct, and none is let go of.
+            self._held.append(self._rows.__arrow_c_array__()[1])  # type: ignore[union-attr]
+            self._address = _address_of(self._held[0], b"arrow_array")
         return self._address

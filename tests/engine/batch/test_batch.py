@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates, consolidate
+from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates, c_data, consolidate
 from headrace.engine.batch import batch as module
 from headrace.engine.batch.codec import UnreadableBatch, decode, encode
 from headrace.engine.batch.merger import Merger, merged
@@ -319,3 +320,35 @@ def test_unreadable_bytes_are_named() -> None:
         decode(data, Layout(layout.schema, (1,)))
     with pytest.raises(UnreadableBatch, match="another format"):
         decode(data.replace(b'"format": 2', b'"format": 1'), layout)
+
+
+def test_another_thread_never_sees_half_of_the_addresses() -> None:
+    """Dataflows in two threads share batches, and kernels run beside one another: what was half written was read as pointers."""
+    layout, updates = _batch(20_000)
+    batch = Batch.seal(layout, updates, Description.epochs(0, 1))
+    locate, seen = module.entries.locate, []
+
+    def located(*of: Any) -> None:
+        seen.append(batch._addresses)
+        locate(*of)
+        seen.append(batch._addresses)
+
+    with mock.patch.object(module.entries, "locate", located):
+        found = batch.addresses
+    assert seen == [None, None]
+    assert found is batch.addresses
+
+
+def test_two_threads_that_export_a_payload_at_once_have_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, updates = _batch(10)
+    exported, told = c_data.Exported(updates.rows), []
+    address_of = c_data._address_of
+
+    def meanwhile(*of: Any) -> int:
+        monkeypatch.setattr(c_data, "_address_of", address_of)
+        told.append(exported.address)
+        return int(address_of(*of))
+
+    monkeypatch.setattr(c_data, "_address_of", meanwhile)
+    first = exported.address
+    assert told == [first] == [exported.address]
