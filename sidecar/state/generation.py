@@ -334,7 +334,9 @@ def _files_of(manifest: bytes, path: Path) -> set[str]:
     return found
 
 
-def sweep_generations(state: Path, keep: int, disk: Disk = LOCAL) -> None:
-    """Remove all but the newest `keep` generations."""
-    for number in numbers(state, disk)[:-keep]:
+def sweep_generations(state: Path, own: int, earlier: int, disk: Disk = LOCAL) -> None:
+    """Remove all generations before our own but the newest `earlier` of them. Those of later runs may have taken nothing over
+    yet: ours is then the only one that has the state."""
+    before = [number for number in numbers(state, disk) if number < own]
+    for number in before[: len(before) - earlier]:
         disk.remove_folder(open_generation(state, number).folder)

@@ -73,7 +73,8 @@ from headrace.views.lineage import rests_on
 from headrace.views.yaml_reader import ConfigError
 
 LEARN_SECONDS = 60.0
-KEPT_GENERATIONS = 2
+KEPT_GENERATIONS = 1
+"""Beside our own: those before it."""
 
 
 def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: Reached, maker: Maker) -> Flow:
@@ -248,7 +249,7 @@ def _build(project: Project, closers: ExitStack, machine: Machine) -> Running:
             runtime.hold.await_place(name, Lsn(loaded.lsn))
     reconcile(runtime, states, manifest.sinks if manifest else {}, bound)
     if settings.store is None:
-        sweep_generations(settings.state, KEPT_GENERATIONS, disk)
+        sweep_generations(settings.state, generation.number, KEPT_GENERATIONS, disk)
     reached("generation swept")
     return Running(runtime, metrics, compiled, closers, settings, schemas, generation, maker, reached, started)
 

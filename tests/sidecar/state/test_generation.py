@@ -96,8 +96,23 @@ def test_what_is_swept_while_it_is_carried_over_is_not_half_a_state(tmp_path: Pa
 def test_old_generations_are_swept(tmp_path: Path) -> None:
     for _ in range(4):
         take_generation(tmp_path)
-    sweep_generations(tmp_path, 2)
+    sweep_generations(tmp_path, 4, 1)
     assert numbers(tmp_path) == [3, 4]
+
+
+def test_a_run_that_was_overtaken_does_not_sweep_what_later_ones_have_not_taken_over(tmp_path: Path) -> None:
+    """Simulator, seed 1421: two later runs were killed before they had, and the state was lost."""
+    before, _ = take_generation(tmp_path)
+    carry_over(before, None)
+    slow, previous = take_generation(tmp_path)
+    carry_over(slow, previous)
+    for _ in range(2):
+        take_generation(tmp_path)
+    sweep_generations(tmp_path, slow.number, 1)
+    _, previous = take_generation(tmp_path)
+    assert previous is not None
+    assert previous.number == slow.number
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
 
 def test_a_state_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
