@@ -28,10 +28,13 @@ class LateGroup(Protocol):
 
 
 class LateGroups:
-    """`step_work`: the counted work after which a group leaves a step, 0 for any: then none is late for longer than a step."""
+    """`step_work`: the counted work after which a group leaves a step, 0 for any: then none is late for longer than a step.
+    Not `returns`: a group that is late here is late where it is evaluated, and stays so.
+    """
 
     def __init__(self) -> None:
         self.step_work = 0
+        self.returns = True
         self._groups: dict[LateGroup, None] = {}
 
     def __bool__(self) -> bool:

@@ -240,7 +240,7 @@ class Node:
         return Delta(concat([d.rows for d in parts]), concat([d.errors for d in parts]))
 
     def has_turned(self, since: int) -> bool:  # noqa: ARG002
-        """Whether it is late, or was since: a dataflow beside this one that began at that frontier may have other rows for it."""
+        """Whether it became late, or came back, since: a dataflow beside this one that began then has it as it was."""
         return False
 
     def later(self) -> Iterable[int]:

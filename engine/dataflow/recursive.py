@@ -115,7 +115,7 @@ class RecursiveNode(Node):
     def is_due(self, lower: int) -> bool:
         """Also where it is late, and comes back."""
         back = self._left is not None and (self._left.ended or not self._late.step_work)
-        return back or super().is_due(lower)
+        return (back and self._late.returns) or super().is_due(lower)
 
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """What leaves at each epoch, in order."""
@@ -144,7 +144,7 @@ class RecursiveNode(Node):
 
     def has_turned(self, since: int) -> bool:
         """As of any node."""
-        return self._left is not None or self._turned > since
+        return self._turned > since
 
     def go_on(self, work: int) -> None:
         """As `LateGroup.go_on`."""
@@ -177,7 +177,7 @@ class RecursiveNode(Node):
         self.state.most_work = most
         for some in changes:
             self._left.add(some)
-        if most and not (ended and self._left.advance(most, forecast=True)):
+        if not self._late.returns or (most and not (ended and self._left.advance(most, forecast=True))):
             return []
         self._left.advance(0)
         found = [(self.state.returned(), upper - 1), (self._message(-1), upper - 1)]

@@ -93,13 +93,13 @@ def check_steady(runtime: Runtime) -> None:
 
 
 def check_current(runtime: Runtime, beside: StagingDataflow) -> None:
-    """Raise ApplyError where a new view reads a recursion that is late, or was while the view was computed: what was computed
-    beside may be ahead of what the running views have of it."""
-    late = runtime.parts.flow.late_behind(beside.flow)
-    if late:
+    """Raise ApplyError where a new view reads a recursion that became late, or came back, while the view was computed: what was
+    computed beside has it as it was before. One that is late all the time is so beside, too, and the view is late with it."""
+    turned = runtime.parts.flow.turned_behind(beside.flow)
+    if turned:
         raise ApplyError(
-            "a recursion that new views read is late: it is evaluated between steps", view=", ".join(sorted(late)),
-            hint="nothing was changed; try again once `headrace status` shows it no more",
+            "a recursion that new views read became late, or came back, while they were computed",
+            view=", ".join(sorted(turned)), hint="nothing was changed; try again",
         )  # fmt: skip
 
 

@@ -156,9 +156,9 @@ class Flow(Protocol):
     def late_groups(self) -> Sequence[LateFacts]:
         """The recursive groups that are late."""
 
-    def late_behind(self, beside: Flow) -> Set[str]:
-        """The views that `beside` puts out and that read a recursive group which is late here, or was since that began: they may
-        not be what they would be here."""
+    def turned_behind(self, beside: Flow) -> Set[str]:
+        """The views that `beside` puts out and that read a recursive group which became late here, or came back, since that
+        began: they are not what they would be here."""
 
     def advance_since(self, epoch: int) -> None:
         """Give up questions about times before `epoch`."""
@@ -211,6 +211,6 @@ class NeverLate:
         """None."""
         return ()
 
-    def late_behind(self, beside: Flow) -> Set[str]:  # noqa: ARG002
+    def turned_behind(self, beside: Flow) -> Set[str]:  # noqa: ARG002
         """None."""
         return frozenset()

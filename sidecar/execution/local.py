@@ -125,8 +125,8 @@ class KeptDataflow(Dataflow):
         nodes = [group for group in self.late if isinstance(group, Node)]
         return [LateFacts(g.standing, frozenset(name for name, some in reads.items() if g in some)) for g in nodes]
 
-    def late_behind(self, beside: Flow) -> Set[str]:
-        """As `Flow.late_behind`."""
+    def turned_behind(self, beside: Flow) -> Set[str]:
+        """As `Flow.turned_behind`."""
         assert isinstance(beside, KeptDataflow), "it began beside this one"
         turned = {node.fingerprint for node in self._known.values() if node.has_turned(beside.began)}
         reads = {name: reachable([output.collection.node]) for name, output in beside.outputs.items()} if turned else {}
@@ -276,7 +276,7 @@ def _begun(
     redeclared: Mapping[str, _TableState],
 ) -> KeptDataflow:  # fmt: skip
     flow = KeptDataflow(store, shard)
-    flow.began = frontier
+    flow.began, flow.late.returns = frontier, False
     for name in sorted(tables):
         flow.table(name, tables[name])
     more = [state.under(flow.table_node(name), frontier) for name, state in redeclared.items()]

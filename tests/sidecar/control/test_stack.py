@@ -195,3 +195,42 @@ def test_views_change_while_a_true_sidecar_runs(sidecar: Running) -> None:
 
     held, _ = sidecar.followed({}, 10)
     assert held == sidecar.sums()
+
+
+def runs(most: int) -> str:
+    """A recursion of so many rounds, once there is an order 0."""
+    begin, on = "select id from orders where id = 0", f"select n + 1 from t where n < {most}"
+    return f"with recursive t(n) as ({begin} union {on}) select n from t"
+
+
+def declared(most: int) -> str:
+    return f'  - {{name: runs, key: [n], sinks: [w], limits: {{rounds: {1 << 20}}}, sql: "{runs(most)}"}}\n'
+
+
+LONGEST = '  - {name: longest, sinks: [w, bus], sql: "select max(n) as n from runs"}\n'
+
+
+@pytest.mark.timeout(600)
+def test_a_recursion_that_runs_away_is_replaced_while_it_does(sidecar: Running) -> None:
+    sidecar.declare(SUMS + declared(10**12))
+    sidecar.json("apply")
+    sidecar.db.execute("insert into orders values (0, 3, 100)")
+
+    def late() -> set[str]:
+        return {v["name"] for v in sidecar.json("status")["views"] if v["late"]}
+
+    sidecar.until(lambda: late() == {"runs"})
+    sidecar.declare(SUMS + declared(10**12) + LONGEST)
+    assert sidecar.json("apply")["event"] == "applied"
+    assert late() == {"runs", "longest"}, "what reads it is late with it"
+    sidecar.db.execute("update orders set total = total + 1 where id % 5 = 0")
+    sidecar.equal("sums", SQL_SUMS)
+    assert sidecar.sink("select view, error like 'late: %' from headrace.freshness where error is not null order by view") == [
+        ("longest", True), ("runs", True),
+    ]  # fmt: skip
+    sidecar.declare(SUMS + declared(50))
+    assert sidecar.json("apply", "--drop")["event"] == "applied"
+    assert not late()
+    sidecar.equal("runs", runs(50))
+    assert sidecar.sink("select to_regclass('headrace.longest')") == [(None,)]
+    sidecar.equal("sums", SQL_SUMS)

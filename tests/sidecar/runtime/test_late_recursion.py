@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.engine.dataflow.recursive import RecursiveNode
 from headrace.engine.recursion import derive
 from headrace.sidecar.cli.status import problems
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.cutover import ApplyError
 from headrace.sidecar.control.protocol import ControlError
 from headrace.sidecar.control.rescale import Rescaling
+from headrace.sidecar.control.staging import StagingDataflow
 from headrace.sidecar.process.freshness import Freshness
 from headrace.sidecar.process.state_changes import StateChanges
 from headrace.sidecar.process.status_board import status
@@ -177,38 +179,177 @@ def test_no_step_is_too_much_unless_the_configuration_says_so(tmp_path: Path, mo
         assert shop.rows("pairs") == closure(shop.state)
 
 
-def test_what_is_computed_beside_a_late_recursion_does_not_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside, the recursion is evaluated as it stands: its new readers would have rows that the running one gives later again."""
-    with deep(tmp_path, monkeypatch, 20) as shop:
+def paused(patch: pytest.MonkeyPatch) -> None:
+    """Nothing that is late goes on, as if it ran away."""
+    patch.setattr(late_recursions, "evaluate", lambda *_, **__: late_recursions.Late(goes_on=False, back=False))
+
+
+def sums(pairs: Pairs) -> Pairs:
+    found: Pairs = Counter()
+    for a, b in pairs:
+        found[a] += b
+    return Counter(dict.fromkeys(found.items(), 1))
+
+
+def shifted(pairs: Pairs) -> Pairs:
+    return Counter({(a, b + 1): n for (a, b), n in pairs.items()})
+
+
+SUMS = '  - {name: sums, sinks: [s], sql: "select a, sum(b) as n from pairs group by a"}\n'
+PAIRS, FROM_EACH = MORE.splitlines(keepends=True)
+CHOICES: dict[str, tuple[str, dict[str, Callable[[Pairs], Pairs]]]] = {
+    "as ever": (MORE, {"pairs": Counter, "from_each": from_each}),
+    "none": ("", {}),
+    "pairs alone": (PAIRS, {"pairs": Counter}),
+    "other pairs": (
+        PAIRS.replace("select a, b from t", "select a, b + 1 as b from t") + FROM_EACH,
+        {"pairs": shifted, "from_each": from_each},
+    ),
+    "another recursion": (
+        PAIRS.replace("union select", "union select id, v from public.orders where id < 0 union select") + FROM_EACH,
+        {"pairs": Counter, "from_each": from_each},
+    ),
+    "sums too": (MORE + SUMS, {"pairs": Counter, "from_each": from_each, "sums": sums}),
+    "sums of other pairs": (
+        PAIRS.replace("select a, b from t", "select a, b + 1 as b from t") + SUMS,
+        {"pairs": shifted, "sums": lambda pairs: sums(shifted(pairs))},
+    ),
+}
+"""Views, and what each is of the pairs."""
+
+
+@contextmanager
+def runaway(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[tuple[Deep, Callable[[], None]]]:
+    """A sidecar whose recursion is late, and does not come back before it is told to."""
+    with deep(folder, patch, 20) as shop:
         shop.turn(200)
         shop.transact(*((ORDERS, "c", (k, k + 1)) for k in range(10, 30)))
         shop.show_all()
-        with monkeypatch.context() as paused:
-            paused.setattr(
-                late_recursions, "evaluate", lambda *_, **__: late_recursions.Late(goes_on=False, back=False)
-            )
+        with patch.context() as inner:
+            paused(inner)
             shop.turn()
             assert shop.late().keys() == {"pairs", "from_each"}
-            assert shop.running is not None
-            changing = ViewChanger(shop.running)
-            sums = '  - {name: sums, sinks: [s], sql: "select a, sum(b) as n from pairs group by a"}\n'
-            (tmp_path / "views" / "v.yaml").write_text(VIEWS + MORE + sums)
-            with pytest.raises(ApplyError, match="sums"):
-                meanwhile(shop, lambda: changing.apply(drop=False))
-            with pytest.raises(ControlError, match="a recursion is late"):
-                meanwhile(shop, lambda: Rescaling(shop.running, changing).rescale(2), busy=False)
-            (tmp_path / "views" / "v.yaml").write_text(VIEWS.replace("count(*) as n", "count(*) + 1 as n") + MORE)
-            meanwhile(shop, lambda: changing.apply(drop=False), busy=False)
-            assert shop.late().keys() == {"pairs", "from_each"}, "a view that does not read it can change"
-        shop.turn(400)
+            yield shop, inner.undo
+
+
+def changed(shop: Deep, choice: str, *, busy: bool = False) -> Any:
+    assert shop.running is not None
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + CHOICES[choice][0])
+    changing = ViewChanger(shop.running)
+    return meanwhile(shop, lambda: changing.apply(drop=True), busy=busy)
+
+
+def settled(shop: Deep, choice: str) -> None:
+    """All that a choice puts in force has come back, and is right."""
+    shop.turn(400)
+    assert not shop.late()
+    assert not shop.in_error()
+    wanted = {view: answer(closure(shop.state)) for view, answer in CHOICES[choice][1].items()}
+    assert {view: shop.rows(view) for view in wanted} == wanted
+    assert shop.store.rows.keys() - answers(shop.state).keys() == wanted.keys()
+
+
+def test_a_view_that_runs_away_is_dropped_while_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with runaway(tmp_path, monkeypatch) as (shop, go_on):
+        assert changed(shop, "none", busy=True)["event"] == "applied"
         assert not shop.late()
-        (tmp_path / "views" / "v.yaml").write_text(VIEWS + MORE + sums)
-        meanwhile(shop, lambda: changing.apply(drop=False), busy=False)
-        shop.turn(400)
-        wanted: Pairs = Counter()
-        for a, b in closure(shop.state):
-            wanted[a] += b
-        assert shop.rows("sums") == Counter(dict.fromkeys(wanted.items(), 1))
-        assert shop.rows("pairs") == closure(shop.state)
+        assert shop.running is not None
+        parts = shop.running.runtime.parts
+        assert not parts.flow.is_late
+        assert not [name for name in parts.flow.facts() if name.startswith("recursion")], "it lets go of what it held"
+        assert not {"pairs", "from_each"} & shop.store.rows.keys()
+        shop.random(random.Random(1))
+        shop.show_all()
+        shop.turn(2)
+        assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state)
+        shop.end(drained=False)
+        shop.start()
+        settled(shop, "none")
+        go_on()
+        changed(shop, "as ever")
+        settled(shop, "as ever")
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_view_that_runs_away_is_replaced_while_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str, restarted: bool
+) -> None:
+    """Whatever reads the same recursion is late with it, and comes back with it."""
+    with runaway(tmp_path, monkeypatch) as (shop, go_on):
+        kept = shop.rows("pairs").copy()
+        changed(shop, choice, busy=True)
+        shop.turn(2)
+        away = {"none", "another recursion"}
+        assert shop.late().keys() == (set() if choice in away else CHOICES[choice][1].keys())
+        if choice in ("as ever", "pairs alone", "sums too"):
+            assert shop.rows("pairs") == kept
+        if restarted:
+            shop.end(drained=False)
+            shop.start()
+            shop.turn(2)
+        assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state), "the others are not late"
+        go_on()
+        settled(shop, choice)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_views_change_while_recursions_are_late_and_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr(Deep, "step_work", draw.choice([1, 60]))
+    choice, done = "as ever", Counter[str]()
+    with deep(tmp_path, monkeypatch, draw.choice([20, 100, 1000]), every_turn=draw.random() < 0.5) as shop:
+        for _ in range(30):
+            for _ in range(draw.choice([0, 0, 1, 1, 3])):
+                shop.random(draw)
+            shop.show_all()
+            shop.turn(draw.choice([1, 1, 2]))
+            if draw.random() < 0.4 and shop.caught_up:
+                late, wanted = bool(shop.late()), draw.choice(list(CHOICES))
+                try:
+                    changed(shop, wanted, busy=draw.random() < 0.7)
+                    choice = wanted
+                    done["late" if late else "in time"] += 1
+                except ApplyError as error:
+                    if "became late, or came back" not in str(error):
+                        raise
+                    done["refused"] += 1
+                    (tmp_path / "views" / "v.yaml").write_text(VIEWS + CHOICES[choice][0])
+            shop.turn(3)  # one in which a recursion comes back reads nothing
+            if shop.caught_up:
+                assert shop.in_error() >= shop.late().keys()
+                assert {v: shop.rows(v) for v in answers(shop.state)} == answers(shop.state), "the others are not late"
+            if draw.random() < 0.1:
+                shop.end(drained=draw.random() < 0.3)
+                shop.start()
+        settled(shop, choice)
+    assert done["late"] + done["in time"]
+
+
+def test_what_is_computed_beside_a_recursion_that_becomes_late_or_comes_back_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside, it is as it was: its new readers would have rows that the running one gives later again, or lack some."""
+    with runaway(tmp_path, monkeypatch) as (shop, go_on):
+        assert shop.running is not None
+        changing = ViewChanger(shop.running)
+        with pytest.raises(ControlError, match="a recursion is late"):
+            meanwhile(shop, lambda: Rescaling(shop.running, changing).rescale(2), busy=False)
+        hydrate = StagingDataflow.hydrate
+        with monkeypatch.context() as during:
+
+            def turned(self: StagingDataflow, *of: Any) -> None:
+                hydrate(self, *of)
+                flow = shop.running.runtime.parts.flow  # type: ignore[union-attr]
+                for node in flow._known.values():  # type: ignore[attr-defined]
+                    if isinstance(node, RecursiveNode):
+                        node._turned = flow.frontier + 1  # type: ignore[attr-defined]
+
+            during.setattr(StagingDataflow, "hydrate", turned)
+            with pytest.raises(ApplyError, match=r"came back.*sums"):
+                changed(shop, "sums too")
+        assert shop.late().keys() == {"pairs", "from_each"}
+        go_on()
+        settled(shop, "as ever")

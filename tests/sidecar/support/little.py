@@ -312,7 +312,7 @@ class Little:
             self.hear()
             self.running.runtime.turn(0.0)
             for writer in self.running.runtime.parts.writers:
-                assert writer.drain(10)
+                assert writer.drain(10), writer.detachment
 
     def hear(self) -> None:
         """Take in all that the topics have, where others read them."""
