@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without bytecode on disk every start of the program compiles all of its sources anew, which takes longer than the start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: alerts proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo failures test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
+.PHONY: alerts lakes proof proof-suites chart chart-golden oracle datalog tpch help setup jars kernels demo failures test test-fast test-kernels walk crash fence soak hostile mutate fuzz sim sim-guards proofs check format bench bench-peers docs lock lock-jars clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -89,7 +89,7 @@ test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bou
 	wait $$plain; exit $$checked
 
 test-fast: setup kernels ## the tests that start no server
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long and not chart'
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal -m 'not servers and not long and not chart and not lakes'
 
 chart: setup $(HELM) $(PROMTOOL) ## the chart by helm and the alerts by promtool; helm is built once, which takes two minutes
 	$(PY) -m pytest -m chart tests/helm
@@ -113,6 +113,11 @@ $(PROMTOOL) $(PROMETHEUS):
 	  cd $(@D)/building && rm -f prometheus_*.deb && { apt-get download prometheus || { apt-get update -qq && apt-get download prometheus; }; } && \
 	  dpkg-deb --extract prometheus_*.deb prometheus && mv prometheus/usr/bin/$$name $(abspath $@) && rm -rf prometheus prometheus_*.deb; \
 	else echo "$$name is not here: install Prometheus"; exit 1; fi
+
+# Spark 4.1 and Java 17 stand before the usual Spark on Python's path; they are fetched once, with the jars of Delta and Iceberg.
+# pyspark 4.1 leaves sockets of its own to be closed by the garbage collector.
+lakes: setup jars kernels ## Delta's and Iceberg's own change feeds on Spark 4.1 with Java 17: some ten minutes
+	PYTHONPATH="$$($(PY) -m tests.connectors.spark.lakes.environment)" $(PY) -m pytest -W ignore::ResourceWarning -m lakes tests/connectors/spark/lakes
 
 alerts: setup jars kernels $(PROMETHEUS) ## each alert provoked by its real fault and cleared by the runbook: some fifteen minutes
 	$(PY) -m pytest -m long tests/alerts
@@ -162,7 +167,7 @@ proofs: setup ## the last counts of sim, crash, mutate and fuzz into docs/proofs
 failures: setup jars kernels ## what may fail on Spark: machines, drivers, masters, stores, the network between them
 	$(PY) -m pytest -m long tests/sidecar/execution
 
-proof: setup jars kernels chart alerts walk ## what proves rather than tests, all of it: many hours
+proof: setup jars kernels chart alerts walk lakes ## what proves rather than tests, all of it: many hours
 	$(PY) -m pytest -m 'long' --ignore tests/alerts --ignore tests/sidecar/cli/test_walk.py
 	for of in sim sim-guards mutate fuzz crash fence hostile oracle tpch soak; do $(MAKE) $$of; done
 	$(MAKE) oracle GRAMMAR=recursive QUERIES=10000

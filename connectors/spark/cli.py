@@ -63,15 +63,15 @@ def publish(
 ) -> None:
     """Publish DATASETs as one version: what changed since the last completed one, in Debezium's envelope.
 
-    `headrace-publish follow --help` tells how a Delta table's own changes are published, version by version.
+    `headrace-publish follow --help` tells how a lake table's own changes are published, version by version.
     """
     try:
         named = [parse(text, format) for text in datasets]
         options = pairs(option, "--option")
         before = _previous(named, previous)
         settings = {**({"spark.master": master} if master else {}), **pairs(spark, "--spark")}
-        log = spark_log or _folder(state) / "spark.log"
-        session = _session(cores, state, settings, log)
+        log = spark_log or session_folder(state) / "spark.log"
+        session = open_session(cores, state, settings, log)
         try:
             with named_errors(log), one_snapshot(named, options) as reading:
                 rows = {n.table: read(session, n, reading) for n in named}
@@ -124,15 +124,16 @@ def _publish(
     return asdict(publish_version(session, parts, target, version=version, state=state))
 
 
-def _session(cores: int, state: Path | None, settings: dict[str, str], log: Path) -> SparkSession:
+def open_session(cores: int, state: Path | None, settings: dict[str, str], log: Path) -> SparkSession:
+    """The session of a command, its files below the state folder. Raises PublishError where Spark does not start."""
     try:
         from headrace.connectors.spark.session import local_session
     except ImportError as error:
         raise PublishError(f"Spark is not installed: {error}", hint="pip install 'headrace[spark,embedded]'") from error
-    return local_session(_folder(state), cores=cores, settings=settings, log=log)
+    return local_session(session_folder(state), cores=cores, settings=settings, log=log)
 
 
-def _folder(state: Path | None) -> Path:
+def session_folder(state: Path | None) -> Path:
     """Where the session has its files."""
     return (state or Path(".headrace")) / "spark"
 

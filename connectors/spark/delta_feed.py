@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.follow import At, checked
+from headrace.connectors.spark.errors import PublishError, cause
+from headrace.connectors.spark.lake_feed import CHANGE_TYPE, At, checked
 
 
 class DeltaFeed:
@@ -21,6 +21,7 @@ class DeltaFeed:
         self.path, self.table, self.key = path, table, tuple(key)
         self._storage = dict(storage) or None
         self._now: Any = None
+        self._commits: dict[int, dict[str, Any]] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,11 +62,19 @@ class DeltaFeed:
         """See `Feed.after`."""
         return [self._at(v) for v in range(version, int(self._now.version()) + 1)]
 
+    def instant(self, at: At) -> int:
+        """See `Feed.instant`."""
+        version = int(at.name)
+        if version not in self._commits:
+            told = self._now.history(int(self._now.version()) - version + 1)
+            self._commits |= {int(commit["version"]): commit for commit in told}
+        return instant_of(self._commits.get(version, {}), self.table, at)
+
     def snapshot(self, at: At) -> pa.Table:
         """See `Feed.snapshot`."""
         found = self._open(at.version - 1)
         try:
-            return checked(self.table, self.key, found.to_pyarrow_table())
+            return self._rows(found, found.to_pyarrow_table())
         except PublishError:
             raise
         except Exception as error:  # of a file that is gone, whichever class says so
@@ -75,14 +84,40 @@ class DeltaFeed:
             ) from error  # fmt: skip
 
     def changes(self, at: At) -> pa.Table:
-        """See `Feed.changes`."""
+        """See `Feed.changes`. The table is opened as of the version: a column that was dropped since is in its rows."""
         version = at.version - 1
         try:
-            found = pa.table(self._now.load_cdf(starting_version=version, ending_version=version))
+            found = self._open(version)
+            rows = pa.table(found.load_cdf(starting_version=version, ending_version=version))
         except Exception as error:  # deltalake has no class of its own for each
-            raise PublishError(
-                f"the change feed of a version cannot be read: {str(error).splitlines()[0]}", table=self.table,
-                version=at.name, path=self.path, hint="was it vacuumed, or the feed not enabled "
-                "(delta.enableChangeDataFeed)? Publish the table as it is now with --snapshot",
-            ) from error  # fmt: skip
-        return checked(self.table, self.key, found)
+            raise feed_unreadable(error, self.table, at, self.path) from error
+        return self._rows(found, rows)
+
+    def _rows(self, opened: Any, rows: pa.Table) -> pa.Table:
+        return checked(self.table, self.key, in_order(pa.schema(opened.schema().to_arrow()).names, rows))
+
+
+def instant_of(commit: Mapping[str, Any], table: str, at: At) -> int:
+    """When a commit was made, as its own record of it tells: files that are copied have other times. Raises PublishError."""
+    found = commit.get("inCommitTimestamp", commit.get("timestamp"))
+    if found is None:
+        raise PublishError(
+            "the table's log does not tell when a version was committed", table=table, version=at.name,
+            hint="was the log cleaned up, or does its writer record no time? Publish the tables as they are now with --snapshot",
+        )  # fmt: skip
+    return int(found)
+
+
+def in_order(columns: Sequence[str], rows: pa.Table) -> pa.Table:
+    """The columns as the table's schema has them, with the kind of change, where it is there: a reader may put those of a
+    partition last."""
+    return rows.select([*columns, *(n for n in rows.schema.names if n == CHANGE_TYPE)])
+
+
+def feed_unreadable(error: Exception, table: str, at: At, path: str) -> PublishError:
+    """The error of a change feed that is not there, with the ways out."""
+    return PublishError(
+        f"the change feed of a version cannot be read: {cause(str(error))}", table=table, version=at.name, path=path,
+        hint="was it vacuumed, or the feed not enabled (delta.enableChangeDataFeed)? Publish the table as it is now with "
+        "--snapshot",
+    )  # fmt: skip

@@ -61,3 +61,16 @@ def named_errors(log: Path | None = None) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise of_spark(error, log) from error
+
+
+@contextmanager
+def spark_errors(what: str = "", *, hint: str = "", **where: object) -> Iterator[None]:
+    """Whatever Spark raises inside is raised as a PublishError that says `what` failed, and why. Errors of our own pass."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        said = cause(str(error))
+        raise PublishError(f"{what}: {said}" if what else said, hint=hint, **where) from error

@@ -6,8 +6,10 @@ Always: exit codes are those of `headrace-publish`. A version's line is printed 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +18,24 @@ import pyarrow.parquet as pq
 import typer
 import yaml
 
-from headrace.connectors.spark.cli import pairs
+from headrace.connectors.spark import spark_feeds
+from headrace.connectors.spark.cli import open_session, pairs, session_folder
 from headrace.connectors.spark.datasets import Named, parse
 from headrace.connectors.spark.delta_feed import DeltaFeed
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.follow import Feed, Followed, describe, follow
+from headrace.connectors.spark.follow import Followed, follow
 from headrace.connectors.spark.iceberg_feed import IcebergFeed
 from headrace.connectors.spark.kafka_producer import KafkaWire
+from headrace.connectors.spark.lake_feed import Feed, describe
 from headrace.engine.errors import HeadraceError
+
+
+class Reader(StrEnum):
+    """What reads a lake table: its files, by libraries without a JVM, or Spark."""
+
+    FILES = "files"
+    SPARK = "spark"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -40,6 +52,14 @@ def run(
     storage: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="options of deltalake's or pyiceberg's store")
     ] = None,
+    through: Annotated[
+        Reader,
+        typer.Option(help="what reads the table: files (deltalake, pyiceberg; no JVM), or spark's own change feeds"),
+    ] = Reader.FILES,
+    spark: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="a setting of the Spark session")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master (default: local threads)")] = None,
+    cores: Annotated[int, typer.Option(help="Spark's local threads")] = 2,
+    spark_log: Annotated[Path | None, typer.Option(help="file of Spark's own output")] = None,
     available_now: Annotated[bool, typer.Option("--available-now", help="end at the newest version")] = False,
     snapshot: Annotated[bool, typer.Option("--snapshot", help="compare the whole table first")] = False,
     previous: Annotated[
@@ -56,20 +76,21 @@ def run(
     so one epoch."""
     try:
         named = parse(dataset, "delta")
-        feed = feed_of(named, pairs(storage, "--storage"))
-        if as_describe:
-            entries = {"tables": [describe(feed)]}
-            typer.echo(json.dumps(entries) if as_json else yaml.safe_dump(entries, sort_keys=False).rstrip())
-            return
         connection = {"bootstrap.servers": bootstrap, **pairs(kafka, "--kafka")}
-        if not prefix or not connection["bootstrap.servers"]:
+        if not as_describe and not (prefix and connection["bootstrap.servers"]):
             raise PublishError("--prefix and --bootstrap are needed to publish", hint="or --describe")
-        wire = KafkaWire(connection, replication)
-        before = None if previous is None else _rows(previous)
-        there = None if loaded is None else feed.named(loaded).version
-        for done in follow(feed, prefix, wire, partitions=partitions, source=source, snapshot=snapshot, previous=before,
-                           loaded=there, until_now=available_now, pause=pause):  # fmt: skip
-            _print(done, as_json)
+        settings = {**({"spark.master": master} if master else {}), **pairs(spark, "--spark")}
+        with opened(named, through, pairs(storage, "--storage"), settings, cores, spark_log) as feed:
+            if as_describe:
+                entries = {"tables": [describe(feed)]}
+                typer.echo(json.dumps(entries) if as_json else yaml.safe_dump(entries, sort_keys=False).rstrip())
+                return
+            wire = KafkaWire(connection, replication)
+            before = None if previous is None else _rows(previous)
+            there = None if loaded is None else feed.named(loaded).version
+            for done in follow(feed, prefix, wire, partitions=partitions, source=source, snapshot=snapshot, previous=before,
+                               loaded=there, until_now=available_now, pause=pause):  # fmt: skip
+                _print(done, as_json)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except HeadraceError as error:
@@ -77,14 +98,34 @@ def run(
         raise typer.Exit(1) from error
 
 
+@contextmanager
+def opened(
+    named: Named, through: Reader, storage: Mapping[str, str], settings: Mapping[str, str], cores: int, log: Path | None
+) -> Iterator[Feed]:
+    """What a dataset names, read as `through` says; a Spark session lives as long as that. Raises PublishError."""
+    if through is Reader.FILES:
+        if settings:
+            raise PublishError("--spark and --master go with --through spark", given=", ".join(settings))
+        yield feed_of(named, storage)
+        return
+    if storage:
+        raise PublishError("--storage goes with deltalake and pyiceberg", hint="give Spark's own settings by --spark")
+    spark_feeds.check_installed()
+    log = log or session_folder(None) / "spark.log"
+    session = open_session(cores, None, spark_feeds.session_settings([named], settings), log)
+    try:
+        yield spark_feeds.feed(session, named)
+    finally:
+        session.stop()
+
+
 def feed_of(named: Named, storage: Mapping[str, str]) -> Feed:
-    """What a dataset names. Raises PublishError for what has no changes of its own."""
+    """What a dataset names, read without a JVM. Raises PublishError for what has no changes of its own."""
     if named.format == "delta" and named.path is not None:
         return DeltaFeed(named.path, named.table, named.key, storage)
     if named.format == "iceberg" and named.path is not None:
         return IcebergFeed(named.path, named.table, named.key, storage)
-    raise PublishError("only Delta and Iceberg tables are followed", table=named.table,
-                       hint="'schema.table(key)=delta:path' or '…=iceberg:catalog.namespace.table'")  # fmt: skip
+    raise spark_feeds.not_followed(named)
 
 
 def _rows(path: Path) -> pa.Table:

@@ -14,7 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.follow import CHANGE_TYPE, At, checked
+from headrace.connectors.spark.iceberg_history import (
+    IcebergHistory,
+    Snapshot,
+    unreadable,
+    without_numbers,
+    without_snapshots,
+)
+from headrace.connectors.spark.lake_feed import CHANGE_TYPE, At, checked
 
 _METADATA = re.compile(r"^v?(\d+).*\.metadata\.json$")
 
@@ -54,12 +61,11 @@ def first_line(error: BaseException) -> str:
 def sequence_of(snapshot: Any, table: str) -> int:
     """The number of a snapshot among those of its table. Raises PublishError for a table that counts none."""
     if not snapshot.sequence_number:
-        raise PublishError("the table's snapshots have no sequence numbers", table=table, snapshot=snapshot.snapshot_id,
-                           hint="upgrade it to Iceberg's format version 2")  # fmt: skip
+        raise without_numbers(table, snapshot.snapshot_id)
     return int(snapshot.sequence_number)
 
 
-class IcebergFeed:
+class IcebergFeed(IcebergHistory):
     """An Iceberg table: its name or place, our name of it, its key, and properties of catalog and store. See `Feed`."""
 
     def __init__(self, name: str, table: str, key: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -76,48 +82,25 @@ class IcebergFeed:
         self._now = open_table(self.name, self._properties)
         snapshot = self._now.current_snapshot()
         if snapshot is None:
-            raise PublishError("the table has no snapshot yet", table=self.table, name=self.name)
-        return self._at(snapshot)
+            raise without_snapshots(self.table, self.name)
+        return self._of(snapshot).at
 
-    def _at(self, snapshot: Any) -> At:
-        return At(sequence_of(snapshot, self.table), str(snapshot.snapshot_id))
+    def _of(self, snapshot: Any) -> Snapshot:
+        return Snapshot(sequence_of(snapshot, self.table), snapshot.snapshot_id, snapshot.parent_snapshot_id,
+                        snapshot.timestamp_ms, snapshot.schema_id)  # fmt: skip
 
-    def _lineage(self) -> list[Any]:
-        """The snapshots that are there, from the current one back."""
+    def lineage(self) -> Sequence[Snapshot]:
+        """See `IcebergHistory.lineage`."""
         from pyiceberg.table.snapshots import ancestors_of
 
-        return list(ancestors_of(self._now.current_snapshot(), self._now.metadata))
-
-    def at(self, version: int) -> At:
-        """See `Feed.at`."""
-        found = next((s for s in self._lineage() if s.sequence_number == version), None)
-        if found is None:
-            raise self._gone(version)
-        return self._at(found)
-
-    def _gone(self, version: int) -> PublishError:
-        there = sorted(s.sequence_number for s in self._lineage())
-        return PublishError(
-            "the snapshot that was published last is not in the table's history", table=self.table, version=version,
-            oldest=there[0], newest=there[-1], hint="was it expired, or the table rolled back? Give the rows that it had by "
-            "--previous FILE.parquet, or load the table anew under another prefix",
-        )  # fmt: skip
-
-    def after(self, version: int) -> Sequence[At]:
-        """See `Feed.after`."""
-        lineage = self._lineage()
-        found = [s for s in lineage if sequence_of(s, self.table) > version]
-        before = lineage[len(found)] if len(found) < len(lineage) else None
-        if version and (before is None or before.sequence_number != version):
-            raise self._gone(version)
-        return [self._at(s) for s in reversed(found)]
+        return [self._of(s) for s in ancestors_of(self._now.current_snapshot(), self._now.metadata)]
 
     def named(self, own: int) -> At:
         """See `Feed.named`."""
         found = open_table(self.name, self._properties).snapshot_by_id(own)
         if found is None:
             raise PublishError("the table has no such snapshot", table=self.table, snapshot=own)
-        return self._at(found)
+        return self._of(found).at
 
     def snapshot(self, at: At) -> pa.Table:
         """See `Feed.snapshot`."""
@@ -143,7 +126,7 @@ class IcebergFeed:
             tasks = self._now.scan(snapshot_id=snapshot).plan_files()
             return {(t.file.file_path, frozenset(map(_place, t.delete_files))): t for t in tasks}
         except Exception as error:  # a manifest that is gone, or deletes that pyiceberg does not read
-            raise self._unreadable(error, snapshot) from error
+            raise unreadable(first_line(error), self.table, snapshot) from error
 
     def _rows(self, schema: Any, tasks: Iterable[Any], at: At) -> pa.Table:
         from pyiceberg.expressions import AlwaysTrue
@@ -152,13 +135,7 @@ class IcebergFeed:
         try:
             return ArrowScan(self._now.metadata, self._now.io, schema, AlwaysTrue()).to_table(list(tasks))
         except Exception as error:  # a file that is gone, whichever class says so
-            raise self._unreadable(error, at.name) from error
-
-    def _unreadable(self, error: Exception, snapshot: object) -> PublishError:
-        return PublishError(
-            f"a snapshot of the table cannot be read: {first_line(error)}", table=self.table, snapshot=snapshot,
-            hint="were its files removed? Give the rows that were published last by --previous FILE.parquet",
-        )  # fmt: skip
+            raise unreadable(first_line(error), self.table, at.name) from error
 
 
 def _place(deletes: Any) -> tuple[object, ...]:

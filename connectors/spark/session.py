@@ -6,6 +6,7 @@ instead.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -61,6 +62,8 @@ def local_session(
                 hint="the log tells more" if log else "",
             ) from error  # fmt: skip
         session.sparkContext.setLogLevel("ERROR")
+    # it writes each of Spark's exceptions to the terminal, with all of the JVM's stack: ours name the cause
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return session
 
 

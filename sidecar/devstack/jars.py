@@ -96,13 +96,13 @@ def verify(folder: Path, jars: Sequence[Jar]) -> None:
             )
 
 
-def jars_folder(cache: Path | None = None) -> Path:
-    """The complete, verified folder of jars; fetched now if the cache does not hold it (half a minute)."""
+def jars_folder(cache: Path | None = None, lock: Path = LOCK) -> Path:
+    """The complete, verified folder of a list's jars; fetched now if the cache does not hold it (half a minute)."""
     cache = cache_folder() if cache is None else cache
-    target = cache / "jars" / lock_digest()
+    target = cache / "jars" / lock_digest(lock)
     if target.exists():
         return target
-    jars = read_lock()
+    jars = read_lock(lock)
     target.parent.mkdir(parents=True, exist_ok=True)
     arriving = Path(tempfile.mkdtemp(prefix="arriving-", dir=target.parent))
     try:

@@ -22,7 +22,7 @@ from headrace.sidecar.config.sources import SourceConfig
 
 @pytest.fixture
 def runner(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
-    monkeypatch.setattr(cli, "_session", lambda *_: spark)
+    monkeypatch.setattr(cli, "open_session", lambda *_: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
     return CliRunner()
 

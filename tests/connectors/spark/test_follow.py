@@ -17,7 +17,8 @@ import deltalake
 
 from headrace.connectors.spark.delta_feed import DeltaFeed
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.follow import Followed, describe, follow
+from headrace.connectors.spark.follow import Followed, follow
+from headrace.connectors.spark.lake_feed import describe
 from headrace.engine.schema import BIGINT, TEXT, Column, Schema
 from headrace.sidecar.lake.inputs import delta_shares
 from tests.connectors.spark.test_publish import split, state_of

@@ -16,8 +16,9 @@ pytest.importorskip("pyiceberg", reason="pip install 'headrace[iceberg]'")
 from pyiceberg.catalog.sql import SqlCatalog
 
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.follow import Followed, describe, follow
+from headrace.connectors.spark.follow import Followed, follow
 from headrace.connectors.spark.iceberg_feed import IcebergFeed
+from headrace.connectors.spark.lake_feed import describe
 from headrace.engine.schema import BIGINT, TEXT, Column, Schema
 from headrace.sidecar.lake.inputs import iceberg_shares, iceberg_snapshot
 from headrace.sidecar.lake.load import Origin
