@@ -16,7 +16,7 @@ from headrace.connectors.formats.topic_names import table_topic
 from headrace.connectors.spark import versions
 from headrace.connectors.spark.envelope import Stamp, TableCounts
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.kafka_producer import Wire
+from headrace.connectors.spark.kafka_producer import Producer, Wire
 from headrace.connectors.spark.lake_changes import Change, Net, between, images, write_version
 from headrace.connectors.spark.lake_feed import At, Feed
 from headrace.connectors.spark.publisher_state import Manifest
@@ -46,23 +46,28 @@ def follow(
     """
     topic = table_topic(prefix, feed.table)
     count = wire.ensure(topic, partitions)
-    whole = snapshot or previous is not None
+    producer, whole = wire.producer(), snapshot or previous is not None
     while True:
         now = feed.newest()
         found = versions.seen(wire, [(topic, count)])
+        if any(mark.lake for mark in found.marks):
+            raise PublishError("the topic was published by a common clock", table=feed.table, topic=topic,
+                               hint="give --common-clock and all of its tables, or another prefix")  # fmt: skip
         if loaded is not None and not found.completed:
             found = replace(found, completed=loaded)
         if whole or not found.completed:
             if found.completed < now.version:
                 changes = replacing(feed, found.completed, now, previous)
-                yield _publish(feed, topic, count, wire, found, now, changes, source or prefix, clock, snapshot=True)
+                yield _publish(
+                    feed, topic, count, producer, found, now, changes, source or prefix, clock, snapshot=True
+                )
                 found = versions.seen(wire, [(topic, count)])
             whole = False
         for at in feed.after(found.completed):
             net = Net()
             net.add(feed, feed.changes(at))
             seen = versions.seen(wire, [(topic, count)])
-            yield _publish(feed, topic, count, wire, seen, at, net.changes(), source or prefix, clock)
+            yield _publish(feed, topic, count, producer, seen, at, net.changes(), source or prefix, clock)
         if until_now:
             return
         sleep(pause)
@@ -77,12 +82,12 @@ def replacing(feed: Feed, completed: int, newest: At, previous: pa.Table | None)
 
 
 def _publish(
-    feed: Feed, topic: str, partitions: int, wire: Wire, found: versions.Seen, at: At, changes: Sequence[Change],
+    feed: Feed, topic: str, partitions: int, producer: Producer, found: versions.Seen, at: At, changes: Sequence[Change],
     source: str, clock: Callable[[], int], *, snapshot: bool = False,
 ) -> Followed:  # fmt: skip
     chosen = versions.choose(at.version, Manifest(), found)
     if chosen is None:
         raise PublishError("the version is in the topic already", table=feed.table, version=at.version)
     stamp = Stamp(source, *chosen, clock() // 1000)
-    counts = write_version(wire, stamp, {feed.table: (topic, partitions)}, {feed.table: changes})
+    counts = write_version(producer, stamp, {feed.table: (topic, partitions)}, {feed.table: changes})
     return Followed(*chosen, at.name, counts[feed.table], snapshot)

@@ -101,6 +101,7 @@ class KafkaWire:
                 "group.id": "headrace-publish",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 10,  # the next partition is asked for only when the last answer is there
             }
         )
         found: list[Record | None] = []

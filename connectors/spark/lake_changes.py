@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.connectors.spark.envelope import Stamp, TableCounts, write_ends
 from headrace.connectors.spark.errors import PublishError
-from headrace.connectors.spark.kafka_producer import Wire
+from headrace.connectors.spark.kafka_producer import Producer
 from headrace.connectors.spark.lake_feed import BESIDE, CHANGE_TYPE, Feed
 from headrace.connectors.spark.row_json import json_texts, json_values
 
@@ -101,10 +101,10 @@ def _texts(feed: Feed, rows: pa.Table) -> tuple[list[bytes], list[bytes], list[s
 
 
 def write_version(
-    wire: Wire, stamp: Stamp, topics: Mapping[str, tuple[str, int]], changes: Mapping[str, Sequence[Change]]
+    producer: Producer, stamp: Stamp, topics: Mapping[str, tuple[str, int]], changes: Mapping[str, Sequence[Change]]
 ) -> dict[str, TableCounts]:
-    """Write a version of these tables, whole, and say what was written. `topics`: the topic of each, and its partitions."""
-    producer = wire.producer()
+    """Write a version of these tables, whole, and say what was written. `producer`: one for all versions, as a new one needs half
+    a second for its first record. `topics`: the topic of each table, and its partitions."""
     counts = {}
     for table, (topic, partitions) in topics.items():
         head, middle, tail = (text.encode() for text in stamp.around(table))
@@ -119,6 +119,6 @@ def write_version(
         counts[table] = TableCounts(ops["c"], ops["u"], ops["d"], tuple(map(len, sent)))
     producer.flush()
     write_ends(
-        wire, {t: topic for t, (topic, _) in topics.items()}, {t: c.partitions for t, c in counts.items()}, stamp
+        producer, {t: topic for t, (topic, _) in topics.items()}, {t: c.partitions for t, c in counts.items()}, stamp
     )
     return counts

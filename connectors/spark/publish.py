@@ -243,7 +243,7 @@ def write_version(
     """Write all changes of a version, then its ENDs."""
     counts = {p.table: _write(c, p, stamp, wire) for p, c in zip(plans, changed, strict=True)}
     topics = {p.table: p.topic for p in plans}
-    write_ends(wire, topics, {table: c.partitions for table, c in counts.items()}, stamp)
+    write_ends(wire.producer(), topics, {table: c.partitions for table, c in counts.items()}, stamp)
     return counts
 
 

@@ -7,8 +7,9 @@ publish.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.connectors.spark.errors import PublishError
 from headrace.connectors.spark.kafka_producer import Record, Wire
@@ -17,12 +18,15 @@ from headrace.connectors.spark.publisher_state import Manifest, State
 
 @dataclass(frozen=True)
 class Mark:
-    """What one of our records tells of itself. `query`: the streaming query that wrote it."""
+    """What one of our records tells of itself. `query`: the streaming query that wrote it. `lake`: the table's own versions from
+    which, and to which, it goes, where they are followed by a common clock. `tables`: those of the version, as an END tells."""
 
     version: int
     attempt: int
     is_end: bool
     query: str | None = None
+    lake: tuple[int, int] | None = None
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,21 +40,26 @@ class Seen:
 
 def seen(wire: Wire, topics: Iterable[tuple[str, int]]) -> Seen:
     """What the topics tell; `topics`: each with how many partitions it has."""
-    marks: list[Mark] = []
-    empty = False
-    for topic, partitions in topics:
-        for record in wire.tails(topic, partitions):
-            mark = mark_of(record)
-            empty = empty or mark is None
-            if mark:
-                marks.append(mark)
-    if not marks:
+    return told([mark for topic, partitions in topics for mark in marks(wire, topic, partitions)])
+
+
+def marks(wire: Wire, topic: str, partitions: int) -> list[Mark | None]:
+    """What the last record of each partition tells."""
+    return [mark_of(record) for record in wire.tails(topic, partitions)]
+
+
+def told(found: Sequence[Mark | None]) -> Seen:
+    """What the last records of all partitions tell together."""
+    there = [mark for mark in found if mark]
+    if not there:
         return Seen(0, (0, 0))
-    begun = max((m.version, m.attempt) for m in marks)
-    whole = {(m.version, m.attempt) for m in marks} == {begun} and all(m.is_end for m in marks) and not empty
-    ended = max((m.version for m in marks if m.is_end), default=0)
+    begun = max((m.version, m.attempt) for m in there)
+    whole = (
+        {(m.version, m.attempt) for m in there} == {begun} and all(m.is_end for m in there) and len(there) == len(found)
+    )
+    ended = max((m.version for m in there if m.is_end), default=0)
     # An END is written after all records of its version: where another partition lacks it, the version is unfinished.
-    return Seen(begun[0] if whole else min(ended, begun[0] - 1), begun, tuple(marks))
+    return Seen(begun[0] if whole else min(ended, begun[0] - 1), begun, tuple(there))
 
 
 def mark_of(record: Record | None) -> Mark | None:
@@ -60,11 +69,19 @@ def mark_of(record: Record | None) -> Mark | None:
     try:
         value = json.loads(record[1])
         if value.get("headrace") == "end":
-            return Mark(int(value["version"]), int(value["attempt"]), True, value.get("query"))
+            return Mark(int(value["version"]), int(value["attempt"]), True, value.get("query"), _lake(value),
+                        tuple(map(str, value.get("tables", ()))))  # fmt: skip
         source = value["source"]
-        return Mark(int(source["txId"]), int(source["attempt"]), False, source.get("query"))
+        return Mark(int(source["txId"]), int(source["attempt"]), False, source.get("query"), _lake(source))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _lake(of: Mapping[str, Any]) -> tuple[int, int] | None:
+    if "lake" not in of:
+        return None
+    start, stop = of["lake"]
+    return int(start), int(stop)
 
 
 def remembered(state: State, found: Seen) -> Manifest:

@@ -218,7 +218,7 @@ class BatchWriter(DataSourceArrowWriter):
         """See DataSourceWriter: the ENDs."""
         counts = _counts(self._options, self._partitions, _all(messages))
         o = self._options
-        write_ends(o.wire, {o.table: o.topic}, {o.table: counts}, self._stamp)
+        write_ends(o.wire.producer(), {o.table: o.topic}, {o.table: counts}, self._stamp)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -264,7 +264,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not _is_next(o, first, self._partitions):
             return
         stamp = Stamp(self._name, first.version, first.attempt, first.at_us, query=first.query)
-        write_ends(o.wire, {o.table: o.topic}, {o.table: _counts(o, self._partitions, found)}, stamp)
+        write_ends(o.wire.producer(), {o.table: o.topic}, {o.table: _counts(o, self._partitions, found)}, stamp)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was written has no END, and does not exist for readers."""
