@@ -37,6 +37,7 @@ class SparkDeltaFeed:
         self.path, self.table, self.key = path, table, tuple(key)
         self._session = session
         self._newest = -1
+        self._instants: dict[int, int] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,6 +79,12 @@ class SparkDeltaFeed:
 
     def instant(self, at: At) -> int:
         """See `Feed.instant`. Spark's own history tells the time of the log's file, which differs."""
+        version = int(at.name)
+        if version not in self._instants:
+            self._instants[version] = self._committed(at)
+        return self._instants[version]
+
+    def _committed(self, at: At) -> int:
         file = f"{self.path.rstrip('/')}/_delta_log/{int(at.name):020d}.json"
         try:
             with spark_errors():

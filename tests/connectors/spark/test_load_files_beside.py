@@ -131,6 +131,45 @@ def test_a_table_of_files_is_added_to_a_source_and_both_go_on(lake: Lake) -> Non
     assert lake.in_error() == set()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_table_of_a_query_is_added_to_a_source(lake: Lake) -> None:
+    """What Spark's SQL gives of a CSV file, beside a running sidecar; a query that fails changes nothing."""
+    declare(
+        lake, lambda body: body["sources"][0]["tables"].append(table(STOCK, id="bigint", n="integer")), stocked=STOCKED
+    )
+    stock = {i: i % 9 for i in range(0, 400, 2)}
+    (lake.folder / "stock.csv").write_text("id,n\n" + "".join(f"{i},{n}\n" for i, n in stock.items()))
+    rows = f"csv.`{lake.folder}/stock.csv` with (header = 'true')"
+    before = lake.status()["epoch"]
+    for query, said in (
+        (f"spark:select id, m from {rows}", "cannot be resolved"),
+        (
+            f"spark:select cast(id as bigint) as id, cast(n as int) as n from {rows} union all select 0, 1",
+            "several rows: id=0",
+        ),
+    ):
+        with pytest.raises(LoadError, match=said):
+            fill(lake, STOCK, query)
+    status = lake.status()
+    assert (status["epoch"], [v["name"] for v in status["views"]]) == (before, ["by_city"]), "nothing was changed"
+    done = fill(lake, STOCK, f"spark:select cast(id as bigint) as id, cast(n as int) as n from {rows}")
+    assert (done.rows, done.beside) == ({STOCK: 200}, True)
+    lake.until(shows(lake, stock), "the view has all rows")
+    assert lake.status()["epoch"] == before + 1, "the rows are one epoch"
+    lake.kill()
+    lake.start()
+    lake.until(shows(lake, stock), "the same after a kill")
+    target = Target(lake.name, {"bootstrap.servers": lake.kafka}, partitions=2)
+    held = lake.spark.createDataFrame([*stock.items()], "id long, n int")
+    stock = {**{i: n + 1 for i, n in stock.items() if i % 5}, 500: 3}
+    now = lake.spark.createDataFrame([*stock.items()], "id long, n int")
+    prices = lake.frame(lake.rows)
+    assert publish_version(lake.spark, [Dataset(TABLE, prices, ["id"], prices), Dataset(STOCK, now, ["id"], held)], target,
+                           version=2).version == 2  # fmt: skip
+    lake.until(shows(lake, stock), "it goes on with version 2")
+
+
 class OfDelta:
     """A Delta table, of which `path` names version 2."""
 
