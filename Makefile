@@ -79,8 +79,9 @@ demo: setup jars kernels ## the whole way of a row, live, for DURATION seconds (
 
 test: setup ## all tests, with real servers, by PROCESSES processes that have servers each
 	@$(MAKE) --no-print-directory --jobs 2 jars kernels
-	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal --durations 60 --durations-min 5
-	$(MAKE) --no-print-directory test-kernels
+	@mkdir -p build; $(MAKE) --no-print-directory test-kernels >build/test-kernels.log 2>&1 & kernels=$$!; tests=0; \
+	$(PY) -m pytest --numprocesses $(PROCESSES) --dist worksteal --durations 60 --durations-min 5 || tests=$$?; \
+	wait $$kernels || tests=$$?; cat build/test-kernels.log; exit $$tests
 
 # Kernels that read at addresses (hashing, ordering, seek) are not seen by bounds checks; as plain Python they are run too.
 test-kernels: setup kernels ## the kernels' tests with the JIT off, and with bounds checks, side by side

@@ -164,7 +164,7 @@ def swollen(samples: Sequence[Sample]) -> list[str]:
     return [f"memory went from {second:.0f} to {last:.0f} MiB"] if last > SWELLS * second else []
 
 
-def run(folder: Path, seconds: float, warm_up: float) -> tuple[Phase, Phase, list[str]]:
+def run(folder: Path, seconds: float, warm_up: float, alone_seconds: float) -> tuple[Phase, Phase, list[str]]:
     """The ordinary views alone, then beside the hostile ones; and what is wrong, whatever the machine does."""
     with Stack(folder) as stack:
         bench = Hostile(stack, stack.folder, "hostile")
@@ -173,7 +173,7 @@ def run(folder: Path, seconds: float, warm_up: float) -> tuple[Phase, Phase, lis
             bench.make_tables()
             bench.configure_views(hostile=False)
             bench.run_sidecar()
-            alone = bench.measure(max(seconds / 4, 15.0), warm_up)
+            alone = bench.measure(alone_seconds, warm_up)
             bench.children["sidecar"].stop(60)
             # The hot tables were not read before: the topics are read anew.
             shutil.rmtree(bench.folder / "state")
@@ -196,11 +196,12 @@ def main() -> int:
     """Entry point; 1 where something ran away."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.run", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0, help="how long the hostile views are measured")
+    parser.add_argument("--alone", type=float, help="how long the ordinary views alone; default: a quarter of that")
     parser.add_argument("--warm-up", type=float, default=10.0)
     parser.add_argument("--timing", action="store_true", help="judge latencies and slow growth too")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-hostile-") as folder:
-        alone, beside, problems = run(Path(folder), asked.seconds, asked.warm_up)
+        alone, beside, problems = run(Path(folder), asked.seconds, asked.warm_up, asked.alone or asked.seconds / 4)
     if asked.timing:
         slower = beside.p99 / alone.p99
         problems += grown(beside.samples)

@@ -16,6 +16,7 @@ from headrace.engine.dataflow.shard import Shard
 from headrace.engine.recursion.late import LATE
 from headrace.views.compile import CompiledView
 from tests.oracle.test_views import Change, Shop, upserts
+from tests.seeds import seeds
 from tests.views.shop import TABLES
 from tests.views.test_recursion_shards import begun, views_of
 
@@ -85,7 +86,7 @@ class Run:
 
 
 @pytest.mark.parametrize("step_work", [1, 40, 400])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_other_views_are_as_ever_and_late_ones_come_back_whole(seed: int, step_work: int) -> None:
     views, shop, rng = views_of(seed), Shop(random.Random(seed)), random.Random(f"{seed}/{step_work}")
     alone, beside = Run(views, 0), Run(views, step_work)

@@ -284,9 +284,9 @@ def test_of_two_loads_at_once_one_is_refused(spark: SparkSession, tmp_path: Path
     ("change", "what"),
     [
         ({"id": [1, 1, *range(2, 40)]}, "stands in several rows: id=1"),
-        ({"id": [None, 1, *range(2, 40)]}, "a key is NULL: id=None"),
+        pytest.param({"id": [None, 1, *range(2, 40)]}, "a key is NULL: id=None", marks=pytest.mark.long),
         ({"free": ["x"] * 40}, "does not fit its column"),
-        ({"city": None}, "no such column"),
+        pytest.param({"city": None}, "no such column", marks=pytest.mark.long),
     ],
 )
 def test_what_stops_a_load_leaves_nothing(

@@ -197,6 +197,7 @@ def test_a_thousand_plans_come_and_go_disturb_nobody_and_leave_nothing() -> None
     assert live.held() == held
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_collector")
 def test_a_thousand_plans_come_and_go_and_keep_no_memory() -> None:
     live = Live()

@@ -293,7 +293,7 @@ def test_a_view_that_runs_away_is_replaced_while_it_does(
         settled(shop, choice)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_views_change_while_recursions_are_late_and_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

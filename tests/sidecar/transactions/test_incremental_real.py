@@ -23,6 +23,10 @@ DDL = (
     "create table headrace.signal (id varchar(64) primary key, type varchar(32) not null, data varchar(2048))",
     "create table item (id int primary key, v int not null)",
     "create table late (id int primary key, v int not null)",
+    # docs/debezium.md: what is committed before a window is opened is seen by those who read the chunk
+    "create function headrace.settle() returns trigger language plpgsql as $$ begin "
+    "if new.type = 'snapshot-window-open' then lock table late, item in share mode; end if; return new; end $$",
+    "create trigger settle before insert on headrace.signal for each row execute function headrace.settle()",
     f"insert into item select i, 0 from generate_series(1, {ROWS}) i",
     f"insert into late select i, 0 from generate_series(1, {ROWS}) i",
 )

@@ -106,6 +106,7 @@ def test_what_it_publishes_and_how_it_goes_on(shop: Shared) -> None:
     shop.end()
 
 
+@pytest.mark.long
 def test_status_counts_all_shards(shop: Shared) -> None:
     shop.go_on(random.Random(2), 3)
     assert shop.running is not None
@@ -149,6 +150,7 @@ def test_views_change_and_are_asked_and_nothing_of_it_is_left(shop: Shared) -> N
     shop.end()
 
 
+@pytest.mark.long
 def test_a_worker_killed_while_a_view_is_built_is_named(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shop.running is not None
     running, pids = shop.running, shop.pids()
@@ -219,6 +221,7 @@ def test_a_table_with_live_errors_is_dealt_out_anew_with_them(shop: Shared) -> N
     shop.end()
 
 
+@pytest.mark.long
 def test_a_manifest_of_shards_is_written_whole_or_not_at_all(shop: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that dies while it writes its batches leaves the last checkpoint as it was."""
     draw = random.Random(4)
@@ -238,6 +241,7 @@ def test_a_manifest_of_shards_is_written_whole_or_not_at_all(shop: Shared, monke
     shop.end()
 
 
+@pytest.mark.long
 def test_a_signal_to_all_processes_drains(tmp_path: Path) -> None:
     """A service's manager, or a terminal, signals every process: the workers stay until the sidecar has drained."""
     run = subprocess.Popen(
