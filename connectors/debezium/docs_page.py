@@ -119,8 +119,20 @@ partitions.
   last 10,000 changes are remembered (1,000 of them in checkpoints). A row that comes later than that is an error, which names
   its place.
 - **A row that is gone from the source** stays: an incremental snapshot sends no deletes. `headrace resync` finds it.
-- **A synchronous standby that is slow**: a commit that the stream has, and that nobody could see yet when the chunk was read,
-  may come before the first watermark; the chunk then has the row as it was. `headrace audit` finds it.
+- **A commit that the stream has, and that nobody could see yet** when the chunk was read, may come before the first watermark;
+  the chunk then has the row as it was. Postgres shows a commit after it has written it: some microseconds later, milliseconds
+  on a machine with more work than cores, as long as a synchronous standby takes. `headrace audit` finds such a row. A trigger
+  prevents it: the first watermark waits for the transactions that write to the table, and later ones for its commit. It locks
+  the tables that you signal, in the order in which your transactions write to them:
+
+  ```sql
+  create function headrace.settle() returns trigger language plpgsql security definer set search_path = pg_catalog as $$
+  begin
+    if new.type = 'snapshot-window-open' then lock table public.orders in share mode; end if;
+    return new;
+  end $$;
+  create trigger settle before insert on headrace.signal for each row execute function headrace.settle();
+  ```
 """
 
 
