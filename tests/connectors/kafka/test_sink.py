@@ -185,6 +185,7 @@ def test_an_instance_that_lost_an_answer_does_not_fence_its_successor(harness: K
     assert harness.content(ORDERS) == texts(ORDERS, (2, None, None))
 
 
+@pytest.mark.long
 def test_a_transaction_that_the_broker_ended_for_its_age_is_written_again(harness: KafkaHarness, kafka: str) -> None:
     """A sidecar that was frozen in the middle of a write for longer than a transaction may last, and not superseded."""
     freezes = [0.0, 0.0, 19.5]  # the broker looks every 10 s

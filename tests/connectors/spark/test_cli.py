@@ -141,6 +141,7 @@ def test_jdbc_tables_of_one_postgres_are_read_in_one_snapshot(
         assert datasets.read(spark, named[1], options).count() == 1
 
 
+@pytest.mark.long
 def test_nothing_of_spark_s_start_reaches_the_terminal(parquet: Path, tmp_path: Path) -> None:
     words = [f"public.prices(id)={parquet}", "--describe", "--state", str(tmp_path), "--master", "local[1]"]
     code = "from headrace.connectors.spark.cli import main; main()"

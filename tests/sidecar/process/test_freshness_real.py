@@ -94,7 +94,7 @@ def test_what_delivers_nothing_is_not_fresh(stack: Any, tmp_path: Path, unique: 
         sidecar.until(lambda: view(sidecar)["state"] == "fresh", "it is fresh")
         sidecar.until(lambda: gauge(sidecar, "headrace_view_staleness_seconds") <= 2, "heartbeats keep it young")
         assert (view(sidecar)["rows"], gauge(sidecar, "headrace_view_rows")) == (1, 1)
-        assert sidecar.status()["sources"][0]["heartbeats"]
+        sidecar.until(lambda: sidecar.status()["sources"][0]["heartbeats"], "heartbeats arrive")
 
         sidecar.pause(source)
         source.run("update orders set total = 11 where id = 1")

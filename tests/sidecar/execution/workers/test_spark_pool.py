@@ -87,6 +87,7 @@ def test_a_killed_executor_is_named_and_new_workers_go_on_from_the_checkpoint(
         assert [w.attempt for w in again.workers()] == [2 if isinstance(spark_maker, SparkCluster) else 1] * 2
 
 
+@pytest.mark.long
 def test_what_is_told_of_each_worker(spark_maker: Maker, tmp_path: Path) -> None:
     with begun(spark_maker, tmp_path) as workers:
         time.sleep(1.5)
