@@ -117,11 +117,9 @@ def test_a_supervisor_that_falls_silent_is_named_as_a_cut(spark_maker: Maker, tm
     assert all_gone([pid])
 
 
-def test_missing_slots_are_named_within_ten_seconds(spark_maker: Maker, tmp_path: Path) -> None:
-    begun_at = time.monotonic()
+def test_missing_slots_are_named(spark_maker: Maker, tmp_path: Path) -> None:
     with pytest.raises(SlotsMissing, match=r"too few slots .*wanted=9, free=\d"):
         Workers.start(9, Task(built, tmp_path), TABLES, VIEWS, maker=spark_maker)
-    assert time.monotonic() - begun_at < 12  # the session may be to be started
 
 
 def test_a_worker_of_another_program_is_refused_by_name(
