@@ -309,8 +309,9 @@ class KafkaSink:
                 raise self._error("the sink was not opened with this view", view=name)
             change, topic = changes[name], self._topic(name)
             at, firsts = write[-1], {e: s.first for e, s in stamps.items() if s.first is not None} if self._each else {}
-            consolidated = self._each or not len(change.epochs) or bool(change.epochs[0] == change.epochs[-1])
-            if change.whole or not self._each:
+            as_one = change.whole or not self._each
+            consolidated = not as_one or not len(change.epochs) or bool(change.epochs[0] == change.epochs[-1])
+            if as_one:
                 if errors.get(name) and not change.whole:
                     at = last_epoch(change, at) or at  # it stands there from now on
                 change, firsts = replace(change, epochs=change.epochs * 0 + at), {at: write[0]}

@@ -14,7 +14,25 @@ from headrace.connectors.spark.errors import PublishError, cause
 from headrace.connectors.spark.lake_feed import CHANGE_TYPE, At, checked
 
 
-class DeltaFeed:
+class DeltaVersions:
+    """The versions of a Delta table, whichever library reads them: each is one of ours. `_newest`: as of the last look at it."""
+
+    _newest = -1
+
+    @staticmethod
+    def _at(version: int) -> At:
+        return At(version + 1, str(version))
+
+    def at(self, version: int) -> At:
+        """See `Feed.at`."""
+        return self._at(version - 1)
+
+    def after(self, version: int) -> Sequence[At]:
+        """See `Feed.after`."""
+        return [self._at(v) for v in range(version, self._newest + 1)]
+
+
+class DeltaFeed(DeltaVersions):
     """A Delta table: its place, our name of it, its key, and deltalake's options of the store. See `Feed`."""
 
     def __init__(self, path: str, table: str, key: Sequence[str], storage: Mapping[str, str]) -> None:
@@ -44,29 +62,18 @@ class DeltaFeed:
     def newest(self) -> At:
         """See `Feed.newest`."""
         self._now = self._open()
-        return self._at(int(self._now.version()))
-
-    @staticmethod
-    def _at(version: int) -> At:
-        return At(version + 1, str(version))
-
-    def at(self, version: int) -> At:
-        """See `Feed.at`."""
-        return self._at(version - 1)
+        self._newest = int(self._now.version())
+        return self._at(self._newest)
 
     def named(self, own: int) -> At:
         """See `Feed.named`."""
         return self._at(int(self._open(own).version()))
 
-    def after(self, version: int) -> Sequence[At]:
-        """See `Feed.after`."""
-        return [self._at(v) for v in range(version, int(self._now.version()) + 1)]
-
     def instant(self, at: At) -> int:
         """See `Feed.instant`."""
         version = int(at.name)
         if version not in self._commits:
-            told = self._now.history(int(self._now.version()) - version + 1)
+            told = self._now.history(self._newest - version + 1)
             self._commits |= {int(commit["version"]): commit for commit in told}
         return instant_of(self._commits.get(version, {}), self.table, at)
 

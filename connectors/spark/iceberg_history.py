@@ -6,6 +6,7 @@ there. The feeds of `pyiceberg` and of Spark are made of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,15 +31,15 @@ class Snapshot:
         return At(self.sequence, str(self.id))
 
 
-class IcebergHistory:
+class IcebergHistory(ABC):
     """The versions of an Iceberg table, for a feed that tells its `lineage`: the current snapshot and those before it, newest
     first."""
 
     table: str
 
+    @abstractmethod
     def lineage(self) -> Sequence[Snapshot]:
         """The snapshots that are there, from the current one back, as of the last look at the table."""
-        raise NotImplementedError
 
     def at(self, version: int) -> At:
         """See `Feed.at`."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.connectors.spark.delta_feed import feed_unreadable, in_order, instant_of
+from headrace.connectors.spark.delta_feed import DeltaVersions, feed_unreadable, in_order, instant_of
 from headrace.connectors.spark.errors import PublishError, spark_errors
 from headrace.connectors.spark.lake_feed import At, checked
 from headrace.connectors.spark.types import quoted
@@ -30,13 +30,12 @@ JARS = "io.delta:delta-spark_2.13:4.2.0"
 _RETYPED = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"
 
 
-class SparkDeltaFeed:
+class SparkDeltaFeed(DeltaVersions):
     """A Delta table that a Spark session reads: its place, our name of it, its key. See `Feed`."""
 
     def __init__(self, session: SparkSession, path: str, table: str, key: Sequence[str]) -> None:
         self.path, self.table, self.key = path, table, tuple(key)
         self._session = session
-        self._newest = -1
         self._instants: dict[int, int] = {}
 
     @property
@@ -60,22 +59,10 @@ class SparkDeltaFeed:
         self._newest = self._version()
         return self._at(self._newest)
 
-    @staticmethod
-    def _at(version: int) -> At:
-        return At(version + 1, str(version))
-
-    def at(self, version: int) -> At:
-        """See `Feed.at`."""
-        return self._at(version - 1)
-
     def named(self, own: int) -> At:
         """See `Feed.named`."""
         self._columns(own)
         return self._at(own)
-
-    def after(self, version: int) -> Sequence[At]:
-        """See `Feed.after`."""
-        return [self._at(v) for v in range(version, self._newest + 1)]
 
     def instant(self, at: At) -> int:
         """See `Feed.instant`. Spark's own history tells the time of the log's file, which differs."""

@@ -73,8 +73,9 @@ class SparkIcebergFeed(IcebergHistory):
             )  # fmt: skip
         with spark_errors("the Iceberg table cannot be read", table=self.table, name=self.name,
                           hint=f"are Iceberg's jars there (--spark spark.jars.packages={JARS})?"):  # fmt: skip
-            spark3 = self._session._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
-            return spark3.loadIcebergTable(self._session._jsparkSession, self.name)
+            jvm = self._session._jvm
+            assert jvm is not None, "a classic session, as `spark_feeds` makes it"
+            return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self.name)
 
     @property
     def schema(self) -> pa.Schema:

@@ -19,12 +19,12 @@ _address_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 class Exported:
     """A record batch, with an ArrowArray struct at `address`."""
 
-    __slots__ = ("_address", "_held", "_rows", "num_rows")
+    __slots__ = ("_address", "_rows", "_structs", "num_rows")
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         self._rows: pa.RecordBatch | None = rows
         self._address = 0
-        self._held: Any = []
+        self._structs: list[Any] = []
         self.num_rows: int = rows.num_rows
 
     @property
@@ -55,6 +55,6 @@ class Exported:
         """Where kernels find it."""
         if not self._address:
             # Two threads may ask at once: both are told of the first struct, and none is let go of.
-            self._held.append(self._rows.__arrow_c_array__()[1])  # type: ignore[union-attr]
-            self._address = _address_of(self._held[0], b"arrow_array")
+            self._structs.append(self._rows.__arrow_c_array__()[1])  # type: ignore[union-attr]
+            self._address = _address_of(self._structs[0], b"arrow_array")
         return self._address

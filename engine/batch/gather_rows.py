@@ -141,7 +141,7 @@ class Assembly:
 class Loose(Exported):
     """Rows that kernels made for kernels, given to Arrow only where somebody asks. `whole`: picks all of their columns."""
 
-    __slots__ = ("_words", "whole")
+    __slots__ = ("_held", "_words", "whole")
 
     def __init__(self, whole: Assembly, size: int, words: Int64s, held: Any) -> None:
         self._rows = None

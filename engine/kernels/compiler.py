@@ -119,7 +119,8 @@ def kernel(signature: Any) -> Callable[[Function], Function]:
             _waiting.append(load)
         else:
             load()
-        return made  # type: ignore[no-any-return]
+        compiled: Function = made
+        return compiled
 
     return decorate
 

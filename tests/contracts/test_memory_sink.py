@@ -53,9 +53,9 @@ class MemoryHarness:
                 opening(views, held)
             raise SinkError("the answer was lost")
 
-        sink.open = opened  # type: ignore[method-assign]
+        sink.open = opened
         yield
-        sink.open = opening  # type: ignore[method-assign]
+        sink.open = opening
 
 
 class TestMemorySink(SinkContract):

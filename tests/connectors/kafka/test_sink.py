@@ -86,6 +86,22 @@ def test_the_epochs_of_a_write_are_one_range_unless_each_is_asked_for(harness: K
     assert (harness.frontier()["first_epoch"], harness.frontier()["epoch"]) == (9, 9)
 
 
+@pytest.mark.parametrize("each", [True, False])
+def test_what_came_after_a_whole_content_is_told_with_it(harness: KafkaHarness, each: bool) -> None:
+    """Both waited: rows of the content are changed, or gone, before the sink has it."""
+    sink = harness.make(each=each)
+    sink.open([ORDERS])
+    content = changes(
+        ORDERS,
+        ((1, D("1.00"), "a"), 5, 1), ((2, None, "b"), 5, 1), ((3, None, "c"), 5, 1),
+        ((1, D("1.00"), "a"), 6, -1), ((1, D("2.00"), "a"), 6, 1), ((2, None, "b"), 7, -1), ((4, None, None), 7, 1),
+        whole=True,
+    )  # fmt: skip
+    sink.write({ORDERS.name: content}, frontier(7), stamps(5, 6, 7))
+    told = [(key["customer"], value and value["total"]) for key, value, _ in sent(harness, ORDERS.name)]
+    assert sorted(told) == [(1, "2.00"), (3, None), (4, None)]
+
+
 def test_a_keyless_record_is_the_row_and_how_often_it_is_there(harness: KafkaHarness) -> None:
     sink = harness.make(each=True)
     sink.open([LINES])

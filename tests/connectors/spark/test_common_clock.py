@@ -1,4 +1,8 @@
-"""Tables of one source by a common clock: what one job writes is one version, whoever dies, restarts or comes late."""
+"""Tables of one source by a common clock: what one job writes is one version, whoever dies, restarts or comes late.
+
+One file, though a long one: every test plays with the same two tables, whose commits are made at given
+seconds, and the same folder of topics.
+"""
 
 from __future__ import annotations
 

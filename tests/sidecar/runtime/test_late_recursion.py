@@ -342,10 +342,10 @@ def test_what_is_computed_beside_a_recursion_that_becomes_late_or_comes_back_is_
 
             def turned(self: StagingDataflow, *of: Any) -> None:
                 hydrate(self, *of)
-                flow = shop.running.runtime.parts.flow  # type: ignore[union-attr]
-                for node in flow._known.values():  # type: ignore[attr-defined]
+                flow = shop.running.runtime.parts.flow
+                for node in flow._known.values():
                     if isinstance(node, RecursiveNode):
-                        node._turned = flow.frontier + 1  # type: ignore[attr-defined]
+                        node._turned = flow.frontier + 1
 
             during.setattr(StagingDataflow, "hydrate", turned)
             with pytest.raises(ApplyError, match=r"came back.*sums"):

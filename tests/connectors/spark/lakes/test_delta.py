@@ -91,7 +91,7 @@ def test_both_ways_write_the_same_bytes(spark: SparkSession, tmp_path: Path, see
         if draw.random() < 0.6:
             both.publish(killed=draw.random() < 0.5)
     both.publish()
-    assert {row["id"] for row in both.state().values()} == there  # type: ignore[index]
+    assert {row["id"] for row in both.state().values()} == there
     assert both.publish() == [], "nothing is new"
 
 

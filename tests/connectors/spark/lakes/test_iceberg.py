@@ -98,7 +98,7 @@ def test_both_ways_write_the_same_bytes(ice: Ice, seed: int) -> None:
         if draw.random() < 0.6:
             ice.twins.publish(killed=draw.random() < 0.5)
     ice.twins.publish()
-    assert {row["id"] for row in ice.twins.state().values()} == ice.ids()  # type: ignore[index]
+    assert {row["id"] for row in ice.twins.state().values()} == ice.ids()
     assert ice.twins.publish() == [], "nothing is new"
 
 

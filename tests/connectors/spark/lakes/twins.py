@@ -41,7 +41,7 @@ class Twins:
 
     def _follow(self, wire: FolderWire, through: str, **options: object) -> list[Followed]:
         feed = self.feeds[through]()
-        return list(follow(feed, PREFIX, wire, partitions=2, clock=lambda: 10**18, **options))  # type: ignore[arg-type]
+        return list(follow(feed, PREFIX, wire, partitions=2, clock=lambda: 10**18, **options))
 
     def check(self) -> None:
         expected = self.wire("files").records(TOPIC)
