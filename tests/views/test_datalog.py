@@ -98,6 +98,20 @@ def mistakes(text: str) -> list[ViewError]:
         ("r(x) :- e(x, y), y in (1, 2), case when x = 1 then false else true end.", {(3,)}),
         ("r(x) :- g(x, s), starts_with(s, 'y').", {(2,)}),
         ("r(N) :- e(N, n), n = 3.", {(2,)}),
+        ('r(x) :- g(x, s), match("[xz]", s).', {(1,), (2,)}),
+        ('r(x) :- g(x, s), !match("x|z", s).', {(2,)}),
+        ('r(x) :- g(x, s), !starts_with(s, "y"), contains(s, cat("w", s, "z")).', {(1,), (2,)}),
+        ('r(s) :- g(x, y), s = cat(y, "-", to_string(x)), strlen(s) = 3, x < 2.', {("x-1",)}),
+        ('r(to_number("12") + to_number(to_float(x) / -2), max(x, y, 2), min(x, y)) :- e(x, y), x = 3.', {(11, 3, 1)}),
+        (
+            "r(n) :- n = range(1, 4). r(n) :- n = range(9, 7). r(n) :- n = range(0, -7, -5). r(n) :- n = range(5, 5).",
+            {(1,), (2,), (3,), (9,), (8,), (0,), (-5,)},
+        ),
+        ("r(x, n) :- e(x, y), n = range(x, y), n != 1.", {(2, 2), (3, 3), (3, 2)}),
+        ("r(x, n) :- e(x, _), x < 3, n = generate_series(1, x).", {(1, 1), (2, 1), (2, 2)}),
+        ("r(x band 1, (x bor 4) bxor 1, bnot x, bnot bnot x + 1, x bshl 2) :- e(x, 3).", {(0, 7, -3, 3, 8)}),
+        ("r(1). r(n) :- r(m), n = range(m, m + 3), n < 6.", {(1,), (2,), (3,), (4,), (5,)}),
+        ("band(x) :- e(x, 3). r(x) :- band(x), (x) band (x) = 2.", {(2,)}),
         ("p([x, y]) :- e(x, y). r(x, y) :- p([y, x]).", {(2, 1), (3, 2), (1, 3), (None, 4)}),
         (
             "p([x, y], 1) :- e(x, y). q(v) :- p(v, _). q([x, z]) :- q([x, y]), e(y, z). r(b) :- q([1, b]).",
@@ -230,7 +244,11 @@ def test_warnings() -> None:
             "column type a of r is not that of x, which is number", "x::bigint", "x) :- s",
         ),
         (".type c = number | symbol\nr(x) :- e(x, _).", "type c has values of number and, as symbol,", "relation", "c ="),
-        ("r(x) :- e(x, _), strlen(x) > 1.", "function strlen(bigint) does not exist", "length(s)", "strlen"),
+        ("r(x) :- e(x, _), ord(x) > 1.", "function ord(bigint) does not exist", "a key of the inputs' rows", "ord"),
+        ("r(x) :- g(x, s), substr(s, 0, 1) = 'x'.", "substr counts from 0 in Soufflé and from 1", "substring(s, start", "substr"),
+        ("r(x) :- e(x, y), x band y bor 1 > 0.", "band and bor stand side by side", "put brackets around one", "bor"),
+        ("r(x) :- e(x, _), x = range(1, 3).", "set-returning functions are not allowed in a rule", "of their own", "range"),
+        ("r(x) :- e(x, _), !nothing(x).", "there is no relation nothing, nor a function", "its relations are", "nothing"),
     ],
 )  # fmt: skip
 def test_refused_with_places(rule: str, reason: str, hint: str, at: str) -> None:

@@ -16,6 +16,7 @@ from headrace.engine.operators.expressions.core.ir import Aggregate as KeptAggre
 from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr
 from headrace.views.datalog.context import Context
 from headrace.views.datalog.expressions import Read, Reader, State, equals
+from headrace.views.datalog.functors import end_of_range
 from headrace.views.datalog.join_keys import keyed, matched
 from headrace.views.datalog_text.syntax import (
     Aggregate,
@@ -32,7 +33,6 @@ from headrace.views.expressions import conjunction
 from headrace.views.plan import Distinct, Filter, Join, LeftJoin, One, Plan, Project, Semijoin, identity
 from headrace.views.sql.aggregates.grouping import Grouping
 from headrace.views.sql.binder import Binder
-from headrace.views.sql.coerce import settled
 from headrace.views.sql.from_clause.set_returning import SetCalls
 from headrace.views.sql.queries import bind_query
 from headrace.views.sql.subqueries.subquery_binder import Subqueries
@@ -88,12 +88,8 @@ class Body:
     def bind(self, literals: Sequence[Literal], state: State) -> State:
         """The rows for which all literals hold. Raises ViewError."""
         atoms = [x.atom for x in literals if isinstance(x, Positive) and x.atom.name in self.plans]
-        negated = [x.atom for x in literals if isinstance(x, Negative)]
-        rest: list[Expression | _Equal] = [
-            x.expression if isinstance(x, Condition) else x.call
-            for x in literals
-            if isinstance(x, Condition) or (isinstance(x, Positive) and x.atom.name not in self.plans)
-        ]
+        negated = [x.atom for x in literals if isinstance(x, Negative) and x.atom.name in self.plans]
+        rest: list[Expression | _Equal] = [_test(x) for x in literals if _is_test(x, self.plans)]
         self.given = _given_by_aggregates(literals, self.plans)
         while atoms:
             atom = next((a for a in atoms if self.shares(a, state)), atoms[0])
@@ -237,14 +233,16 @@ class Body:
             if name is not None and name not in state.places:
                 value = self.reader.read(other)
                 if not self.missing(value.variables, state):
-                    return self.extended(state, name, settled(self.reader.bind(state, value)))
+                    return self.extended(state, name, other)
         return None
 
-    def extended(self, state: State, name: str, value: Expr) -> State:
-        """The rows with one column more, which a variable names."""
-        own, names = identity(state.plan.schema)
-        plan = Project(state.plan, (*own, value), (*names, name))
-        return State(plan, {**state.places, name: len(own)})
+    def extended(self, state: State, name: str, value: Expression) -> State:
+        """The rows with one column more, which a variable names; of a function that returns a set there is a row for each
+        value."""
+        found = self.reader.bind_set(state, name, self.reader.read(value))
+        if (end := end_of_range(value)) is not None:
+            found = State(Filter(found.plan, self.reader.truth(found, self.reader.differs(name, end))), found.places)
+        return found
 
     # Aggregates.
 
@@ -331,6 +329,22 @@ class Body:
         for inner in aggregate.value.aggregates:
             raise self.context.error(inner.start, "an aggregate in an aggregate's value", "bind it to a variable first")
         return self.reader.called(name, aggregate.value, aggregate.start)
+
+
+def _is_test(literal: Literal, plans: Plans) -> bool:
+    """Whether a literal is a condition, or calls a function where no relation has the name."""
+    return isinstance(literal, Condition) or literal.atom.name not in plans
+
+
+def _test(literal: Literal) -> Expression:
+    """What must be true."""
+    match literal:
+        case Condition():
+            return literal.expression
+        case Positive():
+            return literal.call
+        case Negative():
+            return literal.call.negated()
 
 
 def _bound_by_atoms(body: Sequence[Literal], plans: Plans) -> frozenset[str]:

@@ -335,11 +335,11 @@ class _Checker:
         """One literal, with the bodies of its aggregates."""
         if isinstance(literal, Condition):
             return Condition(self.expression(literal.expression))
+        unknown = literal.atom.name not in self.found and not nearest(literal.atom.name, self.found).startswith("did")
+        if unknown and (isinstance(literal, Positive) or literal.atom.has_values):
+            return literal  # it may be a function of SQL, which is told when it is bound
         if isinstance(literal, Negative):
-            return Negative(self.atom(literal.atom))
-        if literal.atom.name not in self.found and not nearest(literal.atom.name, self.found).startswith("did"):
-            # It may be a function of SQL, which is told when it is bound.
-            return literal
+            return Negative(self.atom(literal.atom), literal.call)
         return Positive(self.atom(literal.atom), literal.call)
 
     def expression(self, expression: Expression) -> Expression:

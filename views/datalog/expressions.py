@@ -13,11 +13,14 @@ from sqlglot import exp
 
 from headrace.engine.operators.expressions.core.ir import Expr
 from headrace.views.datalog.context import Context
+from headrace.views.datalog.functors import TWO_MEANINGS, call_at, is_called
 from headrace.views.datalog_text.syntax import Aggregate, Expression
 from headrace.views.datalog_text.tokens import Token, string_value
-from headrace.views.plan import Plan
+from headrace.views.plan import Plan, Project, identity
 from headrace.views.spec import ViewSpec
 from headrace.views.sql.binder import Binder
+from headrace.views.sql.coerce import settled
+from headrace.views.sql.from_clause.set_returning import SetCalls
 from headrace.views.sql.parsing.parse import Source, parse
 from headrace.views.sql.scope import Relation, Scope
 
@@ -70,6 +73,11 @@ class Reader:
         """An expression of ours, all of which stands at one place of the program."""
         return self._select([(text, at)])
 
+    def differs(self, name: str, other: Expression) -> Read:
+        """That a variable has another value than an expression. Raises ViewError."""
+        at = other.start
+        return self._select([(f'"{name}" <> (', at), *self._parts(other), (")", at)])
+
     def called(self, function: str, value: Expression, at: int) -> Read:
         """A function of SQL called with an expression. Raises ViewError."""
         return self._select([(f"{function}(", at), *self._parts(value), (")", at)])
@@ -79,13 +87,27 @@ class Reader:
 
     def _parts(self, expression: Expression) -> list[tuple[str, int]]:
         parts: list[tuple[str, int]] = []
-        for place, piece in enumerate(expression.pieces):
+        pieces, place = expression.pieces, 0
+        while place < len(pieces):
+            piece = pieces[place]
+            if (
+                isinstance(piece, Token)
+                and piece.kind == "name"
+                and piece.text in TWO_MEANINGS
+                and is_called(pieces, place)
+            ):
+                reason, hint = TWO_MEANINGS[piece.text]
+                raise self.context.error(piece.start, reason, hint)
+            if (functor := call_at(pieces, place)) is not None:
+                template, arguments, place = functor
+                for part in template:
+                    parts += [(part, piece.start)] if isinstance(part, str) else self._parts(arguments[part])
+                continue
+            place += 1
             if isinstance(piece, Aggregate):
                 parts.append((f'"{self.name_of(piece)}"', piece.start))
                 continue
-            after = expression.pieces[place + 1] if place + 1 < len(expression.pieces) else None
-            called = isinstance(after, Token) and after.text == "("
-            parts.append((self._spelled(piece, called=called), piece.start))
+            parts.append((self._spelled(piece, called=is_called(pieces, place - 1)), piece.start))
         return parts
 
     def _spelled(self, token: Token, *, called: bool) -> str:
@@ -124,6 +146,17 @@ class Reader:
         found = Binder(read.source, state.scope, clause).bind(read.node)
         self._note(read)
         return found
+
+    def bind_set(self, state: State, name: str, read: Read) -> State:
+        """The rows with one column more, `name`, the expression's value: of a function that returns a set, a row for each. Raises
+        ViewError."""
+        sets = SetCalls()
+        value = settled(Binder(read.source, state.scope, "a rule", sets=sets).bind(read.node))
+        self._note(read)
+        width = len(state.plan.schema.columns)
+        plan, [value] = sets.attached(state.plan, [value])
+        own, names = identity(plan.schema, range(width))
+        return State(Project(plan, (*own, value), (*names, name)), {**state.places, name: width})
 
     def truth(self, state: State, read: Read) -> Expr:
         """The condition over a state's row. Raises ViewError."""

@@ -45,35 +45,14 @@ MOST_TRIES = 12
 """So often the types of a recursive group may change."""
 
 _OF_SOUFFLE = {
-    "cat": "a || b",
-    "strlen": "length(s)",
-    "substr": "substr(s, start + 1, count)",
-    "to_string": "x::text",
-    "to_number": "s::bigint",
-    "to_float": "s::double precision",
-    "to_unsigned": "s::bigint",
-    "itof": "x::double precision",
-    "utof": "x::double precision",
-    "ftoi": "trunc(x)::bigint",
-    "itou": "x",
-    "match": "s ~ '^(?:pattern)$'",
-    "contains": "strpos(s, part) > 0",
-    "range": "an input that has the numbers",
-    "min": "least(a, b)",
-    "max": "greatest(a, b)",
-    "band": "a & b",
-    "bor": "a | b",
-    "bxor": "a # b",
-    "bnot": "~a",
-    "bshl": "a << b",
-    "bshr": "a >> b",
+    "bshru": "a >> b, of what is not below zero",
     "land": "(a <> 0 and b <> 0)",
     "lor": "(a <> 0 or b <> 0)",
     "lnot": "(a = 0)",
     "as": "x::type",
     "ord": "a key of the inputs' rows",
 }
-"""What to write in the place of Soufflé's functions."""
+"""What to write in the place of Soufflé's functors that have no template."""
 
 Bound = tuple[Rule, State, tuple[Expr, ...]]
 
@@ -204,6 +183,9 @@ class Relations:
         called = error.what.removeprefix("function ").removeprefix("aggregate ").split("(", 1)[0].split(" ", 1)[0]
         if error.what.startswith(("function ", "aggregate ")) and called in _OF_SOUFFLE:
             return ViewError(error.what, hint=f"functions are SQL's: write {_OF_SOUFFLE[called]}", **error.where)
+        if error.what.startswith("set-returning functions are not allowed in a rule"):
+            hint = "give its values a variable of their own, n = range(…), and compare that"
+            return ViewError(error.what, hint=hint, **error.where)
         return error
 
     def rule(self, rule: Rule) -> Bound:

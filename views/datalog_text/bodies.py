@@ -27,6 +27,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ENDS = frozenset({",", ";", ".", ":-"})
 _COMPARED = frozenset({"=", "!=", "<>"})
 _WORDS = "a dot at its end"
+_BITWISE = {"band": "&", "bor": "|", "bxor": "#", "bshl": "<<", "bshr": ">>"}
 
 
 class BodyParser:
@@ -104,7 +105,8 @@ class BodyParser:
         if self.accept("!"):
             if self.now.kind != "name":
                 raise self.unexpected("the atom that must not hold: !relation(…)")
-            return [(Negative(self.atom()),)]
+            begin, atom = self.at, self.atom()
+            return [(Negative(atom, Expression(tuple(self.tokens[begin : self.at]))),)]
         if self.now.text == "(" and self.now.kind == "mark":
             after = self.tokens[self.closing(self.at) + 1]
             if after.kind == "end" or after.text in _ENDS or after.text in (")", "}"):
@@ -219,8 +221,15 @@ class BodyParser:
         """The tokens up to the end of a literal or an argument, in which aggregates are parsed."""
         pieces: list[Token | Aggregate] = []
         open_ones: list[str] = []
+        bitwise: list[str] = [""]
         while self.now.kind != "end":
             token = self.now
+            if token.text in _BITWISE and token.kind == "name" and _ends_an_operand(pieces):
+                pieces.append(self.bitwise(bitwise))
+                continue
+            if token.text == "bnot" and token.kind == "name" and self.tokens[self.at + 1].text != "(":
+                pieces += self.inverted()
+                continue
             if token.kind == "mark":
                 if not open_ones and (token.text in _ENDS or token.text in (")", "}", "]")):
                     break
@@ -228,8 +237,14 @@ class BodyParser:
                     raise self.unexpected("an expression")
                 if token.text in ("(", "["):
                     open_ones.append(_CLOSING[token.text])
-                elif token.text in (")", "]") and open_ones.pop() != token.text:
-                    raise Wrong(token.start, f'"{token.text}" closes a bracket of another kind', "check the brackets")
+                    bitwise.append("")
+                elif token.text in (")", "]"):
+                    bitwise.pop()
+                    if open_ones.pop() != token.text:
+                        reason = f'"{token.text}" closes a bracket of another kind'
+                        raise Wrong(token.start, reason, "check the brackets")
+                elif token.text == ",":
+                    bitwise[-1] = ""
             if token.kind == "name" and token.text in AGGREGATES and self.is_aggregate():
                 pieces.append(self.aggregate())
                 continue
@@ -241,6 +256,28 @@ class BodyParser:
         if not pieces or open_ones:
             raise self.unexpected("an expression" if not pieces else open_ones[-1])
         return Expression(tuple(pieces))
+
+    def bitwise(self, before: list[str]) -> Token:
+        """An operator on bits, which Soufflé spells as a word, as SQL's; `before`: the last one in each open bracket. Raises
+        Wrong."""
+        word = self.take()
+        if before[-1] not in ("", word.text):
+            reason = f"{before[-1]} and {word.text} stand side by side"
+            raise Wrong(word.start, reason, "put brackets around one: SQL takes them from left to right")
+        before[-1] = word.text
+        return Token("mark", _BITWISE[word.text], word.start, word.end)
+
+    def inverted(self) -> list[Token]:
+        """`bnot x` in brackets, as SQL's `~` takes all that `+` and `*` join. Raises Wrong."""
+        word = self.take()
+        at = word.start
+        if self.now.text == "bnot" and self.now.kind == "name":
+            inner = self.inverted()
+        elif self.now.kind in ("name", "number"):
+            inner = [self.take()]
+        else:
+            raise self.unexpected("a variable or a number behind bnot")
+        return [Token("mark", "(", at, at), Token("mark", "~", at, word.end), *inner, Token("mark", ")", at, at)]
 
     def is_aggregate(self) -> bool:
         """Whether a colon follows the aggregate's name, or the value behind it."""
@@ -293,6 +330,12 @@ class BodyParser:
         atom = Atom(f"alternatives {len(self.added) + 1}", arguments, begin, end)
         self.added += [Rule(atom, body, "the alternatives of an aggregate", begin) for body in bodies]
         return (Positive(atom, Expression((Token("name", atom.name, begin, begin),))),)
+
+
+def _ends_an_operand(pieces: Sequence[Token | Aggregate]) -> bool:
+    """Whether an operator may follow these pieces of an expression."""
+    last = pieces[-1] if pieces else None
+    return isinstance(last, Aggregate) or (last is not None and (last.kind != "mark" or last.text in (")", "]")))
 
 
 def _alone(body: Sequence[Literal]) -> Iterator[str]:

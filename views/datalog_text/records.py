@@ -226,7 +226,7 @@ class _Flattening:
             if isinstance(literal, Condition):
                 found += self.condition(literal, variables)
             elif isinstance(literal, Negative):
-                found.append(Negative(self.atom(literal.atom, variables)))
+                found.append(Negative(self.atom(literal.atom, variables), literal.call))
             else:
                 found.append(Positive(self.atom(literal.atom, variables), literal.call))
         return tuple(found)
@@ -353,10 +353,11 @@ class _Flattening:
 
     def kinds(self, spelled: str) -> Iterator[str | None]:
         """The types of a record type's fields, those of records in it too."""
-        while spelled in self.program.types and spelled not in self.program.records:
-            spelled = self.program.types[spelled]
-        record = self.program.records.get(spelled)
-        if record is None:
+        meant = spelled
+        while meant in self.program.types and meant not in self.program.records:
+            meant = self.program.types[meant]
+        record = self.program.records.get(meant)
+        if record is None:  # by its own name, which may be a subtype's
             yield spelled
             return
         for _, kind in record:

@@ -63,6 +63,12 @@ class Expression:
         """The aggregates in it."""
         return tuple(p for p in self.pieces if isinstance(p, Aggregate))
 
+    def negated(self) -> Expression:
+        """That it is not true."""
+        at = self.start
+        opening, closing = Token("mark", "(", at, at), Token("mark", ")", at, at)
+        return Expression((Token("name", "not", at, at), opening, *self.pieces, closing))
+
     def equated(self) -> tuple[Expression, Expression] | None:
         """The two sides, if the expression is an equation at its outermost level."""
         depth = 0
@@ -102,6 +108,11 @@ class Atom:
     start: int
     end: int
 
+    @property
+    def has_values(self) -> bool:
+        """Whether no argument is `_`."""
+        return all(argument.value is not None for argument in self.arguments)
+
 
 @dataclass(frozen=True)
 class Positive:
@@ -113,9 +124,10 @@ class Positive:
 
 @dataclass(frozen=True)
 class Negative:
-    """`!atom`."""
+    """`!atom`; `call` as in `Positive`."""
 
     atom: Atom
+    call: Expression
 
 
 @dataclass(frozen=True)
