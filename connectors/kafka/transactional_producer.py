@@ -94,15 +94,18 @@ class Transactions:
         ended (topic, key, value), and commit; where that one ended. Raises Fenced, TooLarge, Ambiguous.
 
         Where our last transaction ended is known, and nobody else writes: so where this one ends is told beforehand,
-        and the last record goes out with the others. Where it ended elsewhere it is aborted, and repeated the slow way.
+        the last record goes out with the others, and of each partition the last delivery alone is reported, as records
+        stay in order. Where it ended elsewhere it is aborted, and repeated the slow way.
         """
         self._ends, self._failed, self._large = {}, None, None
         foreseen = self._foreseen(records)
+        lasts = None if foreseen is None else {(topic, partition): i for i, (topic, partition, _) in enumerate(records)}
         try:
             self._producer.begin_transaction()
             self._reached("kafka begun")
-            for topic, partition, record in records:
-                self._send(topic, partition, record.key, record.value, record.headers)
+            for i, (topic, partition, record) in enumerate(records):
+                told = lasts is None or lasts[topic, partition] == i
+                self._send(topic, partition, record.key, record.value, record.headers, told=told)
             if foreseen is None:
                 self._flush()
             topic, key, value = last(self._ends if foreseen is None else foreseen)
@@ -138,13 +141,14 @@ class Transactions:
             raise KafkaException(KafkaError(KafkaError._STATE, "the records did not end where they were to"))
 
     def _send(
-        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]
-    ) -> None:
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]],
+        *, told: bool = True,
+    ) -> None:  # fmt: skip
+        """`told`: whether its delivery is reported; that it fails ends the transaction in any case."""
+        reported = self._delivered if told else None
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition=partition, headers=headers, on_delivery=self._delivered
-                )
+                self._producer.produce(topic, value, key, partition=partition, headers=headers, on_delivery=reported)
                 return
             except BufferError:
                 self._producer.poll(0.05)

@@ -17,6 +17,7 @@ from headrace.engine.batch.updates import Int64s
 from headrace.engine.operators.expressions.core.evaluate import evaluate, satisfied
 from headrace.engine.operators.expressions.core.ir import Expr
 from headrace.engine.operators.linear import as_mask, present
+from headrace.engine.recursion.among import Among
 from headrace.engine.recursion.codec import Codec, lanes_of, missing_of, null_lane
 from headrace.engine.recursion.meter import CALL, PIECE, Meter
 from headrace.engine.recursion.paths import Path, Step, path_of
@@ -55,23 +56,6 @@ class Concluded:
     errors: list[pa.Array]
 
 
-class Among:
-    """Heads that are looked for. Invariant: `has` leaves none of them out, whichever of their columns are known."""
-
-    def __init__(self, rows: Lanes) -> None:
-        self._rows = rows
-        self._stores: dict[tuple[int, ...], Store] = {}
-
-    def has(self, keys: Lanes, columns: tuple[int, ...]) -> np.ndarray:
-        """Which keys are the `columns` of one of them."""
-        store = self._stores.get(columns)
-        if store is None:
-            store = self._stores[columns] = Store(len(columns))
-            store.place(np.ascontiguousarray(self._rows[:, columns]))
-        found: np.ndarray = store.find(keys) >= 0
-        return found
-
-
 class Deriver:
     """The rules of a program over stores of its relations."""
 
@@ -80,6 +64,7 @@ class Deriver:
         self.stores = list(stores)
         self.codec = codec
         self._paths: dict[tuple[int, int], Path] = {}
+        self._constants: list[Mapping[int, tuple[tuple[int, ...], Lanes]]] = []
         self._small: list[SmallUpdate | None] = []
 
     @property
@@ -110,6 +95,19 @@ class Deriver:
         if found is None:
             found = self._paths[rule, start] = path_of(self.program, self.program.rules[rule], start)
         return found
+
+    def constants(self, rule: int) -> Mapping[int, tuple[tuple[int, ...], Lanes]]:
+        """Of each atom the columns that must have a value, and these values' lanes."""
+        if not self._constants:
+            for told in self.program.rules:
+                found: dict[int, dict[int, Int64s]] = {}
+                for (atom, column), value in told.constants:
+                    lane = self.codec.lane(pa.array([value.value], value.type.arrow), value.type)
+                    found.setdefault(atom, {})[column] = lane
+                self._constants.append(
+                    {a: (tuple(of), np.concatenate(list(of.values())).reshape(1, -1)) for a, of in found.items()}
+                )
+        return self._constants[rule]
 
     def derive(
         self,
@@ -225,26 +223,40 @@ class Deriver:
         meter: Meter,
         among: Among | None,
     ) -> Frame:
+        constants = self.constants(rule)
         frame = Frame(rule, {path.start: self._checked(rule, path.first, seeds)[0]})
+        if path.start in constants:
+            frame = self._of_constants(frame, path.start, *constants[path.start])
         if among is not None:
             frame = self._filtered(frame, among, path.start)
         for step in path.steps:
             if not len(frame):
                 break
             store = self.store(rule, step.atom)
-            keys = self._keys(frame, step)
+            keys, columns = self._keys(frame, step), step.columns
+            if not columns and step.atom in constants:  # else all of its rows would be looked at
+                columns, values = constants[step.atom]
+                keys = np.repeat(values, len(frame), axis=0)
             most = meter.left
             nulls = (self._null_lane(rule, step.atom) if step.bits else -1, step.bits)
-            ones, places, visited = store.probe(keys, step.columns, latest(step.atom), nulls, most)
+            ones, places, visited = store.probe(keys, columns, latest(step.atom), nulls, most)
             meter.spend(visited)
             frame = frame.take(ones)
             frame.places[step.atom] = places
             if step.same:
                 places, kept = self._checked(rule, step, places)
                 frame = frame.take(kept)
+            if step.columns and step.atom in constants:
+                frame = self._of_constants(frame, step.atom, *constants[step.atom])
             if among is not None:
                 frame = self._filtered(frame, among, step.atom)
         return frame
+
+    def _of_constants(self, frame: Frame, atom: int, columns: tuple[int, ...], values: Lanes) -> Frame:
+        """Those whose row of an atom has these values."""
+        rows = self.store(frame.rule, atom).lanes[frame.places[atom]]
+        kept = (rows[:, columns] == values).all(axis=1)
+        return frame if kept.all() else frame.take(kept)
 
     def _filtered(self, frame: Frame, among: Among, atom: int) -> Frame:
         """Those that may come to one of the heads, now that the rows of an atom are known too."""

@@ -6,11 +6,11 @@ are of relations from outside; NULL equals nothing. Made by `headrace.views.stat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.engine.operators.expressions.core.ir import ColumnRef, Expr
-from headrace.engine.schema import Schema
+from headrace.engine.operators.expressions.core.ir import Call, Cast, ColumnRef, Expr, Literal
+from headrace.engine.schema import Kind, Schema
 from headrace.engine.value import derived
 
 Place = tuple[int, int]
@@ -53,6 +53,18 @@ class Rule:
         """Whether there are expressions to evaluate."""
         return bool(self.conditions or self.guards) or None in self.chosen
 
+    @derived
+    def constants(self) -> tuple[tuple[Place, Literal], ...]:
+        """The columns that must have a value, as far as the first conditions say so: for rows without it no other condition is
+        asked, and none can fail."""
+        found: list[tuple[Place, Literal]] = []
+        for condition in () if self.guards else _conjuncts(self.conditions):
+            value = _constant(condition)
+            if value is None:
+                break
+            found.append((self.columns[value[0]], value[1]))
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -80,5 +92,30 @@ class Program:
         """The first atom of a rule that is of a variable."""
         return next((a for a, atom in enumerate(rule.atoms) if atom.relation < self.variables), None)
 
+
+def _conjuncts(conditions: Sequence[Expr]) -> Iterator[Expr]:
+    for condition in conditions:
+        if isinstance(condition, Call) and condition.function == "and":
+            yield from _conjuncts(condition.args)
+        else:
+            yield condition
+
+
+def _constant(condition: Expr) -> tuple[int, Literal] | None:
+    """The column and the value of an equation of the two."""
+    if not (isinstance(condition, Call) and condition.function.startswith("=(") and len(condition.args) == 2):
+        return None
+    one, two = condition.args if isinstance(condition.args[0], ColumnRef) else condition.args[::-1]
+    if isinstance(two, Cast) and isinstance(two.arg, Literal) and two.arg.type.kind in _WIDER.get(two.type.kind, ()):
+        two = Literal(two.arg.value, two.type)
+    if not isinstance(one, ColumnRef) or not isinstance(two, Literal) or two.value is None or one.type != two.type:
+        return None
+    return (one.index, two) if one.type.kind in _EXACT else None
+
+
+_WIDER = {Kind.BIGINT: (Kind.INTEGER, Kind.SMALLINT), Kind.INTEGER: (Kind.SMALLINT,)}
+"""Of a whole number's kind those whose values are all values of it."""
+_EXACT = frozenset({Kind.SMALLINT, Kind.INTEGER, Kind.BIGINT, Kind.TEXT})
+"""Kinds whose equal values have one lane."""
 
 __all__ = ["Atom", "Place", "Program", "Rule"]

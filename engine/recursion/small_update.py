@@ -56,7 +56,10 @@ class SmallUpdate:
         self._code: list[int] = []
         needed: dict[int, set[tuple[int, ...]]] = {}
         for rule, of_rule in zip(program.rules, paths, strict=True):
+            asked = {atom for (atom, _), _ in rule.constants}
             for step in (step for path in of_rule for step in path.steps):
+                if not step.columns and step.atom in asked:  # it would look at all rows
+                    raise Untold
                 needed.setdefault(rule.atoms[step.atom].relation, set()).add(step.columns)
         self._tables: dict[tuple[int, tuple[int, ...]], int] = {}
         self._own: list[list[tuple[int, ...]]] = []

@@ -17,8 +17,9 @@ import numpy as np
 
 from headrace.engine.batch.updates import Bools
 from headrace.engine.errors import InvariantBroken
+from headrace.engine.recursion.among import Among
 from headrace.engine.recursion.beside import NONE, Beside
-from headrace.engine.recursion.derive import ANY, Among, Deriver, Frame
+from headrace.engine.recursion.derive import ANY, Deriver, Frame
 from headrace.engine.recursion.meter import CALL, Meter, OverBudget
 from headrace.engine.recursion.small_update import GIVEN_UP, MOST_CHANGES, OVER_BUDGET
 from headrace.engine.recursion.state import ABSENT, Int32s, Stated

@@ -15,16 +15,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 import psycopg
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from psycopg import sql
 
 from examples.demo import shop
+from headrace.connectors.debezium.connect import register
+from headrace.connectors.debezium.settings import Connection, Tuning, connector_config
 from headrace.sidecar.devstack.errors import DevstackError
 from headrace.sidecar.devstack.ports import pick
 from headrace.sidecar.devstack.processes import Child, spawn
@@ -81,12 +84,14 @@ class Channel(Protocol):
 @dataclass(frozen=True)
 class System:
     """One who takes part. `tables`: the schema that its views lie in; `start`: its command line, and its environment;
-    `types`: by what types it keeps ours, where its tables must be made for it."""
+    `types`: by what types it keeps ours, where its tables must be made for it; `schemas`: whether it reads records with their
+    schemas alone, which a connector of its own gives it, named like its folder."""
 
     name: str
     tables: str
     start: Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]
     types: Mapping[str, str] | None = None
+    schemas: bool = False
 
 
 @dataclass
@@ -112,7 +117,8 @@ def systems() -> Iterator[System]:
     else:
         sys.stdout.write("Flink SQL is not built, and left out: python -m tests.bench.peers.flink\n")
     if pathway.PYTHON.exists():
-        yield System(pathway.NAME, "contest_pathway", _pathway, {"numeric": "bigint", "integer": "bigint"})
+        types = {"numeric": "bigint", "integer": "bigint"}
+        yield System(pathway.NAME, "contest_pathway", _pathway, types, schemas=True)
     else:
         sys.stdout.write("Pathway is not built, and left out: python -m tests.bench.peers.pathway\n")
 
@@ -164,7 +170,41 @@ def _pathway(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict
     places = {"PGHOST": "host", "PGPORT": "port", "PGDATABASE": "dbname", "PGUSER": "user", "PGPASSWORD": "password"}
     environment = {name: str(facts.get(fact, "")) for name, fact in places.items()}
     program = [str(pathway.PYTHON.absolute()), "-m", "tests.bench.peers.pathway_views"]
-    return [*program, bench.stack.kafka.bootstrap, bench.name, tables], environment
+    return [*program, bench.stack.kafka.bootstrap, folder.name, tables], environment
+
+
+@contextmanager
+def records_with_schemas(bench: Channel, prefix: str, chosen: argparse.Namespace) -> Iterator[None]:
+    """The contest's tables also under the topic prefix `prefix`, by a connector that sends schemas; the other one pauses."""
+    host, port = bench.stack.postgres_address
+    facts = psycopg.conninfo.conninfo_to_dict(bench.source_url)
+    login = Connection(host, port, str(facts["user"]), str(facts["dbname"]), str(facts.get("password", "")))
+    tuning = Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms, schemas=True)
+    connect = bench.stack.connect
+    connect.request("PUT", f"/connectors/{bench.name}/pause")
+    try:
+        register(connect.url, prefix, connector_config(prefix, login, shop.TABLES, tuning=tuning))
+        with psycopg.connect(bench.source_url, autocommit=True) as source:
+            counted = source.execute("select count(*) from order_lines").fetchone()
+        assert counted is not None, "an aggregate gives one row"
+        consumer = Consumer({"bootstrap.servers": bench.stack.kafka.bootstrap, "group.id": prefix})
+        lines = TopicPartition(f"{prefix}.public.order_lines", 0)
+        began = time.monotonic()
+        while _end(consumer, lines) < counted[0]:
+            assert time.monotonic() - began < PATIENCE, "the connector with schemas does not take its snapshot"
+            time.sleep(0.2)
+        consumer.close()
+        yield
+    finally:
+        connect.delete(prefix)
+        connect.request("PUT", f"/connectors/{bench.name}/resume")
+
+
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """Where a partition ends; 0 while it is not there."""
+    with suppress(KafkaException):
+        return int(consumer.get_watermark_offsets(place, timeout=5)[1])
+    return 0
 
 
 def make_tables(url: str, tables: str, types: Mapping[str, str]) -> None:
@@ -307,8 +347,10 @@ def contest(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
     there = list(systems())
     for number in range(chosen.rounds):
         for system in there if number % 2 == 0 else reversed(there):
+            folder = f"{system.tables}_{number}"
             try:
-                outcomes.setdefault(system.name, []).append(turn(bench, system, chosen, number))
+                with records_with_schemas(bench, folder, chosen) if system.schemas else nullcontext():
+                    outcomes.setdefault(system.name, []).append(turn(bench, system, chosen, number))
             except (TimeoutError, RuntimeError, AssertionError, DevstackError) as why:
                 sys.stdout.write(f"{system.name} is left out of round {number + 1}: {str(why)[-2000:]}\n")
     return list(rows({name: some for name, some in outcomes.items() if some}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Optional
 
 import pathway as pw  # type: ignore[import-not-found]
 
@@ -21,7 +21,7 @@ class Customer(pw.Schema):  # type: ignore[misc]
     """customers"""
 
     id: int = pw.column_definition(primary_key=True)
-    city: str | None
+    city: Optional[str]  # noqa: UP045 (Pathway reads str | None as Any, which no null is)
 
 
 class Order(pw.Schema):  # type: ignore[misc]
@@ -48,7 +48,7 @@ class Payment(pw.Schema):  # type: ignore[misc]
     id: int = pw.column_definition(primary_key=True)
     order_id: int
     amount: str
-    method: str | None
+    method: Optional[str]  # noqa: UP045 (likewise)
 
 
 @pw.udf(deterministic=True)  # type: ignore[misc]
