@@ -111,6 +111,12 @@ def mistakes(text: str) -> list[ViewError]:
         ("r(x, n) :- e(x, _), x < 3, n = generate_series(1, x).", {(1, 1), (2, 1), (2, 2)}),
         ("r(x band 1, (x bor 4) bxor 1, bnot x, bnot bnot x + 1, x bshl 2) :- e(x, 3).", {(0, 7, -3, 3, 8)}),
         ("r(1). r(n) :- r(m), n = range(m, m + 3), n < 6.", {(1,), (2,), (3,), (4,), (5,)}),
+        ("p(x, y) :- e(x, y). p(x, z) :- e(x, y), p(y, z). r(y) :- p(1, y).", {(1,), (2,), (3,)}),
+        (
+            "p(x, y) :- e(x, y). p(x, z) :- p(x, y), p(y, z). q(x, s) :- g(x, s). q(x, s) :- q(y, s), e(x, y). "
+            "r(y, s) :- p(2, y), q(1, s), q(y, 'y'). r(x, s) :- q(x, s), x > 4.",
+            {(1, "x"), (2, "x"), (3, "x"), (1, "y"), (2, "y"), (3, "y"), (5, None)},
+        ),
         ("band(x) :- e(x, 3). r(x) :- band(x), (x) band (x) = 2.", {(2,)}),
         ("p([x, y]) :- e(x, y). r(x, y) :- p([y, x]).", {(2, 1), (3, 2), (1, 3), (None, 4)}),
         (
@@ -262,6 +268,31 @@ def test_refused_with_places(rule: str, reason: str, hint: str, at: str) -> None
         line = text.count("\n", 0, begin) + 1
         column = begin - text.rfind("\n", 0, begin)
         assert (told.where["line"], told.where["column"]) == (line, column)
+
+
+P = "p(x, y) :- e(x, y). p(x, z) :- e(x, y), p(y, z). "
+
+
+@pytest.mark.parametrize(
+    ("rules", "copies"),
+    [
+        (P + "r(y) :- p(1, y).", ["p +-"]),
+        (P + "r(y) :- p(1, y). r(x) :- p(x, 2), p(3, x).", ["p +-", "p -+"]),
+        (P + "r(y) :- p(1, y). .output p", []),
+        (P + "r(y) :- p(1, y). r(x) :- p(x, x).", []),
+        (P + "r(y) :- p(1, y), n = count : { p(_, _) }, n > 2.", []),
+        (P + "r(x) :- p(x, 3).", []),
+        (".decl p(a, b) no_magic\n" + P + "r(y) :- p(1, y).", []),
+        ("p(x, y) :- e(x, y). p(x, z) :- p(x, y), e(y, z). r(y) :- p(1, y).", []),
+    ],
+)
+def test_what_constants_ask_for_is_derived_alone_unless_the_whole_is_needed(rules: str, copies: list[str]) -> None:
+    [view] = [v for v in compiled(E + rules + "\n.output r") if v.name == "p_r"]
+    found = [n for n in view.notes if n.startswith("only what is asked of")]
+    assert sorted(found) == [
+        f"only what is asked of {copy.partition(' ')[0]} is derived ({copy.partition(' ')[2]})"
+        for copy in sorted(copies)
+    ]
 
 
 def test_a_mistake_before_alternatives_is_told_once() -> None:

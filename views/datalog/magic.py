@@ -54,11 +54,12 @@ def asked(
     relations: Mapping[str, Relation],
     types: Mapping[str, Sequence[DataType]],
     why_whole: Callable[[str], str],
+    made: Rewritten | None = None,
 ) -> Rewritten:
     """The relations that answer a question. `types`: of each relation's columns; `why_whole`: why a relation is to be taken as a
-    whole, or nothing.
+    whole, or nothing; `made`: what answers others, whose copies answer this one too.
     """
-    rewriting = _Rewriting(relations, types, why_whole)
+    rewriting = _Rewriting(relations, types, why_whole, Rewritten() if made is None else made)
     relation = relations[question.name]
     at = relation.at
     kinds = tuple(types[question.name])

@@ -6,15 +6,17 @@ its own recursive group. Invariant: no program raises anything but ViewError. Ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.engine.operators.expressions.core.ir import Literal
 from headrace.engine.schema import BOOLEAN, DataType
+from headrace.views.datalog.bound_atoms import answered
 from headrace.views.datalog.checks import Relation, constraint_key, relations_of, warnings_of
 from headrace.views.datalog.context import Context
 from headrace.views.datalog.extremes import not_monotone
+from headrace.views.datalog.groups import Strata
 from headrace.views.datalog.magic import Asked, Rewritten, asked
 from headrace.views.datalog.relations import Counted, Relations
 from headrace.views.datalog.strata import Reading, names_read, readings, strata, unstratified
@@ -158,7 +160,11 @@ def bind_relation(
         return bind_question(checked, query, spec, env, siblings)
     context = Context(program, spec, env, checked.context.source)
     strata_of = Strata(checked.relations, checked.groups, checked.recursive, checked.read)
-    bound = Relations(context, checked.relations, checked.counted)
+    why_whole = _why_whole(checked.relations, checked.counted, siblings)
+    made = answered(strata_of, spec.relation, checked.types, why_whole)
+    if made is not None:
+        strata_of = Strata.of({**checked.relations, **made.relations})
+    bound = Relations(context, strata_of.relations, checked.counted)
     plan = bound_plan(bound, strata_of, spec.relation, env, siblings)
     given = next((o.columns for o in program.outputs if o.name == spec.relation), None)
     names = given or checked.relations[spec.relation].columns
@@ -166,7 +172,8 @@ def bind_relation(
     if not columns:
         # A view has columns: of a relation without any it has one row while that holds.
         columns, names = (Literal(True, BOOLEAN),), ("holds",)
-    return Project(plan, columns, names), strata_of.notes(spec.relation, checked.counted, siblings)
+    notes = strata_of.notes(spec.relation, checked.counted, siblings)
+    return Project(plan, columns, names), (*(made.notes if made is not None else ()), *notes)
 
 
 def bind_question(
@@ -205,6 +212,14 @@ def _rewritten(
     siblings: Mapping[str, str],
 ) -> Rewritten:
     """The relations that answer a question."""
+    question = Asked(query.name, query.given, _values_of(query), query_key(query.name))
+    return asked(question, relations, types, _why_whole(relations, counted, siblings))
+
+
+def _why_whole(
+    relations: Mapping[str, Relation], counted: Mapping[str, Counted], siblings: Mapping[str, str]
+) -> Callable[[str], str]:
+    """Tells why a relation is to be taken as a whole, or nothing."""
 
     def why_whole(name: str) -> str:
         if name in siblings:
@@ -213,8 +228,7 @@ def _rewritten(
             return f"in its recursion {counted[name].why}"
         return "it is declared no_magic" if relations[name].whole else ""
 
-    question = Asked(query.name, query.given, _values_of(query), query_key(query.name))
-    return asked(question, relations, types, why_whole)
+    return why_whole
 
 
 def bound_plan(bound: Relations, strata_of: Strata, wanted: str, env: Environment, siblings: Mapping[str, str]) -> Plan:
@@ -233,55 +247,6 @@ def bound_plan(bound: Relations, strata_of: Strata, wanted: str, env: Environmen
     if wanted not in bound.plans:
         raise next(iter(bound.context.mistakes.values()))
     return bound.plans[wanted][0]
-
-
-@dataclass(frozen=True)
-class Strata:
-    """Relations in groups that read each other, each group after those it reads."""
-
-    relations: Mapping[str, Relation]
-    groups: Sequence[tuple[str, ...]]
-    recursive: frozenset[str]
-    read: Mapping[str, tuple[str, ...]]
-
-    @classmethod
-    def of(cls, relations: Mapping[str, Relation]) -> Strata:
-        """The groups of the relations, by their rules."""
-        every = readings([r for relation in relations.values() for r in relation.rules])
-        read = {
-            n: tuple(dict.fromkeys(r.read for r in every if r.head == n and r.read in relations)) for n in relations
-        }
-        groups = strata(list(relations), read)
-        return cls(relations, groups, frozenset(n for g in groups for n in g if len(g) > 1 or n in read[n]), read)
-
-    def cone(self, wanted: str) -> set[str]:
-        """The relation and all on which it rests."""
-        found, todo = {wanted}, [wanted]
-        while todo:
-            for name in self.read.get(todo.pop(), ()):
-                if name not in found:
-                    found.add(name)
-                    todo.append(name)
-        return found
-
-    def notes(self, wanted: str, counted: Mapping[str, Counted], siblings: Mapping[str, str]) -> tuple[str, ...]:
-        """What explain says of the groups on which a relation rests: their order, and how each recursive one is evaluated."""
-        cone = self.cone(wanted)
-        found: list[str] = []
-        for group in self.groups:
-            if not cone & set(group) or self.relations[group[0]].reads is not None:
-                continue
-            stands = next((siblings[n] for n in group if n in siblings), None)
-            if wanted not in group and stands is not None:
-                how = f"read as {'the view ' + stands if len(group) == 1 else 'views'}"
-            elif group[0] not in self.recursive:
-                how = "not recursive"
-            elif group[0] in counted:
-                how = f"recursive, in rounds from nothing, for {counted[group[0]].why}"
-            else:
-                how = "recursive, a fixpoint of sets"
-            found.append(f"stratum {len(found) + 1}: {', '.join(group)}: {how}")
-        return tuple(found)
 
 
 class Bound(NamedTuple):
@@ -348,4 +313,4 @@ def _place(error: ViewError) -> tuple[int, int]:
     return (line if isinstance(line, int) else 0, column if isinstance(column, int) else 0)
 
 
-__all__ = ["Checked", "Programs", "Strata", "bind_question", "bind_relation", "bound_plan", "check_program"]
+__all__ = ["Checked", "Programs", "bind_question", "bind_relation", "bound_plan", "check_program"]

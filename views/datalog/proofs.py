@@ -14,8 +14,9 @@ from headrace.engine.schema import BIGINT, DataType
 from headrace.views.datalog.bodies import Body, outside, variables_of
 from headrace.views.datalog.context import Context
 from headrace.views.datalog.expressions import Reader, State
+from headrace.views.datalog.groups import Strata
 from headrace.views.datalog.magic import Asked, asked, wanted_of
-from headrace.views.datalog.program import Checked, Strata, bound_plan
+from headrace.views.datalog.program import Checked, bound_plan
 from headrace.views.datalog.relations import Relations
 from headrace.views.datalog_text.syntax import Condition, Literal, Negative, Positive, Rule, query_key
 from headrace.views.errors import ViewError
