@@ -57,6 +57,7 @@ class Transactions:
         self._failed: KafkaError | None = None
         self._large: tuple[str, int] | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._all_told = True
 
     def fence(self) -> None:
         """Take over: older producers are refused from now on, what they left open is settled. Raises KafkaException."""
@@ -99,6 +100,7 @@ class Transactions:
         """
         self._ends, self._failed, self._large = {}, None, None
         foreseen = self._foreseen(records)
+        self._all_told = foreseen is None
         lasts = None if foreseen is None else {(topic, partition): i for i, (topic, partition, _) in enumerate(records)}
         try:
             self._producer.begin_transaction()
@@ -158,7 +160,8 @@ class Transactions:
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._note_large(error, message.topic(), message.key(), message.value())
+            if self._all_told:  # else another of the records that were sent together may be the large one
+                self._note_large(error, message.topic(), message.key(), message.value())
             self._failed = self._failed or error
             return
         ends = self._ends.setdefault(message.topic(), {})

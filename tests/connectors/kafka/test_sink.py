@@ -323,7 +323,7 @@ def test_a_row_larger_than_a_message_may_be_is_named_and_the_sink_stays_of_use(
     sink.write({LINES.name: whole(LINES, 1, ("a", 1)), ORDERS.name: whole(ORDERS, 1)}, frontier(1))
     start = time.monotonic()
     with pytest.raises(SinkError, match=r"a row is larger than a message may be.*raise max.message.bytes") as told:
-        sink.write({LINES.name: changes(LINES, (("x" * 3000, 1), 2, 1))}, frontier(2))
+        sink.write({LINES.name: changes(LINES, (("x" * 3000, 1), 2, 1), (("y", 2), 2, 1))}, frontier(2))
     assert told.value.where["topic"] == topic.topic
     assert int(str(told.value.where["bytes"])) > 3000
     assert "xxx" not in str(told.value)
