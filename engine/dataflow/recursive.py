@@ -27,9 +27,13 @@ from headrace.engine.operators.delta import QUIET, Delta, concat, errors_at, kee
 from headrace.engine.operators.expressions.core.columns import MESSAGE
 from headrace.engine.recursion.bootstrap import Over
 from headrace.engine.recursion.late import LATE, Evaluation, Standing
+from headrace.engine.recursion.portions import Portions
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.switching import SWITCH, Followed, Left, SparseRecursion, Strategy
 from headrace.engine.schema import BOOLEAN, Column, Schema
+
+Changes = Mapping[int, Updates]
+"""Of relations from outside, by their numbers."""
 
 
 def recursive(
@@ -102,7 +106,7 @@ class RecursiveNode(Node):
         self._past = _Past(flow.registry, fingerprint, schemas)
         self._saved = SavedRecursion(flow.registry, fingerprint, state)
         self._late = flow.late
-        self._left: Evaluation | None = None
+        self._left: Evaluation[Changes, Followed] | None = None
         self._said = f"{LATE}{name} takes more than a step may, and is evaluated between steps; it comes back by itself"
 
     def step(self, lower: int, upper: int) -> None:
@@ -151,7 +155,7 @@ class RecursiveNode(Node):
         if self._left is not None and not self.failed:
             self._left.advance(work)
 
-    def _followed(self, changes: Sequence[tuple[int, Mapping[int, Updates]]], upper: int) -> list[tuple[Followed, int]]:
+    def _followed(self, changes: Sequence[tuple[int, Changes]], upper: int) -> list[tuple[Followed, int]]:
         """The changes of each epoch, as far as the step has work for them."""
         steps: list[tuple[Followed, int]] = []
         done, most = 0, self._late.step_work
@@ -160,9 +164,10 @@ class RecursiveNode(Node):
                 self._left.add(some)
                 continue
             self.state.most_work = max(most - done, 1) if most else 0
-            one = Evaluation(self.state)
+            one: Evaluation[Changes, Followed] = Evaluation(self._following)
             one.add(some)
             if one.advance(self.state.most_work, forecast=True):
+                assert one.followed is not None
                 steps.append((one.followed, now))
                 done += one.work
             else:
@@ -170,7 +175,7 @@ class RecursiveNode(Node):
                 steps.append((self._message(1), now))
         return steps
 
-    def _returned(self, changes: Sequence[Mapping[int, Updates]], upper: int) -> list[tuple[Followed, int]]:
+    def _returned(self, changes: Sequence[Changes], upper: int) -> list[tuple[Followed, int]]:
         """What all that was missed comes to, if that is known now, or with no more work than a step has."""
         assert self._left is not None, "it is late"
         most, ended = self._late.step_work, self._left.ended
@@ -185,7 +190,15 @@ class RecursiveNode(Node):
         self._late.remove(self)
         return found
 
-    def _leave(self, left: Evaluation, since: int, frontier: int) -> None:
+    def _following(self, changes: Sequence[Changes]) -> Portions[Followed]:
+        """All of them as one change."""
+        found: dict[int, list[Updates]] = {}
+        for relation, updates in ((r, u) for some in changes for r, u in some.items()):
+            found.setdefault(relation, []).append(updates)
+        together = {relation: concat(parts) for relation, parts in found.items()}
+        return self.state.following({relation: some for relation, some in together.items() if some is not None})
+
+    def _leave(self, left: Evaluation[Changes, Followed], since: int, frontier: int) -> None:
         self.state.leave()
         self.state.most_work = self._late.step_work
         self._left, self._saved.late, self._turned = left, since, frontier
@@ -256,7 +269,7 @@ class RecursiveNode(Node):
         if not self._saved.resume(frontier, content):
             self.state.follow(content)
         elif self._saved.late >= 0:
-            self._leave(Evaluation(self.state, self.state.anew()), self._saved.late, frontier)
+            self._leave(Evaluation(self._following, self.state.anew()), self._saved.late, frontier)
         self._saved.begin()
         if not self._past.loaded:
             self._past.fill(None, frontier)

@@ -80,6 +80,10 @@ class Beside:
         """All that is noted, in the order of the slots that the store has for it."""
         self._places, self._rounds, self._counts, self._noted = places, rounds, counts, len(places)
 
+    def before(self) -> Store:
+        """A copy of the store as it was when the Update began."""
+        return self.store.copied(self.store.rounds[: self.size].copy(), self.store.counts[: self.size].copy())
+
     def changes(self) -> tuple[Stated, Stated]:
         """The rows whose round or count changes: as they were, and as they will be."""
         places, new, after = self.places, self.rounds, self._counts[: self._noted]

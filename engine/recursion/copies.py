@@ -21,7 +21,7 @@ from headrace.engine.recursion.bootstrap import Made, Over, come_to, too_many
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.derive import ANY, Deriver, Frame
 from headrace.engine.recursion.meter import CALL, Meter, OverBudget
-from headrace.engine.recursion.portions import Portions
+from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, Int32s, Lanes, Stated, Store
 from headrace.engine.recursion.update import FailedRow
@@ -85,7 +85,7 @@ class UpdateCopies:
         self._meter = meter
         self._waiting: dict[int, list[_Waiting]] = {}
 
-    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> None:
+    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> Portions[None]:
         """As `Update.run`."""
         changed: dict[int, Int32s] = {}
         for relation, (places, counts) in outside.items():
@@ -95,14 +95,14 @@ class UpdateCopies:
         for number, rule in enumerate(self._program.rules):
             for start, atom in enumerate(rule.atoms):
                 if len(changed.get(atom.relation, NONE)):
-                    self._enter(number, start, changed[atom.relation])
+                    yield from self._enter(number, start, changed[atom.relation])
         now, moved = 0, NONE
         while self._waiting or (len(moved) and now < self._program.last):
             now = now + 1 if len(moved) else min(self._waiting)
             if now > self._program.last:
                 break
             self._meter.spend(2 * CALL)
-            moved = self._round(now, moved)
+            moved = yield from self._round(now, moved)
             if self._program.most and self.notes[0].store.size - self.notes[0].size > self._program.most:
                 raise OverBudget
 
@@ -111,6 +111,10 @@ class UpdateCopies:
         self.notes[0].drop()
         for note in self.notes[1:]:
             note.adopt()
+
+    def before(self, variable: int) -> Store:
+        """As `Update.before`."""
+        return self.notes[variable].before()
 
     def changes(self, variable: int) -> tuple[Stated, Stated]:
         """What becomes of a variable's rows: as they were, and as they will be."""
@@ -121,7 +125,12 @@ class UpdateCopies:
         for note in self.notes:
             note.adopt()
 
-    def _enter(self, rule: int, start: int, changed: Int32s) -> None:
+    def _stopped(self, now: int) -> Portions[None]:
+        """Stop between two pieces of the round `now`, if it is time to."""
+        if self._meter.stops():
+            yield Progress(self._meter.spent, now, self.notes[0].store.here)
+
+    def _enter(self, rule: int, start: int, changed: Int32s) -> Portions[None]:
         """What changed rows from outside make of the variable's rows as they were; each derivation by its first changed row."""
         variable = self._program.variable_atom(self._program.rules[rule])
         for frame in self._deriver.derive(rule, start, changed, lambda _: ANY, self._meter):
@@ -132,6 +141,7 @@ class UpdateCopies:
                     one, other = self._factor(frame, atom, of_old=True), self._factor(frame, atom, of_old=False)
                     kept &= (one == other) if atom < start else (one != other)
             self._put_off(frame, old, new, kept, variable)
+            yield from self._stopped(0)
 
     def _put_off(self, frame: Frame, old: Int64s, new: Int64s, kept: Bools, variable: int | None) -> None:
         heads, at = self._concluded(frame.take(kept))
@@ -146,7 +156,7 @@ class UpdateCopies:
                 some = rounds == now
                 self._waiting.setdefault(now, []).append(_Waiting(rows[some], heads[some], changes[some]))
 
-    def _round(self, now: int, moved: Int32s) -> Int32s:
+    def _round(self, now: int, moved: Int32s) -> Portions[Int32s]:
         """The rows of the round `now` whose copies change, given those of the round before."""
         note = self.notes[0]
         parts = [(NONE[:0].reshape(0, note.store.width - 1).astype(np.int64), np.empty(0, np.int64))]
@@ -163,6 +173,7 @@ class UpdateCopies:
                     old, new = self._old(frame), self._new(frame)
                     heads, at = self._concluded(frame.take(old != new))
                     parts.append((heads, (new - old)[old != new][at]))
+                    yield from self._stopped(now)
         heads, changes = (np.concatenate(lanes) for lanes in zip(*parts, strict=True))
         if not len(heads):
             return NONE

@@ -20,7 +20,7 @@ from headrace.engine.recursion.bootstrap import Made, Over, come_to
 from headrace.engine.recursion.codec import Codec, lanes_of, null_lane
 from headrace.engine.recursion.derive import Deriver, Frame
 from headrace.engine.recursion.meter import CALL, Meter, OverBudget
-from headrace.engine.recursion.portions import Portions
+from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.program import Program
 from headrace.engine.recursion.state import ABSENT, NO_NULLS, Int32s, Lanes, Stated, Store
 from headrace.engine.recursion.update import FailedRow, Places
@@ -204,7 +204,7 @@ class UpdateExtremes:
         self._before: list[list[tuple[Int32s, Int32s]]] = [[] for _ in range(deriver.program.variables)]
         self._outside: Mapping[int, tuple[Int32s, Int32s]] = {}
 
-    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> None:
+    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> Portions[None]:
         """As `Update.run`."""
         self._outside = outside
         lost: Places = {}
@@ -212,18 +212,21 @@ class UpdateExtremes:
         for relation, (places, counts) in outside.items():
             there = self._stores[relation].rounds[places] != ABSENT
             lost[relation], found[relation] = places[there & (counts <= 0)], places[~there & (counts > 0)]
-        gone = [(0, head, heads) for head, heads in self._entering(lost, found)]
+        entering = yield from self._listed(self._entering(lost, found), 0)
+        gone = [(0, head, heads) for head, heads in entering]
         self._apply()
         waiting: dict[int, list[tuple[int, Int32s]]] = {}
         self._suspect(waiting, gone)
-        without = self._lose(waiting)
-        come = list(self._entering(found, lost))
-        come += [pair for relation, places in without.items() for pair in self._backwards(relation, places)]
+        without = yield from self._lose(waiting)
+        come = yield from self._listed(self._entering(found, lost), 0)
+        for relation, places in without.items():
+            come += yield from self._listed(self._backwards(relation, places), 0)
+        now = 0
         while come:
             self._check()
             self._rules.meter.spend(2 * CALL)
-            changed = self._taken_in(come)
-            come = list(self._rules.following(changed))
+            now += 1
+            come = yield from self._listed(self._rules.following(self._taken_in(come)), now)
         self._check()
 
     def drop(self) -> None:
@@ -239,6 +242,25 @@ class UpdateExtremes:
 
     def adopt(self) -> None:
         """Nothing more: the state is what it is to be."""
+
+    def before(self, variable: int) -> Store:
+        """As `Update.before`."""
+        store, size = self._stores[variable], self._sizes[variable]
+        rounds = store.rounds[:size].copy()
+        for places, old in reversed(self._before[variable]):
+            kept = places < size
+            rounds[places[kept]] = old[kept]
+        return store.copied(rounds, (rounds != ABSENT).astype(np.int32))
+
+    def _listed(self, derived: Iterator[tuple[int, _Heads]], now: int) -> Portions[list[tuple[int, _Heads]]]:
+        """All that is derived, in portions."""
+        found: list[tuple[int, _Heads]] = []
+        for pair in derived:
+            found.append(pair)
+            if self._rules.meter.stops():
+                here = sum(store.here for store in self._stores[: self._program.variables])
+                yield Progress(self._rules.meter.spent, now, here)
+        return found
 
     def changes(self, variable: int) -> tuple[Stated, Stated]:
         """What a variable had and has no more, and what it has anew."""
@@ -286,7 +308,7 @@ class UpdateExtremes:
             for now in np.unique(rounds[rounds > after]).tolist():
                 waiting.setdefault(now, []).append((relation, places[rounds == now]))
 
-    def _lose(self, waiting: dict[int, list[tuple[int, Int32s]]]) -> Places:
+    def _lose(self, waiting: dict[int, list[tuple[int, Int32s]]]) -> Portions[Places]:
         """Take out the rows that no derivation of earlier rounds is left of, round by round; all of them."""
         without: dict[int, list[Int32s]] = {}
         while waiting:
@@ -298,7 +320,8 @@ class UpdateExtremes:
             lost = {
                 relation: self._unsupported(relation, np.unique(np.concatenate(p)), now) for relation, p in due.items()
             }
-            gone = [(now, head, heads) for head, heads in self._rules.following(lost)]
+            following = yield from self._listed(self._rules.following(lost), now)
+            gone = [(now, head, heads) for head, heads in following]
             for relation, places in lost.items():
                 self._set(relation, places, np.full(len(places), ABSENT, np.int32))
                 without.setdefault(relation, []).append(places)

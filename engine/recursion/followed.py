@@ -35,11 +35,12 @@ class Left:
 
 @dataclass(frozen=True)
 class Followed:
-    """What leaves: rows by variable, and messages."""
+    """What leaves: rows by variable, and messages. `work`: what was counted for it."""
 
     variables: list[Left]
     messages: list[str]
     message_diffs: list[int]
+    work: int = 0
 
 
 @dataclass

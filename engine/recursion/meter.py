@@ -23,18 +23,28 @@ class Meter:
     """Counted work: rows looked at, derivations found, and calls. Past `most` it raises OverBudget.
 
     `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap. `piece`: about how many derivations are
-    worked on at a time; less than PIECE where work is done in portions.
+    worked on at a time; less than PIECE where work is done in portions. `at_once`: what an Update may do before it stops, to go
+    on later; 0 for any.
     """
 
     most: int = 1 << 62
     spent: int = 0
     rate: int = 1
     piece: int = PIECE
+    at_once: int = 0
+    _stopped: int = 0
 
     @property
     def left(self) -> int:
         """The work that may still be done."""
         return (self.most - self.spent) // self.rate
+
+    def stops(self) -> bool:
+        """Whether an Update stops here: so much was done since it stopped last."""
+        if not self.at_once or self.spent - self._stopped < min(self.at_once, self.piece):
+            return False
+        self._stopped = self.spent
+        return True
 
     def spend(self, work: int) -> None:
         """So much more. Raises OverBudget."""

@@ -129,6 +129,9 @@ class Store:
     def find(self, rows: Lanes, columns: tuple[int, ...] | None = None, nulls: tuple[int, int] = NO_NULLS) -> Int32s:
         """Where rows stand, there or not, or -1; by some lanes, where these tell them apart."""
         table = self._whole if columns is None else self._table(columns)
+        if table.linked < self.size:
+            table.fit(self.size, self.lanes)
+            table.catch_up(self.lanes, self.size)
         found: Int32s = sparse_state.look_up(rows, self.lanes, table.parts, nulls)
         return found
 
@@ -252,6 +255,15 @@ class Store:
         self._tables = {whole: _Table(whole, self.size)}
         self._whole = self._tables[whole]
         self._whole.catch_up(self.lanes, self.size)
+
+    def copied(self, rounds: Int32s, counts: Int32s) -> Store:
+        """Another store of the first places, of which these say what is there. The rows themselves, which never change, are
+        those of this one; where they are is worked out when it is asked.
+        """
+        made = Store(self.width)
+        made.size, made.here = len(rounds), int((rounds != ABSENT).sum())
+        made.lanes, made.rounds, made.counts = self.lanes[: made.size], rounds, counts
+        return made
 
     def shrink(self) -> None:
         """Give back what was taken to grow."""

@@ -1,8 +1,8 @@
 """A recursive group by state: each change is followed by an Update, or the group is made anew by Bootstrap.
 
-An Update may do a fraction of the work that the last Bootstrap did; past it, it is dropped and Bootstrap runs. What leaves is the
-difference of the two states, whichever was taken; work is counted, never timed. Invariant: after `follow` the state is that
-of a Bootstrap over what is outside now. Called by the dataflow's node of recursive groups.
+An Update may do a fraction of the work that the last Bootstrap did; past it, it is dropped and Bootstrap runs, also in
+portions. What leaves is the difference of the two states, whichever was taken; work is counted, never timed. Invariant: after
+`follow` the state is that of a Bootstrap over what is outside now. Called by the dataflow's node of recursive groups.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class SparseRecursion:
     """The state of a recursive group, and how it follows changes.
 
     Between steps these may change: `strategy`, `switch`, and `least`, the work that an Update may always do. `told`: the error of
-    too many rows, of which it is given those of the round that would bring them. `most_work`: what an Update may do at most, and
-    what a Bootstrap does before the group may become late, 0 for any; `updates_work`: what Updates that
-    were not dropped did. `base`: what a late group was when it left, else None.
+    too many rows, of which it is given those of the round that would bring them. `most_work`: what is done before the group may
+    become late, 0 for any. `base`: what a late group was when it left, else None.
     """
 
     def __init__(
@@ -73,8 +72,8 @@ class SparseRecursion:
         self.switch = switch
         self.least = LEAST
         self.most_work = 0
-        self.updates_work = 0
         self.base: Base | None = None
+        self._updating: Following | None = None
         self.account = Account()
         self.failures: Counter[str] = Counter()
         self._codec = Codec()
@@ -109,9 +108,13 @@ class SparseRecursion:
     def leave(self) -> None:
         """The group is late from here on, as it is: what it does from now on is shown to nobody until it is back.
 
-        A Bootstrap may be under way. Invariant: what is done while it is late begins with a Bootstrap, which makes other stores.
+        A Bootstrap may be under way, which makes other stores; or an Update, which changes those that there are: of these a copy
+        is kept as they were. Invariant: nothing that is done while it is late changes `base`.
         """
-        self.base = replace(self.shown, failures=Counter(self.failures), account=replace(self.account))
+        shown = self.shown
+        if self._updating is not None:
+            shown = replace(shown, stores=[self._updating.before(v) for v in range(self.program.variables)])
+        self.base = replace(shown, failures=Counter(self.failures), account=replace(self.account))
         self.unsaved = Unsaved(self.program.variables)
 
     def returned(self) -> Followed:
@@ -193,9 +196,7 @@ class SparseRecursion:
         return self._anew(0)
 
     def following(self, changes: Mapping[int, Updates]) -> Portions[Followed]:
-        """As `follow`, in portions: an Update is one, a Bootstrap many. Of a late group nothing leaves before `returned`."""
-        is_shown = self.base is not None and self.base.stores[0] is self._stores[0]
-        assert not is_shown, "what a late group does begins with a Bootstrap"
+        """As `follow`, in portions. Of a late group nothing leaves before `returned`."""
         outside, size = {}, 0
         for relation, updates in changes.items():
             places, counts = self._changed(relation, updates)
@@ -205,21 +206,23 @@ class SparseRecursion:
         if not outside:
             return self.nothing()
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
-        meter = Meter(self._budget())
+        meter = Meter(self._budget(), piece=self._piece, at_once=self.most_work)
         update: Following = kind(self._deriver, meter)
         if self._worth_trying(size):
             try:
-                update.run(outside)
+                self._updating = update
+                yield from update.run(outside)
             except OverBudget:
+                self._updating = None
                 update.drop()
                 self.account.dropped += 1
                 self._dropped = [*self._dropped[1 - _SURE :], size]
                 return (yield from self._anew(meter.spent))
             parts = [self._noted(update, variable) for variable in range(self.program.variables)]
             totals = [n + sum(int(d.sum()) for _, _, d in some) for n, some in zip(self._totals, parts, strict=True)]
+            self._updating = None
             if not 0 < self.program.most < max(totals):
-                self.updates_work += meter.spent
-                return self._updated(update, size, parts, totals)
+                return self._updated(update, size, parts, totals, meter.spent)
             update.drop()
             return (yield from self._anew(meter.spent))
         for relation, (places, counts) in outside.items():
@@ -231,8 +234,11 @@ class SparseRecursion:
     def _budget(self) -> int:
         if self.strategy is Strategy.UPDATE:
             return 1 << 62
-        most = max(int(self.account.work * self.switch), self.least)
-        return min(most, self.most_work) if self.most_work else most
+        return max(int(self.account.work * self.switch), self.least)
+
+    @property
+    def _piece(self) -> int:
+        return _SMALL_PIECE if self.most_work else PIECE
 
     def _worth_trying(self, size: int) -> bool:
         """Whether to try an Update. Those of changes no larger that were dropped say whether it would be."""
@@ -250,11 +256,14 @@ class SparseRecursion:
 
     # The two ways.
 
-    def _updated(self, update: Following, size: int, parts: Sequence[Sequence[Part]], totals: list[int]) -> Followed:
+    def _updated(
+        self, update: Following, size: int, parts: Sequence[Sequence[Part]], totals: list[int], work: int
+    ) -> Followed:
         """Let the state be what the Update noted."""
         self.account.updates += 1
         self._dropped = [s for s in self._dropped if s > size]
-        found = self._followed(parts, Counter())
+        # A group that is late tells the difference at its return.
+        found = replace(self.nothing() if self.base else self._followed(parts, Counter()), work=work)
         self._totals = totals
         for variable in range(self.program.variables) if not self.unsaved.whole else ():
             self.unsaved.note(variable, update.changes(variable), self.rows)
@@ -288,7 +297,7 @@ class SparseRecursion:
             store.compact()
         extremes = bootstrap_extremes if self.program.extreme else bootstrap
         begin = bootstrap_copies if self.program.copies else extremes
-        meter = Meter(spent=spent, piece=_SMALL_PIECE if self.most_work else PIECE)
+        meter = Meter(spent=spent, piece=self._piece)
         made = yield from begin(self.program, self._stores[variables:], self._codec, meter)
         self._begun = True
         self.unsaved.forget()
@@ -308,7 +317,7 @@ class SparseRecursion:
         self._deriver = Deriver(self.program, self._stores, self._codec)
         changed = Counter(failures)
         changed.subtract(failed)
-        found = self._followed(parts, changed)
+        found = replace(self._followed(parts, changed), work=made.work)
         self._renew()
         return found
 

@@ -2,9 +2,9 @@
 
 The derivations that a changed row is part of are found once, and wait for their round: deletions for that of the derivation
 before the change, insertions for that after it, and the other derivations of a row that is lost for their own; a round in which
-nothing waits is not visited. Invariant: when a round is over, the rounds to be of all rows up to it are final. It differs from
-Algorithm 3 of "Towards Elastic Incrementalization for Datalog" in that nothing is asked in every round, and its third term is
-that of section 3.3. Called by `switching`.
+nothing waits is not visited, and it may stop between two pieces of a round. Invariant: when a round is over, the rounds to be of
+all rows up to it are final. It differs from Algorithm 3 of "Towards Elastic Incrementalization for Datalog" in that nothing is
+asked in every round, and its third term is that of section 3.3. Called by `switching`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from headrace.engine.recursion.among import Among
 from headrace.engine.recursion.beside import NONE, Beside
 from headrace.engine.recursion.derive import ANY, Deriver, Frame
 from headrace.engine.recursion.meter import CALL, Meter, OverBudget
+from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.small_update import GIVEN_UP, MOST_CHANGES, OVER_BUDGET
-from headrace.engine.recursion.state import ABSENT, Int32s, Stated
+from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store
 
 _WORTH_A_LOOK = 64
 """Where less than a part in so many is lost, all that comes later is taken to be more."""
@@ -71,10 +72,10 @@ class Update:
         self._waiting: dict[int, list[_Waiting]] = {}
         self._more = [0] * deriver.program.variables
 
-    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> None:
+    def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> Portions[None]:
         """`outside`: of each relation from outside the places of rows that change, and how often each is there now.
 
-        Raises OverBudget and FailedRow; then, too, `drop` leaves the variables as they were.
+        In portions. Raises OverBudget and FailedRow; then, too, `drop` leaves the variables as they were.
         """
         lost: Places = {}
         found: Places = {}
@@ -88,27 +89,38 @@ class Update:
         if self._is_small(lost, found):
             return
         self._meter.rate = _IN_COLUMNS
-        self._spread(0, lost, found)
+        yield from self._spread(0, lost, found)
         while self._waiting:
             now = min(self._waiting)
             self.rounds += 1
             self._meter.spend(2 * CALL)
             lost, found = self._decided(now, self._waiting.pop(now))
-            self._spread(now, lost, found)
+            yield from self._spread(now, lost, found)
 
     def _is_small(self, lost: Places, found: Places) -> bool:
-        """Whether the change is small, and was followed by a kernel. Raises OverBudget."""
+        """Whether the change is small, and was followed by a kernel, which does not stop. Raises OverBudget."""
         size = sum(len(places) for some in (lost, found) for places in some.values())
         small = self._deriver.small if size <= MOST_CHANGES else None
         if small is None:
             return False
-        ended, work = small.run(self.notes, lost, found, self._meter.left)
+        most = min(self._meter.left, self._meter.at_once or self._meter.left)
+        ended, work = small.run(self.notes, lost, found, most)
         if ended == GIVEN_UP:
             return False
         self._meter.spend(work)
-        if ended == OVER_BUDGET:
-            raise OverBudget
-        return True
+        if ended != OVER_BUDGET:
+            return True
+        if most == self._meter.at_once:
+            # In columns it goes on in portions.
+            for note in self.notes[: self._program.variables]:
+                note.drop()
+            return False
+        raise OverBudget
+
+    def _stopped(self, now: int) -> Portions[None]:
+        """Stop between two pieces of the round `now`, if it is time to."""
+        if self._meter.stops():
+            yield Progress(self._meter.spent, now, sum(n.store.here for n in self.notes[: self._program.variables]))
 
     def drop(self) -> None:
         """Leave the variables as they were; the rows from outside become what they are now."""
@@ -117,6 +129,10 @@ class Update:
                 note.drop()
             else:
                 note.adopt()
+
+    def before(self, variable: int) -> Store:
+        """A copy of a variable's rows as they were, however far it has come."""
+        return self.notes[variable].before()
 
     def changes(self, variable: int) -> tuple[Stated, Stated]:
         """What becomes of a variable's rows: as they were, and as they will be."""
@@ -182,7 +198,7 @@ class Update:
 
     # What follows from a round.
 
-    def _spread(self, now: int, lost: Places, found: Places) -> None:
+    def _spread(self, now: int, lost: Places, found: Places) -> Portions[None]:
         """Find the derivations that rows lost and found in the round `now` are part of."""
         if now >= self._program.last:
             return
@@ -191,14 +207,14 @@ class Update:
                 one, other = lost.get(atom.relation, NONE), found.get(atom.relation, NONE)
                 gone, come = (one, other) if atom.negated is None else (other, one)
                 if len(gone) and rule.head >= 0:
-                    self._delete(now, number, start, gone)
+                    yield from self._delete(now, number, start, gone)
                 if len(come):
-                    self._insert(now, number, start, come)
+                    yield from self._insert(now, number, start, come)
         for relation in range(self._program.variables):
             if len(lost.get(relation, NONE)):
-                self._find_again(now, relation, lost[relation])
+                yield from self._find_again(now, relation, lost[relation])
 
-    def _delete(self, now: int, rule: int, start: int, lost: Int32s) -> None:
+    def _delete(self, now: int, rule: int, start: int, lost: Int32s) -> Portions[None]:
         """What was derived from lost rows, where each is the first of a derivation's rows to be lost."""
         for frame in self._deriver.derive(rule, start, lost, lambda _: ABSENT - 1, self._meter):
             old, new = self._rounds(frame)
@@ -208,8 +224,9 @@ class Update:
                     before = (old[atom] < now) | ((old[atom] == now) & (atom < start))
                     kept &= ~(before & (new[atom] > old[atom]))
             self._put_off(Term.DELETION, frame.take(kept), now, start)
+            yield from self._stopped(now)
 
-    def _insert(self, now: int, rule: int, start: int, found: Int32s) -> None:
+    def _insert(self, now: int, rule: int, start: int, found: Int32s) -> Portions[None]:
         """What is derived from rows found anew, where each is the last of a derivation's changed rows to be found."""
         for frame in self._deriver.derive(rule, start, found, lambda _: ANY, self._meter):
             old, new = self._rounds(frame)
@@ -217,18 +234,20 @@ class Update:
             for atom in range(start + 1, len(old)):
                 kept &= ~((new[atom] == now) & (old[atom] != now))
             self._put_off(Term.INSERTION, frame.take(kept), now, start)
+            yield from self._stopped(now)
 
-    def _find_again(self, now: int, relation: int, lost: Int32s) -> None:
+    def _find_again(self, now: int, relation: int, lost: Int32s) -> Portions[None]:
         """The other derivations of lost rows, of rows that stay: backwards from these, or forwards from what comes later."""
         if self._goes_forwards(now, len(lost)):
             self.forwards += 1
-            self._forwards(now, relation, Among(self.notes[relation].store.lanes[lost]))
+            yield from self._forwards(now, relation, Among(self.notes[relation].store.lanes[lost]))
             return
         for number, rule in enumerate(self._program.rules):
             if rule.head == relation:
                 head = len(rule.atoms)
                 for frame in self._deriver.derive(number, head, lost, lambda _: ABSENT - 1, self._meter):
                     self._put_off(Term.REDISCOVERY, self._staying(frame, now), now, head)
+                    yield from self._stopped(now)
 
     def _goes_forwards(self, now: int, lost: int) -> bool:
         """Whether fewer rows came in the round `now` and after it than are lost; counted where that may be."""
@@ -237,7 +256,7 @@ class Update:
             return False
         return sum(int(((s.rounds >= now) & (s.rounds != ABSENT))[: s.size].sum()) for s in stores) < lost
 
-    def _forwards(self, now: int, relation: int, lost: Among) -> None:
+    def _forwards(self, now: int, relation: int, lost: Among) -> Portions[None]:
         """Derivations from rows of the round `now` and of later ones, whose heads are lost in the round `now`.
 
         The lost ones filter variable by variable, so that what comes to others is not multiplied out.
@@ -260,6 +279,7 @@ class Update:
                     if start:
                         kept &= old[:start].max(axis=0) < old[start]
                     self._put_off(Term.REDISCOVERY, self._staying(frame.take(kept), now), now, start)
+                    yield from self._stopped(now)
 
     def _staying(self, frame: Frame, now: int) -> Frame:
         """Derivations of the rounds after `now` all of whose rows are, as far as is known, where they were."""

@@ -96,7 +96,7 @@ def test_copies_are_the_twins(name: str, strategy: Strategy) -> None:
 @pytest.mark.parametrize("part", ["_enter", "_round"])
 def test_an_update_without_one_of_its_parts_is_noticed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = getattr(UpdateCopies, part)
-    nothing = {"_enter": lambda *_: None, "_round": lambda self, now, moved: whole(self, now, moved[:0])}
+    nothing = {"_enter": lambda *_: iter(()), "_round": lambda self, now, moved: whole(self, now, moved[:0])}
     monkeypatch.setattr(UpdateCopies, part, nothing[part])
     assert any(different("walks", seed, Strategy.UPDATE) for seed in range(25))
 

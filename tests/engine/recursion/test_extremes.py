@@ -13,6 +13,7 @@ from headrace.engine.batch.updates import Updates
 from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Expr, Literal
 from headrace.engine.recursion.extremes import UpdateExtremes
 from headrace.engine.recursion.meter import Meter, OverBudget
+from headrace.engine.recursion.portions import whole
 from headrace.engine.recursion.program import Atom, Program, Rule
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
 from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
@@ -193,7 +194,7 @@ def test_a_dropped_update_leaves_extremes_as_they_were(name: str) -> None:
             outside = {r: recursion._changed(r, u) for r, u in changes(program, before, after).items()}
             update = UpdateExtremes(recursion._deriver, Meter(most))
             try:
-                update.run(outside)
+                whole(update.run(outside))
             except OverBudget:
                 dropped += 1
                 update.drop()
