@@ -141,6 +141,10 @@ class ArrangeNode(Node):
         self.index: Index = self.trace.spine
         self.layout = self.trace.layout
 
+    def index_over(self, trace: Trace) -> Index:
+        """Where keys are looked up, over a trace of the same content as its own."""
+        return trace.spine
+
     def _wrap(self, source: Node, whole: ArrangeNode) -> None:
         """Stand for `source` before the trace of `whole`, which is of the same rows or more."""
         self.index = whole.index

@@ -10,8 +10,10 @@ from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow.arrange import ArrangeNode, TableNode
 from headrace.engine.dataflow.node import Memo, Node, merged
+from headrace.engine.dataflow.owned_trace import Trace
 from headrace.engine.operators.counts import CountedIndex, Shown, count_changes, count_known, counted
 from headrace.engine.operators.delta import QUIET, Delta
+from headrace.engine.operators.filtered_trace import Index
 from headrace.engine.operators.reduce_layout import Shape
 
 
@@ -69,5 +71,10 @@ class CountedArrangementNode(ArrangeNode):
     def __init__(self, fingerprint: str, source: CountNode) -> None:
         Node.__init__(self, fingerprint, source.schema, [source, source.arranged])
         self._wrap(source, source.arranged)
+        self._shown = source.shown
         self.layout = layout_of(source.schema, self.key)
-        self.index = CountedIndex(source.arranged.trace.spine, source.shown, self.layout)
+        self.index = self.index_over(self.trace)
+
+    def index_over(self, trace: Trace) -> Index:
+        """What is shown of what is counted."""
+        return CountedIndex(trace.spine, self._shown, self.layout)

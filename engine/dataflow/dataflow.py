@@ -147,13 +147,14 @@ class Dataflow(Graph):
     def arrangements(self) -> Mapping[str, Arranged]:
         """Every arrangement by its stable name, complete up to the frontier: for checkpoints.
 
-        Those of nodes that failed are left out: a restart makes them anew from what they are made of.
+        Those of nodes that failed are left out, and those in the middle of a late loop's rounds: a restart makes them anew from
+        what they are made of.
         """
         self.hydrate()
         lost = set()
         for node in self._known.values():
             for trace in node.traces():
-                if node.failed:
+                if node.failed or trace.under_way:
                     lost.add(trace.name)
                 else:
                     trace.complete(self.frontier)

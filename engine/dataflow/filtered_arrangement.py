@@ -10,7 +10,8 @@ from __future__ import annotations
 from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.dataflow.arrange import ArrangeNode
 from headrace.engine.dataflow.node import FilterNode, Node, ProjectNode
-from headrace.engine.operators.filtered_trace import FilteredIndex, ProjectedIndex
+from headrace.engine.dataflow.owned_trace import Trace
+from headrace.engine.operators.filtered_trace import FilteredIndex, Index, ProjectedIndex
 
 
 class FilteredArrangementNode(ArrangeNode):
@@ -20,8 +21,18 @@ class FilteredArrangementNode(ArrangeNode):
 
     def __init__(self, fingerprint: str, source: FilterNode, whole: ArrangeNode) -> None:
         Node.__init__(self, fingerprint, source.schema, [source, whole])
+        self._filter, self._whole = source, whole
         self._wrap(source, whole)
-        self.index = FilteredIndex(whole.index, source.predicate)
+        self.read_anew()
+
+    def index_over(self, trace: Trace) -> Index:
+        """As `whole`, filtered."""
+        return FilteredIndex(self._whole.index_over(trace), self._filter.predicate)
+
+    def read_anew(self) -> None:
+        """What `whole` reads."""
+        self.trace = self._whole.trace
+        self.index = self.index_over(self.trace)
 
 
 class ProjectedArrangementNode(ArrangeNode):
@@ -31,7 +42,17 @@ class ProjectedArrangementNode(ArrangeNode):
 
     def __init__(self, fingerprint: str, source: ProjectNode, whole: ArrangeNode, key: tuple[int, ...]) -> None:
         Node.__init__(self, fingerprint, source.schema, [source, whole])
+        self._project, self._whole = source, whole
         self._wrap(source, whole)
         self.key = key
         self.layout = layout_of(source.schema, key)
-        self.index = ProjectedIndex(whole.index, source.exprs, self.layout)
+        self.read_anew()
+
+    def index_over(self, trace: Trace) -> Index:
+        """As `whole`, projected."""
+        return ProjectedIndex(self._whole.index_over(trace), self._project.exprs, self.layout)
+
+    def read_anew(self) -> None:
+        """What `whole` reads."""
+        self.trace = self._whole.trace
+        self.index = self.index_over(self.trace)

@@ -209,10 +209,12 @@ class Graph:
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
-        traces = [trace for trace in node.traces() if not trace.loaded]
-        if all(trace.name in self._restored for trace in traces):
-            for trace in traces:
-                trace.load(self._restored[trace.name], self.frontier)
+        for some in node.resumable():
+            traces = [trace for trace in some if not trace.loaded]
+            if all(trace.name in self._restored for trace in traces):
+                for trace in traces:
+                    trace.load(self._restored[trace.name], self.frontier)
+                return
 
     def forget_restored(self) -> None:
         """Once a step is made, the checkpoint's batches are the past."""

@@ -64,13 +64,12 @@ class Node:
     """One operator. `delta`: what it sent in this step; `label`: for people, and for names of
     arrangements in checkpoints, wherefore it never changes (`LABELS`).
 
-    `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input.
-    `readers`: how many read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by
-    one, so that of an input that nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its
-    content lies in a trace, and costs as little when it is asked for again. `scope`: the loop whose body it is part of.
-    `waits_for_input`: whether, after the first step, it has nothing to do while its inputs are quiet. `place`: behind that
-    of all inputs; `consumers`: the nodes that have it as input, but for filters that want one constant of a column: those
-    are in `switches`, by column and constant.
+    `failed`: why what the node keeps is no longer to be used: a multiplicity overflowed here or in an input. `readers`: how many
+    read it; the graph counts them. `takes_pieces`: whether it works on its inputs' updates one by one, so that of an input that
+    nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its content lies in a trace, and costs as
+    little when it is asked for again. `scope`: the loop whose body it is part of. `waits_for_input`: whether, after the first
+    step, it has nothing to do while its inputs are quiet. `place`: behind that of all inputs; `consumers`: the nodes that have it
+    as input, but for filters that want one constant of a column: those are in `switches`, by column and constant.
     `shard`: where what data decides is agreed upon with others. `replaces`: whether a row that takes the place of another
     stands right behind it in `delta`, so that those that do not differ in what is read of them are easily found.
     """
@@ -146,16 +145,20 @@ class Node:
         for node in self.inputs:
             if not self.takes_pieces or node.readers > 1:
                 node.made(lower)
+        if not self.failed and not any(node.failed for node in self.inputs):
+            try:
+                return self.run(lower, upper)
+            except DiffOverflow as why:
+                self.fail(why)
+        return self.failure(lower)
+
+    def failure(self, lower: int) -> Delta:
+        """What a node sends that has failed, or an input of it: that it has, once, and the errors of its inputs."""
         lost = next((node.failed for node in self.inputs if node.failed), None)
         if lost is not None:
             if self.failed and not self._owes:
                 return QUIET
             self.failed = self.failed or lost
-        elif not self.failed:
-            try:
-                return self.run(lower, upper)
-            except DiffOverflow as why:
-                self.fail(why)
         own = Delta(None, overflowed(lower, self.failed)) if self._owes else QUIET
         self._owes = False
         return merged(own, *(node.made(lower) for node in self.inputs))
@@ -253,6 +256,13 @@ class Node:
     def traces(self) -> Sequence[Trace]:
         """The arrangements that this node writes."""
         return ()
+
+    def resumable(self) -> Sequence[Sequence[Trace]]:
+        """With which arrangements it may go on from a checkpoint: with the first of these sets that is there."""
+        return (self.traces(),)
+
+    def read_anew(self) -> None:
+        """In a loop: arrangements from outside are others now, of the same content."""
 
     def beside(self) -> Mapping[str, int]:
         """The bytes of what the node keeps beside its arrangements, by the name of the one to which they are counted."""

@@ -23,7 +23,11 @@ from headrace.engine.trace.spine import Spine
 
 
 class Trace:
-    """One arrangement, written by one node. `loaded`: its content is that of the dataflow's frontier."""
+    """One arrangement, written by one node. `loaded`: its content is that of the dataflow's frontier. `under_way`: it is in the
+    middle of rounds that go on between steps: nobody asks for it, and it keeps all times.
+    """
+
+    under_way = False
 
     def __init__(
         self,
@@ -80,6 +84,11 @@ class Trace:
         upon = Description(self.spine.upper, Frontier.at(upper), Frontier.at(since))
         self.spine.insert(Batch.seal(self.layout, updates, upon))
 
+    def settled(self) -> Spine:
+        """Its spine, with all that is known to lie in it."""
+        self.settle()
+        return self.spine
+
     def catch_up(self, upper: int) -> None:
         """Say that nothing else happened before `upper`."""
         self.settle()
@@ -89,6 +98,14 @@ class Trace:
     def complete(self, upper: int) -> None:
         """Be complete up to there, for a checkpoint."""
         self.catch_up(upper)
+
+    def pinned(self, frontier: int) -> Trace:
+        """Another trace over the same batches: what is complete before `frontier`, which stays as it is."""
+        self.catch_up(frontier)
+        layout = self.layout
+        made = Trace(Registry(), "pinned", self.name, layout.schema, layout.key, layout.order)
+        made.load(self.spine.batches(), frontier)
+        return made
 
     def load(self, batches: Sequence[Batch], frontier: int) -> None:
         """Resume from the batches of a checkpoint, or of another dataflow in which columns may have other names, complete up to
@@ -142,6 +159,8 @@ class Trace:
 
     def advance(self, since: int) -> bool:
         """Give up the times before `since`, as far as the trace itself has come; whether none is left to be given up later."""
+        if self.under_way:
+            return False
         upper = self.spine.upper.epoch if self._waiting is None else self._waiting[1]
         epoch = min(since, upper - 1)
         if epoch > self._handle.since.epoch:

@@ -18,10 +18,10 @@ from headrace.engine.dataflow.owned_trace import Trace
 from headrace.engine.iteration.reduce_round import Round, reduce_round
 from headrace.engine.iteration.scope import Scope
 from headrace.engine.operators.delta import Delta
+from headrace.engine.operators.filtered_trace import Index
 from headrace.engine.operators.reduce import Reduced, State, reduce_changes, results_from
 from headrace.engine.operators.reduce_layout import Shape
 from headrace.engine.operators.small_reduce import Plan
-from headrace.engine.trace.spine import Spine
 
 
 class Lookups(NamedTuple):
@@ -48,6 +48,7 @@ class ReduceNode(Node):
         self._source = source
         self.shape = shape
         self._distinct = lookups.distinct
+        self._lookups = lookups
         kept = shape.accumulators
         self.kept = Trace(registry, "accumulators", f"{fingerprint}-accumulators", kept, tuple(range(shape.key)))
         self._state = State(
@@ -142,10 +143,14 @@ class ReduceNode(Node):
         for reader in self._readers:
             reader.release()
 
-    def settled(self) -> Spine:
-        """The arrangement of its state, up to the end of the last step."""
-        self.kept.settle()
-        return self.kept.spine
+    def read_anew(self) -> None:
+        """Of what it looks groups up in what enters."""
+        lookups = self._lookups
+        self._state = self._state._replace(
+            extremes=[node.trace.spine for node in lookups.extremes],
+            wholes=[node.trace.spine for node in lookups.wholes],
+            images=None if lookups.images is None else lookups.images.trace.spine,
+        )
 
 
 class ReducedNode(ArrangeNode):
@@ -156,5 +161,10 @@ class ReducedNode(ArrangeNode):
     def __init__(self, fingerprint: str, source: ReduceNode) -> None:
         Node.__init__(self, fingerprint, source.schema, [source])
         key = tuple(range(source.key))
+        self._shape = source.shape
         self._stand(source, key, source.kept, layout_of(source.schema, key))
-        self.index = Reduced(source.shape, source.settled, self.layout)
+        self.index = self.index_over(self.trace)
+
+    def index_over(self, trace: Trace) -> Index:
+        """What the reduce shows of its state."""
+        return Reduced(self._shape, trace.settled, self.layout)

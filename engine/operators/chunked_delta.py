@@ -39,6 +39,11 @@ class Pieced(Delta):
         """As for `rows`. Raises InvariantBroken."""
         raise InvariantBroken("the errors of a delta were asked for that is still in pieces")
 
+    @property
+    def waits(self) -> bool:
+        """Whether nobody took the pieces so far."""
+        return self._pieces is not None
+
     def take(self) -> Iterator[Delta]:
         """The pieces. Raises InvariantBroken the second time; the pieces may raise DiffOverflow."""
         pieces, self._pieces = self._pieces, None

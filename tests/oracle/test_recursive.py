@@ -8,10 +8,11 @@ from random import Random
 import pytest
 
 from headrace.sidecar.devstack.postgres import EmbeddedPostgres
+from headrace.views.view_models import Strategy
 from tests.oracle.pipelined import Server
 from tests.oracle.recursive_cases import Recursive, queries_of
 from tests.oracle.run import verdicts_of
-from tests.oracle.trial import Verdict, tried
+from tests.oracle.trial import Steps, Verdict, tried
 from tests.views.features import Refused
 from tests.views.recursive import RECURSIVE_REFUSED
 
@@ -35,11 +36,14 @@ def test_recursive_queries_are_equal_after_every_transaction(server: Server) -> 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("strategy", ["auto", "update", "history"])
 @pytest.mark.parametrize("step_work", [1, 300])
-def test_what_leaves_its_steps_comes_back_with_the_answer_of_postgres(server: Server, step_work: int) -> None:
+def test_what_leaves_its_steps_comes_back_with_the_answer_of_postgres(
+    server: Server, step_work: int, strategy: Strategy
+) -> None:
     returns: list[str] = []
     for seed in range(4):
-        found = tried(server, queries_of(seed, QUERIES), seed, 20, step_work, returns)
+        found = tried(server, queries_of(seed, QUERIES), seed, 20, Steps(step_work, strategy, returns))
         other = [v for v in found if v.kind != "equal"]
         assert not other, f"seed {seed}: {other[0].kind}: {other[0].sql}\n{other[0].why}"
     assert len(returns) > 50

@@ -26,6 +26,7 @@ from headrace.views.compile import CompiledView, compile_query
 from headrace.views.errors import ViewError
 from headrace.views.render import render
 from headrace.views.spec import ViewSpec
+from headrace.views.view_models import RecursionModel, Strategy
 from tests.oracle.pipelined import Answer, Columns, Server, Table
 from tests.oracle.test_views import Change, Row, Shop, bare, upserts
 from tests.views.shop import TABLES, catalog, schema_of
@@ -48,6 +49,17 @@ class Verdict:
     sql: str
     kind: str
     why: str = ""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """`work`: what a recursion, followed by `strategy`, may do in a step before it is late; then some is done between steps, and
+    all of it after the last one. `returns`: is told each view that was late, once it is back.
+    """
+
+    work: int = 0
+    strategy: Strategy = "auto"
+    returns: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -73,22 +85,18 @@ def tried(
     queries: Sequence[str],
     seed: int,
     transactions: int,
-    step_work: int = 0,
-    returns: list[str] | None = None,
+    steps: Steps | None = None,
 ) -> list[Verdict]:
-    """The queries' verdicts, in their order, after so many transactions of the history `seed`.
-
-    `step_work`: what a recursion may do in a step before it is late; then some is done between steps, and all of it after the
-    last one. `returns`: is told each view that was late, once it is back.
-    """
+    """The queries' verdicts, in their order, after so many transactions of the history `seed`."""
+    steps = steps or Steps()
     chance, portions = random.Random(seed), random.Random(f"{seed}/portions")
     often = random.Random(f"{seed}/steps").choice(STEPS)
     shop, flow = Shop(chance), Dataflow()
-    flow.late.step_work = step_work
+    flow.late.step_work = steps.work
     for table in TABLES:
         flow.table(f"public.{table}", _schema_of(table))
     verdicts: dict[int, Verdict] = {}
-    kept = _taken(server.begin(queries), queries, flow, verdicts)
+    kept = _taken(server.begin(queries), queries, flow, verdicts, steps.strategy)
     waiting: list[tuple[int, Change]] = []
     answers: dict[int, Mapping[int, Answer]] = {}
     for epoch in range(transactions):
@@ -101,7 +109,7 @@ def tried(
             continue
         _step(flow, waiting, epoch)
         waiting = []
-        _compare(queries, kept, answers, verdicts, returns)
+        _compare(queries, kept, answers, verdicts, steps.returns)
         answers = {}
         flow.late.go_on(portions.choice([1, 10_000, 100_000]))
     last = transactions
@@ -109,7 +117,7 @@ def tried(
         flow.late.go_on(0)
         last += 1
         flow.step(last)
-        _compare(queries, kept, {last - 1: {}}, verdicts, returns)
+        _compare(queries, kept, {last - 1: {}}, verdicts, steps.returns)
     if flow.late:
         verdicts |= {k: Verdict(queries[k], "different", "it stays late") for k, one in kept.items() if one.late}
     return [verdicts.get(k, Verdict(sql, "equal")) for k, sql in enumerate(queries)]
@@ -120,7 +128,7 @@ def _compare(
     kept: dict[int, _Kept],
     answers: Mapping[int, Mapping[int, Answer]],
     verdicts: dict[int, Verdict],
-    returns: list[str] | None,
+    returns: list[str],
 ) -> None:
     """Give those that are answered differently their verdict, and keep them no more."""
     for k, one in list(kept.items()):
@@ -128,19 +136,23 @@ def _compare(
         if why := _parts(one, answers, k):
             verdicts[k] = Verdict(queries[k], "different", why)
             del kept[k]
-        elif was and not one.late and returns is not None:
+        elif was and not one.late:
             returns.append(one.view.name)
 
 
 def _taken(
-    theirs: Sequence[Columns | str], queries: Sequence[str], flow: Dataflow, verdicts: dict[int, Verdict]
+    theirs: Sequence[Columns | str],
+    queries: Sequence[str],
+    flow: Dataflow,
+    verdicts: dict[int, Verdict],
+    strategy: Strategy,
 ) -> dict[int, _Kept]:
     """The queries that both take with the same columns, put into the dataflow; the others get their verdict."""
     kept: dict[int, _Kept] = {}
     for k, sql in enumerate(queries):
         columns = theirs[k]
         try:
-            view = compile_query(ViewSpec(f"q{k}", sql), _catalog(), {})
+            view = compile_query(ViewSpec(f"q{k}", sql, recursion=RecursionModel(strategy=strategy)), _catalog(), {})
         except ViewError as error:
             verdicts[k] = Verdict(sql, "invalid" if isinstance(columns, str) else "refused", error.what)
             continue

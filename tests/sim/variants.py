@@ -137,6 +137,11 @@ DEFINITIONS: dict[str, tuple[Definition, ...]] = {
             _bounded,
         ),
         Definition(f'sinks: [s, k], limits: {{rows: {MOST_REACHED}}}, sql: "{_WALK.format(5)}"', _bounded),
+        Definition(f'sinks: [s, k], recursion: {{strategy: history}}, sql: "{_WALK.format(6)}"', _reached),
+        Definition(
+            f'sinks: [s, k], limits: {{rows: {MOST_REACHED}}}, recursion: {{strategy: history}}, sql: "{_WALK.format(7)}"',
+            _bounded,
+        ),
     ),
     "chained": tuple(
         Definition('sinks: [s, k], sql: "select count(*) as n from extra"', lambda s, d=d: Counter([(d.answer(s).total(),)]))

@@ -41,7 +41,7 @@ COSTS = (
     " all of them: selections, projections, joins with other tables, functions that return sets, the kept side of outer joins."
     " There a change costs the rounds that it reaches. For every other term, and where equal values may look different (numerics"
     " of any scale), the rows of each round are held apart, as Postgres's working table is, and a change costs more. `headrace"
-    " explain` says which of the two a query is, and why. A recursion that is kept by state and takes more work in a step than"
+    " explain` says which of the two a query is, and why. A recursion that takes more work in a step than"
     " `engine: {step_work: …}` of the configuration is late: it is evaluated between the steps of the other views, and comes back"
     " whole by itself ([Datalog](datalog.md)).",
     "ORDER BY … LIMIT reads of the order what it keeps; where a subquery says how many, all of the order is numbered anew, as by"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,6 +15,7 @@ from headrace.engine.dataflow import Dataflow, Output
 from headrace.engine.dataflow.shard import Shard
 from headrace.engine.recursion.late import LATE
 from headrace.views.compile import CompiledView
+from headrace.views.view_models import RecursionModel
 from tests.oracle.test_views import Change, Shop, upserts
 from tests.seeds import seeds
 from tests.views.shop import TABLES
@@ -85,10 +86,12 @@ class Run:
         return found
 
 
+@pytest.mark.parametrize("how", [RecursionModel(strategy=s) for s in ("auto", "update", "history")], ids=str)
 @pytest.mark.parametrize("step_work", [1, 40, 400])
 @pytest.mark.parametrize("seed", seeds(6))
-def test_other_views_are_as_ever_and_late_ones_come_back_whole(seed: int, step_work: int) -> None:
-    views, shop, rng = views_of(seed), Shop(random.Random(seed)), random.Random(f"{seed}/{step_work}")
+def test_other_views_are_as_ever_and_late_ones_come_back_whole(seed: int, step_work: int, how: RecursionModel) -> None:
+    views = [replace(view, spec=replace(view.spec, recursion=how)) for view in views_of(seed)]
+    shop, rng = Shop(random.Random(seed)), random.Random(f"{seed}/{step_work}")
     alone, beside = Run(views, 0), Run(views, step_work)
     history: list[Sequence[Change]] = []
     kept = None

@@ -312,5 +312,5 @@ def test_several_shards_keep_a_recursion_by_state_too() -> None:
     for shard in (Shard(), Shard(0, 2, Nobody())):
         flow = Dataflow(shard)
         nodes = reachable([render(view, flow, {}).node])
-        kinds.append({type(node).__name__ for node in nodes} & {"RecursiveNode", "IterateNode", "GatherNode"})
+        kinds.append({type(node).__name__ for node in nodes} & {"RecursiveNode", "OutermostLoopNode", "GatherNode"})
     assert kinds == [{"RecursiveNode"}, {"RecursiveNode", "GatherNode"}]

@@ -17,6 +17,7 @@ from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPS
 from headrace.engine.dataflow import Collection, Dataflow, Output
 from headrace.engine.operators.expressions.core.ir import Aggregate, Expr
 from headrace.engine.operators.top import Order
+from headrace.engine.recursion.late import LATE
 from headrace.engine.schema import DataType, Kind, Schema
 from tests.reference import partners, top
 from tests.reference.dataflow import NaiveAggregate, Op, Row, Twin, TwinTable
@@ -209,6 +210,23 @@ class World:
                 assert dict(mine[0]) == rows, f"{name} rows at {epoch}"
                 assert dict(mine[1]) == errors, f"{name} errors at {epoch}"
             assert not got, f"{name}: changes at epochs that never were"
+
+    def check_unless_late(self, epochs: Sequence[int], twin_at: int | None = None) -> None:
+        """What was put out adds up to what is held, and to the twin's content, unless that is marked as late."""
+        for name, pair in self.views.items():
+            for epoch in epochs:
+                held: list[Counter[Any]] = []
+                for side, updates in enumerate(pair.real.snapshot(epoch)):
+                    schema = None if side else pair.real.schema
+                    held.append(Counter({row: d for _, row, d in triples(updates, schema)}))
+                    put_out: Counter[Any] = Counter()
+                    for sides in self.seen[name]:
+                        for t, row, d in triples(sides[side], schema):
+                            put_out[row] += d if t <= epoch else 0
+                    assert {r: n for r, n in put_out.items() if n} == held[-1], f"{name} at {epoch}"
+                if any(text.startswith(LATE) for text in held[1]):
+                    continue
+                assert tuple(held) == pair.twin.at(epoch if twin_at is None else twin_at), f"{name} at {epoch}"
 
     def check_snapshots(self, epochs: Sequence[int]) -> None:
         for name, pair in self.views.items():

@@ -80,6 +80,33 @@ def made_late(made: World, rng: random.Random) -> None:
     made.check_snapshots([made.end - 1])
 
 
+def leaves_its_steps(made: World, rng: random.Random) -> None:
+    """What takes more work than a step has is marked, keeps what it had, and comes back whole; over restarts, in any portions."""
+    step_work = rng.choice([1, 10_000])
+    made.build()
+    made.flow.late.step_work = step_work
+    last = since = 0
+    for upper in cuts_of(rng, made.end):
+        made.push(last, upper)
+        made.step(upper)
+        last = upper
+        if rng.random() < 0.3:
+            made.restart()
+            made.flow.late.step_work, since = step_work, upper - 1
+            made.flow.hydrate()
+        made.flow.late.go_on(rng.choice([1, 1, 10_000, 100_000]))
+        made.check_unless_late(range(since, upper))
+        if rng.random() < 0.5:
+            since = max(since, rng.randrange(upper))
+            made.compact(since)
+    made.flow.late.go_on(0)
+    assert made.flow.late.ended or not made.flow.late
+    for upper in (made.end + 1, made.end + 2):
+        made.step(upper)
+    assert not made.flow.late
+    made.check_unless_late(range(made.end, made.end + 2), made.end - 1)
+
+
 def asked_about_the_past(made: World, rng: random.Random) -> None:
     """The content of every epoch and the changes since any, read from the traces, where nothing or some was given up before
     anything was asked; then those not given up yet."""

@@ -11,11 +11,19 @@ from headrace.engine.batch.updates import INSERT, RETRACT
 from headrace.engine.dataflow import Collection, Dataflow, Iteration, delta_join
 from headrace.engine.dataflow.arrange import ArrangeNode
 from headrace.engine.dataflow.graph import reachable
-from headrace.engine.dataflow.iterate import IterateNode
+from headrace.engine.dataflow.loop_node import IterateNode
 from headrace.engine.operators.join import OVERFLOW
 from headrace.engine.schema import BIGINT, TEXT, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World, keyed_ops
-from tests.engine.dataflow.standard import any_cut, asked_about_the_past, long_steps, made_late, passes, restart
+from tests.engine.dataflow.standard import (
+    any_cut,
+    asked_about_the_past,
+    leaves_its_steps,
+    long_steps,
+    made_late,
+    passes,
+    restart,
+)
 from tests.engine.dataflow.test_dataflow import push, taken
 from tests.engine.dataflow.test_iterate import EDGES, NODES, A, B, C, chosen, far, history, least
 from tests.engine.dataflow.test_overflow import ONE, change, errors_of, most, values_of
@@ -214,6 +222,7 @@ test_every_epoch_is_what_the_rules_make_of_it = passes(any_cut, SHAPES, world, e
 test_many_epochs_in_a_step = passes(long_steps, SHAPES, world)
 test_a_restart_changes_nothing = passes(restart, SHAPES, world)
 test_a_loop_made_late_is_hydrated = passes(made_late, SHAPES, world, examples=12)
+test_what_leaves_its_steps_comes_back = passes(leaves_its_steps, SHAPES, world)
 test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=3)
 
 

@@ -13,7 +13,7 @@ from headrace.engine.batch.updates import INSERT, RETRACT
 from headrace.engine.dataflow import Collection, Dataflow, Iteration, Order
 from headrace.engine.dataflow.constant import one_row
 from headrace.engine.dataflow.graph import reachable
-from headrace.engine.dataflow.iterate import IterateNode
+from headrace.engine.dataflow.loop_node import IterateNode
 from headrace.engine.dataflow.window import windowed
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.lattice import TooDeep
@@ -24,7 +24,14 @@ from headrace.engine.operators.window_frames import Frame
 from headrace.engine.operators.window_values import WindowFunction
 from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World
-from tests.engine.dataflow.standard import any_cut, asked_about_the_past, made_late, passes, restart
+from tests.engine.dataflow.standard import (
+    any_cut,
+    asked_about_the_past,
+    leaves_its_steps,
+    made_late,
+    passes,
+    restart,
+)
 from tests.reference import rules
 from tests.reference.dataflow import Content, Op, Row, Twin
 
@@ -329,6 +336,7 @@ def world(shape: Shape, seed: int) -> tuple[World, random.Random]:
 test_every_epoch_is_what_the_rules_make_of_it = passes(any_cut, SHAPES, world, examples=12)
 test_a_restart_changes_nothing = passes(restart, SHAPES, world, examples=12)
 test_a_loop_made_late_is_hydrated = passes(made_late, SHAPES, world, examples=12)
+test_what_leaves_its_steps_comes_back = passes(leaves_its_steps, SHAPES, world, examples=20)
 test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=3)
 
 

@@ -14,6 +14,7 @@ import pytest
 from headrace.engine.dataflow.recursive import RecursiveNode
 from headrace.engine.recursion import derive
 from headrace.sidecar.cli.status import problems
+from headrace.sidecar.control import rescale
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.cutover import ApplyError
 from headrace.sidecar.control.protocol import ControlError
@@ -40,13 +41,19 @@ Pairs = Counter[tuple[int, int]]
 
 
 class Deep(Little):
-    """As Little, with a recursive view and one that reads it. `step_work`: what a recursion may do in a step."""
+    """As Little, with a recursive view and one that reads it. `step_work`: what a recursion may do in a step; `strategy`: how it
+    follows changes."""
 
     step_work = 150
+    strategy = "auto"
 
     def configure(self) -> dict[str, Any]:
         found = super().configure()
         return {**found, "engine": {**found["engine"], "step_work": self.step_work}}
+
+    def followed(self, views: str) -> str:
+        """Views, with the strategy of those that recurse."""
+        return views.replace("name: pairs,", f"name: pairs, recursion: {{strategy: {self.strategy}}},")
 
     @property
     def caught_up(self) -> bool:
@@ -59,11 +66,23 @@ class Deep(Little):
         return {v["name"]: v for v in status(self.running)["views"] if v["late"]}
 
 
+@pytest.fixture
+def strategy(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(Deep, "strategy", request.param)
+
+
+def strategies(test: Callable[..., None]) -> Callable[..., None]:
+    """The test, with recursions by each strategy."""
+    each = pytest.mark.parametrize("strategy", ["auto", "update", "history"], indirect=True)
+    marked: Callable[..., None] = each(pytest.mark.usefixtures("strategy")(test))
+    return marked
+
+
 @contextmanager
 def deep(folder: Path, patch: pytest.MonkeyPatch, portion: int, *, every_turn: bool = True) -> Iterator[Deep]:
     patch.setattr(late_recursions, "PORTION", portion)
     shop = Deep(folder, patch, every_turn=every_turn)
-    (folder / "views" / "v.yaml").write_text(VIEWS + MORE)
+    (folder / "views" / "v.yaml").write_text(VIEWS + shop.followed(MORE))
     with shop.begun(ROWS):
         yield shop
 
@@ -93,6 +112,7 @@ def check(shop: Deep) -> None:
         before = rows
 
 
+@strategies
 @pytest.mark.parametrize("seed", seeds(8))
 def test_others_go_on_and_it_comes_back_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
@@ -125,6 +145,7 @@ def test_others_go_on_and_it_comes_back_whole(tmp_path: Path, monkeypatch: pytes
     assert lates
 
 
+@strategies
 def test_a_late_view_is_told_by_status_and_metrics_and_keeps_its_last_good_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +188,31 @@ def test_a_late_view_is_told_by_status_and_metrics_and_keeps_its_last_good_rows(
         assert not shop.in_error()
         assert shop.rows("pairs") == closure(shop.state)
         assert len(shop.rows("pairs")) > len(kept) + 200
+
+
+@strategies
+def test_another_count_of_workers_waits_until_a_recursion_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with runaway(tmp_path, monkeypatch) as (shop, go_on):
+        assert shop.running is not None
+        rescaling, seen = Rescaling(shop.running, ViewChanger(shop.running)), Counter[bool]()
+        turn = shop.turn
+
+        def turned(times: int = 1) -> None:
+            seen[bool(shop.late())] += 1
+            if seen[True] == 3:
+                go_on()
+            turn(times)
+
+        monkeypatch.setattr(shop, "turn", turned)
+        assert meanwhile(shop, lambda: rescaling.rescale(2), busy=False)["workers"] == 2
+        assert seen[True] >= 3, "it was late when it was asked"
+        shop.transact((ORDERS, "c", (40, 41)))
+        shop.show_all()
+        turn(20)
+        assert not shop.in_error()
+        assert shop.rows("pairs") == closure(shop.state)
 
 
 def test_no_step_is_too_much_unless_the_configuration_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +280,7 @@ def runaway(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[tuple[Deep, Cal
 
 def changed(shop: Deep, choice: str, *, busy: bool = False) -> Any:
     assert shop.running is not None
-    (shop.folder / "views" / "v.yaml").write_text(VIEWS + CHOICES[choice][0])
+    (shop.folder / "views" / "v.yaml").write_text(VIEWS + shop.followed(CHOICES[choice][0]))
     changing = ViewChanger(shop.running)
     return meanwhile(shop, lambda: changing.apply(drop=True), busy=busy)
 
@@ -249,6 +295,7 @@ def settled(shop: Deep, choice: str) -> None:
     assert shop.store.rows.keys() - answers(shop.state).keys() == wanted.keys()
 
 
+@strategies
 def test_a_view_that_runs_away_is_dropped_while_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with runaway(tmp_path, monkeypatch) as (shop, go_on):
         assert changed(shop, "none", busy=True)["event"] == "applied"
@@ -256,7 +303,8 @@ def test_a_view_that_runs_away_is_dropped_while_it_does(tmp_path: Path, monkeypa
         assert shop.running is not None
         parts = shop.running.runtime.parts
         assert not parts.flow.is_late
-        assert not [name for name in parts.flow.facts() if name.startswith("recursion")], "it lets go of what it held"
+        kept = [name for name in parts.flow.facts() if name.startswith(("recursion", "loop"))]
+        assert not kept, "it lets go of what it held"
         assert not {"pairs", "from_each"} & shop.store.rows.keys()
         shop.random(random.Random(1))
         shop.show_all()
@@ -270,6 +318,7 @@ def test_a_view_that_runs_away_is_dropped_while_it_does(tmp_path: Path, monkeypa
         settled(shop, "as ever")
 
 
+@strategies
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_view_that_runs_away_is_replaced_while_it_does(
@@ -293,6 +342,7 @@ def test_a_view_that_runs_away_is_replaced_while_it_does(
         settled(shop, choice)
 
 
+@strategies
 @pytest.mark.parametrize("seed", seeds(12))
 def test_views_change_while_recursions_are_late_and_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -316,7 +366,7 @@ def test_views_change_while_recursions_are_late_and_come_back(
                     if "became late, or came back" not in str(error):
                         raise
                     done["refused"] += 1
-                    (tmp_path / "views" / "v.yaml").write_text(VIEWS + CHOICES[choice][0])
+                    (tmp_path / "views" / "v.yaml").write_text(VIEWS + shop.followed(CHOICES[choice][0]))
             shop.turn(3)  # one in which a recursion comes back reads nothing
             if shop.caught_up:
                 assert shop.in_error() >= shop.late().keys()
@@ -335,6 +385,7 @@ def test_what_is_computed_beside_a_recursion_that_becomes_late_or_comes_back_is_
     with runaway(tmp_path, monkeypatch) as (shop, go_on):
         assert shop.running is not None
         changing = ViewChanger(shop.running)
+        monkeypatch.setattr(rescale, "PATIENCE", 0.0)
         with pytest.raises(ControlError, match="a recursion is late"):
             meanwhile(shop, lambda: Rescaling(shop.running, changing).rescale(2), busy=False)
         hydrate = StagingDataflow.hydrate
