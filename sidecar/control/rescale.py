@@ -2,11 +2,12 @@
 
 Always: session, sinks, positions and epochs stay; the new workers stand at the very epoch of the old before these end, and
 where they cannot, the old go on. Where a cluster has no room for both, the old end first, and as many begin anew if the
-new cannot. The control door asks.
+new cannot. While a recursion is late the change waits until that is back. The control door asks.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,14 @@ from headrace.sidecar.wiring.factories import make_memory
 
 MOST = 64
 PATIENCE = 600.0
-"""Seconds for which whoever asks waits for the loop."""
+"""Seconds for which whoever asks waits for the loop, and for recursions that are late."""
+
+_LOOK_AGAIN = 0.05
+"""Seconds between two looks at whether one still is."""
+
+
+class RecursionLate(ControlError):
+    """Other workers would make a recursion anew that is late, and its views would stay marked: nothing was changed."""
 
 
 class Rescaling:
@@ -35,8 +43,9 @@ class Rescaling:
     def rescale(self, workers: int) -> Mapping[str, Any]:
         """Go on with so many workers; what was done, as `--json` prints it.
 
-        Raises ControlError, ApplyError while views are changed, CheckpointError where the old workers' state cannot be taken
-        over, WorkerLost and SlotsMissing. The old workers then go on.
+        Waits while a recursion is late; meanwhile views may be changed. Raises ControlError, ApplyError while views are
+        changed, CheckpointError where the old workers' state cannot be taken over, WorkerLost and SlotsMissing. The old workers
+        then go on.
         """
         if not 1 <= workers <= MOST:
             raise ControlError("there is no such count of workers", workers=workers, hint=f"ask for 1 to {MOST}")
@@ -45,6 +54,19 @@ class Rescaling:
                 "workers that read the sources are not changed while they run", workers=workers,
                 hint="set engine.workers and start again: the next run goes on from the checkpoint",
             )  # fmt: skip
+        runtime, until = self._running.runtime, time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._rescaled(workers)
+            except RecursionLate:
+                if time.monotonic() > until:
+                    raise
+            while runtime.parts.flow.is_late and time.monotonic() <= until:
+                runtime.tasks.check()
+                time.sleep(_LOOK_AGAIN)
+
+    def _rescaled(self, workers: int) -> Mapping[str, Any]:
+        """As `rescale`. Raises RecursionLate."""
         with self._changing.alone():
             runtime, before = self._running.runtime, self._running.runtime.parts.flow.count
             if workers == before:
@@ -123,7 +145,8 @@ class Rescaling:
 
 
 def _check_current(flow: Flow, workers: int) -> None:
-    """Raise ControlError while a recursion is late: other workers would make it anew, and its views would stay marked."""
+    """Raise RecursionLate while a recursion is."""
     if flow.is_late:
-        raise ControlError("a recursion is late: it is evaluated between steps", workers=workers,
-                           hint="nothing was changed; ask again once `headrace status` shows it no more")  # fmt: skip
+        raise RecursionLate("a recursion is late: it is evaluated between steps", workers=workers, seconds=PATIENCE,
+                            hint="nothing was changed; ask again once `headrace status` shows it no more, or drop its "
+                                 "views")  # fmt: skip
