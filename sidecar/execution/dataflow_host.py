@@ -196,21 +196,3 @@ class Flow(Protocol):
 
     def close(self) -> None:
         """Let everything go; no process is left."""
-
-
-class NeverLate:
-    """That part of a `Flow` whose recursions leave no step, however much work they take."""
-
-    is_late = False
-
-    def evaluate(self, work: int) -> bool:  # noqa: ARG002
-        """As `Flow.evaluate`: nothing is left to be done."""
-        return False
-
-    def late_groups(self) -> Sequence[LateFacts]:
-        """None."""
-        return ()
-
-    def turned_behind(self, beside: Flow) -> Set[str]:  # noqa: ARG002
-        """None."""
-        return frozenset()

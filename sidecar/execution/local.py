@@ -128,9 +128,16 @@ class KeptDataflow(Dataflow):
     def turned_behind(self, beside: Flow) -> Set[str]:
         """As `Flow.turned_behind`."""
         assert isinstance(beside, KeptDataflow), "it began beside this one"
-        turned = {node.fingerprint for node in self._known.values() if node.has_turned(beside.began)}
-        reads = {name: reachable([output.collection.node]) for name, output in beside.outputs.items()} if turned else {}
-        return {name for name, nodes in reads.items() if any(node.fingerprint in turned for node in nodes)}
+        return beside.readers_of(self.turned_since(beside.began))
+
+    def turned_since(self, frontier: int) -> Set[str]:
+        """The fingerprints of nodes that became late, or came back, since."""
+        return {node.fingerprint for node in self._known.values() if node.has_turned(frontier)}
+
+    def readers_of(self, fingerprints: Set[str]) -> Set[str]:
+        """The views that read one of these nodes."""
+        reads = {n: reachable([o.collection.node]) for n, o in self.outputs.items()} if fingerprints else {}
+        return {name for name, nodes in reads.items() if any(node.fingerprint in fingerprints for node in nodes)}
 
     def give_back(self) -> None:
         """As `Flow.give_back`."""
@@ -159,7 +166,7 @@ class KeptDataflow(Dataflow):
         else:
             batches = self._dealt(frontier, files, count, layouts)
         self.restore(frontier, batches)
-        if self.shard.is_alone:
+        if self.shard.is_alone or count == self.count:
             self.hydrate()  # what was late goes on, also while nothing arrives
         return frozenset(batches)
 

@@ -85,7 +85,7 @@ def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: R
         flow.late.step_work = engine.step_work
         flow.build(plans, plans.schemas)
         return flow
-    task = Task(plans, generation.place, partial(failpoints, dict(os.environ)))
+    task = Task(plans, generation.place, partial(failpoints, dict(os.environ)), engine.step_work)
     return Workers.start(engine.workers, task, plans.tables, plans.schemas, maker=maker)
 
 

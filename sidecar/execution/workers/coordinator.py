@@ -29,7 +29,6 @@ from headrace.sidecar.execution.dataflow_host import (
     Change,
     ExchangeFacts,
     Flow,
-    NeverLate,
     WorkerFacts,
 )  # fmt: skip
 from headrace.sidecar.execution.malloc import give_back
@@ -38,6 +37,7 @@ from headrace.sidecar.execution.workers.channel import ChannelClosed, moved
 from headrace.sidecar.execution.workers.failure import cause
 from headrace.sidecar.execution.workers.gather import Gathered
 from headrace.sidecar.execution.workers.kept_rows import in_order, placed_in, truncates_of, wanted_out
+from headrace.sidecar.execution.workers.late import LateInWorkers
 from headrace.sidecar.execution.workers.liveness import Replies, Watch, answered
 from headrace.sidecar.execution.workers.local_pool import LocalPool
 from headrace.sidecar.execution.workers.messages import A, Command, Question
@@ -56,7 +56,7 @@ NAMING_SECONDS = 20.0
 """How long the driver waits, once a channel is closed, to learn which process ended."""
 
 
-class Workers(NeverLate):
+class Workers(LateInWorkers):
     """A dataflow in several processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
 
     `tables`, `views`: the columns of what is declared and put out there. `outputs`: by view. `number`: by which the workers
@@ -67,6 +67,7 @@ class Workers(NeverLate):
         self, pool: WorkerPool, tables: Mapping[str, Schema], views: Mapping[str, Schema], *,
         still_seconds: float = STILL_SECONDS, frontier: int = 0, number: int = 0,
     ) -> None:  # fmt: skip
+        super().__init__(frontier)
         self.count = count = len(pool.channels)
         self.frontier = frontier
         self.number = number
@@ -247,6 +248,7 @@ class Workers(NeverLate):
         """Gather what the views emitted."""
         replies = self._ask(messages.Take())
         self.cpu_seconds = [told.cpu for told, _ in replies]
+        self.told_late([told.late for told, _ in replies])
         for told, parts in replies:
             assert told.frontier == self.frontier, "a shard answered of another step"
             for k, name in enumerate(told.names):
@@ -305,6 +307,7 @@ class Workers(NeverLate):
         """As `Flow.recover`."""
         replies = self._ask(messages.Recover(frontier, files_out(files), count))
         self.frontier = frontier
+        self.told_late([told.late for told, _ in replies])
         return frozenset.intersection(*(frozenset(told.names) for told, _ in replies))
 
     def facts(self) -> Mapping[str, ArrangementFacts]:

@@ -23,11 +23,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Taken:
-    """Which views changed, two parts each; the worker's frontier, and the processor seconds of its process."""
+    """Which views changed, two parts each; the worker's frontier, and the processor seconds of its process. `late`: see
+    `workers.late`.
+    """
 
     names: Sequence[str]
     frontier: int
     cpu: float
+    late: Sequence[Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,22 @@ class FactsTold:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The arrangements that were recovered."""
+    """The arrangements that were recovered. `late`: as in `Taken`."""
+
+    names: Sequence[str]
+    late: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """`late`: as in `Taken`."""
+
+    late: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Names of what was asked for."""
 
     names: Sequence[str]
 
@@ -162,6 +180,30 @@ class Take(Question[Taken]):
 
 
 @dataclass(frozen=True)
+class Evaluate(Question[Evaluated]):
+    """Let the late groups do so much work each: how do they stand?"""
+
+    answer = Evaluated
+    work: int
+
+
+@dataclass(frozen=True)
+class TurnedSince(Question[Named]):
+    """Which nodes became late, or came back, since a frontier? By fingerprint."""
+
+    answer = Named
+    frontier: int
+
+
+@dataclass(frozen=True)
+class ReadersOf(Question[Named]):
+    """Which views read one of these nodes?"""
+
+    answer = Named
+    fingerprints: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Snapshot(Question[Done]):
     """What does a view hold at an epoch? Two parts: rows and errors."""
 
@@ -252,10 +294,10 @@ class Write(Question[Written]):
 
 Told = (
     Push | PushErrors | Step | AdvanceSince | Exert | TrimMemory | Build | Take | Snapshot | LookUp | Hydrate | Facts | Recover
-    | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | Forget | Change
+    | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | Forget | Change | Evaluate | TurnedSince | ReadersOf
 )  # fmt: skip
 """What a worker is told and asked over the channel of its dataflow."""
-Answer = Done | Taken | Hydrated | FactsTold | Resumed | Held | RowsFound | Written
+Answer = Done | Taken | Hydrated | FactsTold | Resumed | Held | RowsFound | Written | Evaluated | Named
 KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in (*Told.__args__, Write)}
 
 

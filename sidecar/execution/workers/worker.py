@@ -26,6 +26,7 @@ from headrace.sidecar.execution.local import Held, KeptDataflow
 from headrace.sidecar.execution.workers import messages
 from headrace.sidecar.execution.workers.channel import Channel, ChannelClosed, moved
 from headrace.sidecar.execution.workers.kept_rows import KeptRows, exchanged, found_out
+from headrace.sidecar.execution.workers.late import late_in
 from headrace.sidecar.execution.workers.protocol import (
     Head,
     files_in,
@@ -53,12 +54,14 @@ def nobody() -> Reached:
 class Task:
     """What every worker is started with. `batches`: where the batches of checkpoints go, a folder or a store.
 
-    `watcher`: makes, in the worker, what is told of durable steps.
+    `watcher`: makes, in the worker, what is told of durable steps. `step_work`: what a recursion may do in a step before it is
+    late; 0 for any.
     """
 
     build: Build
     batches: Path | Batches
     watcher: Callable[[], Reached] = nobody
+    step_work: int = 0
 
 
 class Door(Protocol):
@@ -123,7 +126,15 @@ class Serving:
             case messages.Facts():
                 return self._facts(), []
             case messages.Recover(frontier, files, count):
-                return messages.Resumed(sorted(flow.recover(frontier, files_in(files), count))), []
+                names = sorted(flow.recover(frontier, files_in(files), count))
+                return messages.Resumed(names, late_in(flow)), []
+            case messages.Evaluate(work):
+                flow.evaluate(work)
+                return messages.Evaluated(late_in(flow)), []
+            case messages.TurnedSince(frontier):
+                return messages.Named(sorted(flow.turned_since(frontier))), []
+            case messages.ReadersOf(fingerprints):
+                return messages.Named(sorted(flow.readers_of(set(fingerprints)))), []
             case messages.Hold():
                 self.held = flow.held()
                 return messages.Held(sorted(self.held)), []
@@ -148,7 +159,7 @@ class Serving:
             if len(rows) or len(errors):
                 names.append(name)
                 out += sides_out((rows, errors))
-        return messages.Taken(names, self.flow.frontier, time.process_time()), out
+        return messages.Taken(names, self.flow.frontier, time.process_time(), late_in(self.flow)), out
 
     def _facts(self) -> messages.FactsTold:
         return messages.FactsTold(
@@ -181,6 +192,7 @@ class Worker(Serving):
     def __init__(self, shard: Shard, task: Task, door: Door, port: SocketPort | None = None) -> None:
         store = BatchStore(task.batches, shard.index, task.watcher())
         super().__init__(KeptDataflow(store, shard))
+        self.flow.late.step_work = task.step_work
         self.flow.build(task.build, {})
         self.kept, self._store = KeptRows(shard.index, shard.count), store
         self.reading: list[threading.Thread] = []
