@@ -91,4 +91,4 @@ class Evaluation(Generic[C, R]):
         return True
 
 
-__all__ = ["LATE", "Evaluation", "Standing"]
+__all__ = ["LATE", "STOP", "Evaluation", "Standing"]

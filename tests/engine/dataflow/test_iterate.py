@@ -22,6 +22,7 @@ from headrace.engine.operators.expressions.core.ir import Aggregate, Call, Colum
 from headrace.engine.operators.window import Window
 from headrace.engine.operators.window_frames import Frame
 from headrace.engine.operators.window_values import WindowFunction
+from headrace.engine.recursion.late import STOP
 from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 from tests.engine.dataflow.pairs import Pair, Shape, World
 from tests.engine.dataflow.standard import (
@@ -341,17 +342,8 @@ test_the_past_is_asked = passes(asked_about_the_past, SHAPES, world, examples=3)
 
 
 def test_a_loop_that_does_not_rest_fails_alone() -> None:
-    flow = Dataflow()
-    roots = flow.table("roots", NODES)
-    loop = flow.iterate("view for_ever", most=50)
-    numbers = loop.variable(NODES)
-    more = Call("+(bigint,bigint)", (A, Literal(1, BIGINT)), BIGINT)
-    rule = loop.enter(roots).concat(numbers.project([more], NODES)).distinct()
-    [left] = loop.close({numbers: rule}, [rule])
-    endless, steady = left.output("endless"), roots.output("steady")
-    made = World({"roots": NODES}, lambda _: {}, {"roots": [Op(0, INSERT, (1,)), Op(1, INSERT, (2,))]})
-    made.flow = flow
-    made.push(0, 2)
+    flow, left = for_ever()
+    endless, steady = left.output("endless"), flow.table("roots", NODES).output("steady")
     flow.step(2)
     rows, errors = endless.take()
     assert len(rows) == 0
@@ -359,6 +351,99 @@ def test_a_loop_that_does_not_rest_fails_alone() -> None:
     assert message.startswith("view for_ever did not come to rest within 50 rounds")
     assert len(steady.take()[0]) == 2
     assert left.snapshot(1)[1].rows.column(0).to_pylist() == [message]
+
+
+def for_ever() -> tuple[Dataflow, Collection]:
+    """A loop that counts on, and two numbers from which it does, to be stepped to 2."""
+    flow = Dataflow()
+    roots = flow.table("roots", NODES)
+    loop = flow.iterate("view for_ever", most=50)
+    numbers = loop.variable(NODES)
+    more = Call("+(bigint,bigint)", (A, Literal(1, BIGINT)), BIGINT)
+    rule = loop.enter(roots).concat(numbers.project([more], NODES)).distinct()
+    [left] = loop.close({numbers: rule}, [rule])
+    made = World({"roots": NODES}, lambda _: {}, {"roots": [Op(0, INSERT, (1,)), Op(1, INSERT, (2,))]})
+    made.flow = flow
+    made.push(0, 2)
+    return flow, left
+
+
+def test_a_loop_that_does_not_rest_fails_while_it_is_late() -> None:
+    flow, left = for_ever()
+    flow.late.step_work = 1
+    endless, steady = left.output("endless"), flow.table("roots", NODES).output("steady")
+    flow.step(2)
+    [late] = endless.take()[1].rows.column(0).to_pylist()
+    assert late.startswith("late: view for_ever takes more than a step may")
+    flow.late.go_on(10_000)
+    [group] = flow.late
+    assert 0 < group.standing.round < 50
+    flow.late.go_on(0)
+    assert flow.late.ended
+    assert len(endless.take()[1]) == 0, "before a step nobody hears of it"
+    flow.step(3)
+    [message] = endless.take()[1].rows.column(0).to_pylist()
+    assert message.startswith("view for_ever did not come to rest within 50 rounds")
+    assert not flow.late
+    assert left.snapshot(2)[1].rows.column(0).to_pylist() == [message]
+    assert not [name for name in flow.arrangements() if name.startswith("loop")], "a restart makes it anew"
+    flow.step(4)
+    assert len(steady.take()[0]) == 2
+
+
+def test_the_work_of_a_late_loop_is_counted_whatever_the_portions() -> None:
+    done = set()
+    for portion in (1, 50_000, 0):
+        flow = Dataflow()
+        edges, roots = flow.table("edges", EDGES), flow.table("roots", NODES)
+        [left] = closure(flow.iterate("pairs"), edges, roots)
+        made = World({"edges": EDGES}, lambda _: {}, {"edges": [Op(0, INSERT, (k, k + 1)) for k in range(20)]})
+        made.flow, flow.late.step_work, output = flow, 1, left.output("pairs")
+        made.push(0, 1)
+        flow.step(1)
+        [group] = flow.late
+        while not group.standing.ended:
+            flow.late.go_on(portion)
+        assert (group.standing.since, group.standing.round) == (0, 20)
+        done.add(group.standing.work)
+        flow.step(2)
+        output.take()
+        assert len(left.snapshot(1)[0]) == 210
+    [work] = done
+    assert 20 * STOP < work < 25 * STOP
+
+
+def test_what_comes_in_while_a_loop_is_late_is_told_from_what_was_there() -> None:
+    """The edges are compacted meanwhile as far as anybody lets them be; two arrangements of them meet in the body."""
+    flow = Dataflow()
+    edges = flow.table("edges", EDGES)
+    loop = flow.iterate("pairs")
+    pairs, entered = loop.variable(EDGES), loop.enter(edges)
+    two = chosen(entered.join(entered, [1], [0]), A, D)
+    rule = two.concat(chosen(pairs.join(two, [1], [0]), A, D)).distinct()
+    [left] = loop.close({pairs: rule}, [rule])
+    ops = [Op(0, INSERT, (k, k + 1)) for k in range(40)]
+    ops += [Op(epoch, RETRACT if epoch % 2 else INSERT, (epoch // 2, epoch // 2 + 1)) for epoch in range(1, 60)]
+    made = World({"edges": EDGES}, lambda _: {}, {"edges": ops})
+    made.flow = flow
+    made.push(0, 1)
+    flow.step(1)
+    flow.late.step_work = 1
+    for epoch in range(1, 60):
+        made.push(epoch, epoch + 1)
+        flow.step(epoch + 1)
+        flow.advance_since(epoch)
+        for _ in range(8):
+            flow.exert(10_000)
+        if epoch == 30:
+            flow.late.go_on(0)
+    flow.late.go_on(0)
+    flow.step(61)
+    assert not flow.late
+    there = {(row[0], row[1]) for row in made.twins["edges"].at(59)[0]}
+    steps = {(a, d) for a, b in there for c, d in there if b == c}
+    rows = left.snapshot(60)[0].rows
+    assert set(zip(*(c.to_pylist() for c in rows.columns), strict=True)) == set(rules.closure(steps))
 
 
 def test_errors_in_a_loop_leave_it_and_go() -> None:
