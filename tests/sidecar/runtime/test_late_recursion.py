@@ -208,9 +208,13 @@ def test_another_count_of_workers_waits_until_a_recursion_is_back(
         monkeypatch.setattr(shop, "turn", turned)
         assert meanwhile(shop, lambda: rescaling.rescale(2), busy=False)["workers"] == 2
         assert seen[True] >= 3, "it was late when it was asked"
-        shop.transact((ORDERS, "c", (40, 41)))
+        shop.transact(*((ORDERS, "c", (k, k + 1)) for k in range(40, 60)))
         shop.show_all()
-        turn(20)
+        turn()
+        # A loop takes part in rounds of all workers, and stays in its step.
+        assert shop.late().keys() == (set() if shop.strategy == "history" else {"pairs", "from_each"})
+        turn(200)
+        assert not shop.late()
         assert not shop.in_error()
         assert shop.rows("pairs") == closure(shop.state)
 
