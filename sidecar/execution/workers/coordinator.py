@@ -324,8 +324,7 @@ class Workers(LateInWorkers):
 
     def sizes(self) -> Sequence[int]:
         """By shard: updates held in all arrangements."""
-        replies = self._ask(messages.Facts())
-        return [sum(rows for rows, *_ in told.arrangements.values()) for told, _ in replies]
+        return [sum(rows for rows, *_ in t.arrangements.values()) for t, _ in self._ask(messages.Facts())]
 
     def store(self) -> Counts:
         """As `Flow.store`, as of the last checkpoint."""
