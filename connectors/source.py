@@ -34,6 +34,9 @@ class Source(Protocol):
     def poll(self, timeout: float) -> Sequence[MessageBatch]:
         """What arrived, waiting at most `timeout` seconds for the first of it. Raises SourceError."""
 
+    def rest(self) -> Sequence[MessageBatch]:
+        """What was read, and decoded, ahead of `poll`, as if it were polled; until the next `poll` nothing is read ahead."""
+
     def positions(self) -> Positions:
         """The next offset of every partition assigned, transaction markers and compaction gaps passed."""
 

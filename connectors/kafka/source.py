@@ -287,6 +287,10 @@ class KafkaSource:
         else:
             self._reasons(error)
 
+    def rest(self) -> Sequence[MessageBatch]:
+        """See `Source.rest`: nothing is decoded before it is polled."""
+        return ()
+
     def positions(self) -> Positions:
         """See `Source.positions`."""
         if self._consumer is not None and self._next:

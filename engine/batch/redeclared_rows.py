@@ -6,11 +6,12 @@ their type only by an exact cast. Pure; the sidecar calls it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
 
-from headrace.engine.batch.updates import Updates, Upserts
+from headrace.engine.batch.updates import Bools, Updates, Upserts
 from headrace.engine.schema import Column, Schema
 
 
@@ -38,7 +39,11 @@ def redeclared_updates(updates: Updates, schema: Schema) -> Updates:
 
 def redeclared_upserts(upserts: Upserts, schema: Schema) -> Upserts:
     """`upserts` of a table, under `schema`."""
-    before = upserts.rows.schema
-    places = {place_of(column, before): at for at, column in enumerate(schema.columns)}
-    unchanged = {places[at]: mask for at, mask in upserts.unchanged.items() if at in places}
+    unchanged = redeclared_masks(upserts.unchanged, upserts.rows.schema, schema)
     return replace(upserts, rows=redeclared(upserts.rows, schema), unchanged=unchanged)
+
+
+def redeclared_masks(masks: Mapping[int, Bools], before: pa.Schema, schema: Schema) -> dict[int, Bools]:
+    """Masks of rows by column position, which were of columns as `before` has them."""
+    places = {place_of(column, before): at for at, column in enumerate(schema.columns)}
+    return {places[at]: mask for at, mask in masks.items() if at in places}

@@ -25,9 +25,14 @@ from headrace.sidecar.wiring.factories import lettered, make_dead_letters, schem
 
 
 def settings_now(running: Running) -> Settings:
-    """`headrace.yaml` as it is now; as it was, where the file is gone. Raises ConfigError."""
-    path = running.settings.path
-    return load(path) if path.exists() else running.settings
+    """`headrace.yaml` as it is now, but for `engine:`, which a start alone changes, or a rescale. As it was, where the file is
+    gone. Raises ConfigError."""
+    path, engine = running.settings.path, running.settings.config.engine
+    if not path.exists():
+        return running.settings
+    found = load(path)
+    found.config = found.config.model_copy(update={"engine": engine})
+    return found
 
 
 def addable(running: Running, settings: Settings) -> dict[str, Schema]:

@@ -48,9 +48,6 @@ def changes_of(running: Running, settings: Settings) -> dict[str, TableChange]:
             now, before = table.schema_of(), read.get(table.name)
             if now is not None and before is not None:
                 change = _change(running, source, table, before, now)
-                if change.redeclared and running.settings.config.engine.intake == "shards":
-                    what = "a table is declared otherwise, and workers that read go on by the columns of their start"
-                    raise ApplyError(what, table=table.name, file=settings.path, hint=_RESTART)
                 if change.does_anything:
                     _check(running.runtime, settings.path, source, change, before)
                     found[table.name] = change

@@ -80,6 +80,7 @@ def _open_sources(running: Running, plan: ViewsPlan, opened: Opened) -> None:
     maker = IntakeMaker(
         settings=running.settings, schemas=running.schemas, tables=tables, manifest=None, reclock=parts.reclock,
         commands=parts.commands, changed=tables.keys(), flow=parts.flow, folder=running.generation.folder,
+        begin=running.runtime.tasks.ask,
     )  # fmt: skip
     for source in running.settings.config.sources:
         if source.name not in known and tables.keys() & {t.name for t in source.tables or ()}:
@@ -112,6 +113,9 @@ def swap(running: Running, plan: ViewsPlan, beside: StagingDataflow | None, open
     clock = runtime.parts.clock
     started = clock()
     check_steady(runtime)
+    for intake in runtime.parts.intakes:
+        if intake.subscribed & plan.tables_changed.keys():
+            intake.settle()
     check_at_rest(runtime, [*plan.tables_changed])
     moved = _groups_moved(runtime, plan)
     for writer in moved:

@@ -2,13 +2,15 @@
 
 Always: session, sinks, positions and epochs stay; the new workers stand at the very epoch of the old before these end, and
 where they cannot, the old go on. Where a cluster has no room for both, the old end first, and as many begin anew if the
-new cannot. While a recursion is late the change waits until that is back. The control door asks.
+new cannot. Workers that read hand over what they keep of transactions that are not whole yet, under the references that the
+driver has. While a recursion is late the change waits until that is back. The control door asks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.engine.errors import HeadraceError
@@ -17,8 +19,11 @@ from headrace.sidecar.control.cutover import check_steady
 from headrace.sidecar.control.protocol import ControlError
 from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.execution.view_plans import Plans
+from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.pool import SlotsMissing
+from headrace.sidecar.intake.shard_source import ShardSource
 from headrace.sidecar.state.batch_store import Files
+from headrace.sidecar.transactions.references import HandedRuns
 from headrace.sidecar.wiring.build import Running, make_flow
 from headrace.sidecar.wiring.factories import make_memory
 
@@ -32,6 +37,19 @@ _LOOK_AGAIN = 0.05
 
 class RecursionLate(ControlError):
     """Other workers would make a recursion anew that is late, and its views would stay marked: nothing was changed."""
+
+
+GoOn = Sequence[Callable[[], None]]
+"""Has each source that workers read go on with those that take over."""
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What the old workers, `count` of them, have written and handed over."""
+
+    files: Files
+    kept: HandedRuns
+    count: int
 
 
 class Rescaling:
@@ -49,10 +67,11 @@ class Rescaling:
         """
         if not 1 <= workers <= MOST:
             raise ControlError("there is no such count of workers", workers=workers, hint=f"ask for 1 to {MOST}")
-        if self._running.settings.config.engine.intake == "shards":
+        engine = self._running.settings.config.engine
+        if workers == 1 and engine.intake == "shards" and engine.host == "local":
             raise ControlError(
-                "workers that read the sources are not changed while they run", workers=workers,
-                hint="set engine.workers and start again: the next run goes on from the checkpoint",
+                "one worker on this machine is the sidecar itself, and `engine.intake` has workers read", workers=workers,
+                hint="ask for 2 or more, or set `intake: driver` and start again",
             )  # fmt: skip
         runtime, until = self._running.runtime, time.monotonic() + PATIENCE
         while True:
@@ -68,10 +87,12 @@ class Rescaling:
     def _rescaled(self, workers: int) -> Mapping[str, Any]:
         """As `rescale`. Raises RecursionLate."""
         with self._changing.alone():
-            runtime, before = self._running.runtime, self._running.runtime.parts.flow.count
+            runtime = self._running.runtime
+            old = runtime.parts.flow
+            before = old.count
             if workers == before:
                 return {"workers": workers, "before": before, "pause_seconds": 0.0, "epoch": runtime.epoch}
-            _check_current(runtime.parts.flow, workers)
+            _check_current(old, workers)
             fresh: Flow | None
             try:
                 fresh = self._begun(workers)
@@ -83,6 +104,7 @@ class Rescaling:
                 if fresh is not None and runtime.parts.flow is not fresh:
                     fresh.close()
                 raise
+            old.close()  # while the loop goes on: sources that they read are closed, too
             return {"workers": workers, "before": before, "pause_seconds": round(paused, 3), "epoch": runtime.epoch}
 
     def _begun(self, workers: int) -> Flow:
@@ -100,41 +122,50 @@ class Rescaling:
         _check_current(old, workers)
         runtime.checkpoints.clear()
         files = old.hold()() if runtime.epoch else {}
+        left = _Left(files, old.hand_over(self._running.generation.folder), old.count)
         if fresh is None:
             old.close()
-            fresh = self._instead(workers, old.count, files)
+            self._instead(workers, left)
         else:
-            self._recover(fresh, files, old.count)
-        self._install(fresh, workers)
-        old.close()
+            self._install(fresh, self._taken_over(fresh, left))
         return runtime.parts.clock() - started
 
-    def _instead(self, workers: int, before: int, files: Files) -> Flow:
-        """The new workers, where the old had to end first. Raises what the new failed with, once as many as before run."""
+    def _instead(self, workers: int, left: _Left) -> None:
+        """Go on with the new workers, where the old had to end first. Raises what the new failed with, once as many as before
+        run."""
         try:
-            return self._recovered(lambda: self._begun(workers), files, before)
+            fresh, go_on = self._begun_from(workers, left)
         except HeadraceError:
-            self._install(self._recovered(lambda: self._begun(before), files, before), before)
+            self._install(*self._begun_from(left.count, left))
             raise
+        self._install(fresh, go_on)
 
-    def _recovered(self, begun: Callable[[], Flow], files: Files, count: int) -> Flow:
-        fresh = begun()
+    def _begun_from(self, workers: int, left: _Left) -> tuple[Flow, GoOn]:
+        fresh = self._begun(workers)
         try:
-            self._recover(fresh, files, count)
+            return fresh, self._taken_over(fresh, left)
         except HeadraceError:
             fresh.close()
             raise
-        return fresh
 
-    def _recover(self, fresh: Flow, files: Files, count: int) -> None:
-        epoch = self._running.runtime.epoch
-        if epoch:
-            fresh.recover(epoch + 1, files, count)
+    def _taken_over(self, fresh: Flow, left: _Left) -> GoOn:
+        """Workers stand where the old ones stood, and those that read are about to; what has the sources go on with them."""
+        runtime = self._running.runtime
+        if runtime.epoch:
+            fresh.recover(runtime.epoch + 1, left.files, left.count)
+        fresh.take_over(left.kept)
+        sources = [i.source for i in runtime.parts.intakes if isinstance(i.source, ShardSource)]
+        if not sources:
+            return []
+        assert isinstance(fresh, Workers), "one process is refused where workers read"
+        return [source.move_to(fresh) for source in sources]
 
-    def _install(self, fresh: Flow, workers: int) -> None:
+    def _install(self, fresh: Flow, go_on: GoOn) -> None:
         """Everything that asked the old dataflow asks this one."""
-        running = self._running
+        running, workers = self._running, fresh.count
         parts = running.runtime.parts
+        for take_place in go_on:
+            take_place()
         running.closers.callback(fresh.close)
         parts.flow = fresh
         for state in parts.views:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from headrace.engine.batch.updates import Updates, Upserts
@@ -17,6 +18,7 @@ from headrace.engine.recursion.late import Standing
 from headrace.engine.schema import Schema
 from headrace.sidecar.state.batch_store import Files
 from headrace.sidecar.state.objects import Counts
+from headrace.sidecar.transactions.references import HandedRuns
 
 Sides = tuple[Updates, Updates]
 """Updates of rows and of errors."""
@@ -139,6 +141,12 @@ class Flow(Protocol):
 
     def rows_of(self, table: str, upserts: Upserts) -> Upserts:
         """The same changes with their rows in this process."""
+
+    def hand_over(self, folder: Path) -> HandedRuns:
+        """What its workers keep of rows that are referred to, in files of `folder` without a name. Raises SpillError."""
+
+    def take_over(self, handed: HandedRuns) -> None:
+        """Keep what another dataflow's workers have kept: references go on to mean the same rows. Raises SpillError."""
 
     def push_errors(self, table: str, errors: Mapping[str, int], epoch: int) -> None:
         """Changes of a table's own errors at `epoch`: message → change of multiplicity."""

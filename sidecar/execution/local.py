@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from headrace.sidecar.execution.error_shards import shards_of
 from headrace.sidecar.execution.malloc import give_back
 from headrace.sidecar.state.batch_store import BatchStore, CheckpointError, Files, load_batches
 from headrace.sidecar.state.objects import Counts
+from headrace.sidecar.transactions.references import HandedRuns, KeptRuns
 
 Held = Mapping[str, Sequence[Batch]]
 """The batches of each arrangement."""
@@ -106,6 +108,14 @@ class KeptDataflow(Dataflow):
     def rows_of(self, table: str, upserts: Upserts) -> Upserts:  # noqa: ARG002
         """As `Flow.rows_of`: they are."""
         return upserts
+
+    def hand_over(self, folder: Path) -> HandedRuns:  # noqa: ARG002
+        """As `Flow.hand_over`: what this process decodes stays in it."""
+        return HandedRuns(KeptRuns(), {})
+
+    def take_over(self, handed: HandedRuns) -> None:
+        """As `Flow.take_over`: one process, which reads by itself, has no workers that keep rows."""
+        assert not handed.files, "the driver refers to rows of workers"
 
     @property
     def is_late(self) -> bool:

@@ -1,12 +1,11 @@
 """What a worker tells the driver of what it has read: every lane of the events and none of their values, marks, positions.
 
-Invariant: `answered(head, parts, gone)` gives what `answer_out` was given, but with references in place of rows. Lanes of one
+Invariant: `answered(parts, kept)` gives what `answer_out` was given, but with references in place of rows. Lanes of one
 value go as that value. Workers send answers, the driver's source takes them.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +27,7 @@ from headrace.connectors.changes import (
 )
 from headrace.engine.batch.exchange_codec import Message
 from headrace.engine.batch.updates import Int64s
-from headrace.sidecar.transactions.references import KeptRun, referring
+from headrace.sidecar.transactions.references import KeptRuns, referring
 
 Places = dict[str, dict[int, int]]
 _WIDE = ("offsets", "transactions", "orders", "lsns", "timestamps", "attempts", "read_ms", "sent_ms")
@@ -163,13 +162,13 @@ def answer_out(runs: Sequence[tuple[RunHead, Message]], standing: Standing) -> l
     return [[text], [buffer for _, buffers in runs for buffer in buffers]]
 
 
-def answered(parts: Sequence[Message], gone: deque[int]) -> tuple[list[DecodedRun], Standing]:
-    """The runs of an answer, and where its worker stands. `gone`: where numbers of runs go that nobody refers to any more."""
+def answered(parts: Sequence[Message], kept: KeptRuns) -> tuple[list[DecodedRun], Standing]:
+    """The runs of an answer, and where its worker stands. `kept`: the runs that are referred to, of which these become part."""
     answer = _DECODE(bytes(parts[0][0]))
     buffers = iter(parts[1])
     out = []
     for run in answer.runs:
-        changes = [_changes_in(run, one, buffers, gone) for one in run.changes]
+        changes = [_changes_in(run, one, buffers, kept) for one in run.changes]
         marks = run.marks
         every: list[Mark] = [*marks.transactions, *marks.snapshots, *marks.versions, *marks.beats]
         decoded = Decoded(changes, every, run.undecodable, {}, run.lost)
@@ -182,7 +181,7 @@ def answered(parts: Sequence[Message], gone: deque[int]) -> tuple[list[DecodedRu
     return out, answer.standing
 
 
-def _changes_in(run: RunHead, one: _Changes, buffers: Iterator[Any], gone: deque[int]) -> TableChanges:
+def _changes_in(run: RunHead, one: _Changes, buffers: Iterator[Any], kept: KeptRuns) -> TableChanges:
     lanes: dict[str, Any] = {}
     for name, value in one.lanes.items():
         kind = np.uint8 if name in _NARROW else np.bool_ if name in _FLAGS else np.int64
@@ -191,4 +190,4 @@ def _changes_in(run: RunHead, one: _Changes, buffers: Iterator[Any], gone: deque
         else:
             lanes[name] = np.full(one.size, value, kind)
     rows = referring(one.number, one.size, lanes.pop("hashes"), lanes.pop("checks"))
-    return TableChanges(one.table, run.topic, run.partition, rows, kept=KeptRun(one.number, gone), **lanes)
+    return TableChanges(one.table, run.topic, run.partition, rows, kept=kept.refer(one.number), **lanes)

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.connectors.changes import Decoded, Format, MessageBatch, MissingColumn, TableChanges, Undecodable
 from headrace.connectors.source import Positions, Source, SourceError
 from headrace.engine.batch.exchange_codec import Message
-from headrace.engine.batch.redeclared_rows import place_of, redeclared
+from headrace.engine.batch.redeclared_rows import redeclared, redeclared_masks
 from headrace.engine.batch.updates import Int64s
 from headrace.engine.schema import Schema
 from headrace.sidecar.execution.workers.channel import Channel, ChannelClosed, moved
@@ -196,8 +196,7 @@ def _under(changes: TableChanges, schema: Schema) -> TableChanges:
     before = changes.rows.schema
     if before.equals(schema.arrow):
         return changes
-    places = {place_of(column, before): at for at, column in enumerate(schema.columns)}
-    unchanged = {places[at]: mask for at, mask in changes.unchanged.items() if at in places}
+    unchanged = redeclared_masks(changes.unchanged, before, schema)
     return replace(changes, rows=redeclared(changes.rows, schema), unchanged=unchanged)
 
 

@@ -104,6 +104,7 @@ class Intake:
     furthest: int = -1
     loaded: Loaded | None = None
     _quiet: frozenset[str] = frozenset()
+    _failed: HeadraceError | None = None
 
     @property
     def places(self) -> type[CommitPlace]:
@@ -116,6 +117,8 @@ class Intake:
         Raises UndecodableError for a record that cannot be decoded and that no one table can stop for, and SourceError
         for what is not of one table's topic.
         """
+        if self._failed is not None:
+            raise self._failed
         try:
             polled = self.source.poll(min(timeout, HELD_SECONDS) if self.barrier else timeout)
         except SourceError as error:
@@ -124,6 +127,16 @@ class Intake:
         for messages in polled:
             self.take(messages)
         return bool(polled)
+
+    def settle(self) -> None:
+        """Take in what was read ahead of `poll`, as tables are about to be declared otherwise. Raises as `poll` does, and has the
+        loop's next `poll` raise it too."""
+        try:
+            for messages in self.source.rest():
+                self.take(messages)
+        except HeadraceError as error:
+            self._failed = error
+            raise
 
     def take(self, messages: MessageBatch) -> None:
         """Decode one run of messages, unless a worker has, and hand it to the assembler."""

@@ -8,7 +8,8 @@ back to be exchanged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,44 @@ class KeptRun:
 
     def __del__(self) -> None:
         self._gone.append(self.number)
+
+
+class KeptRuns:
+    """The runs that the driver refers to, whichever workers keep them. `last`: the greatest number that was ever told.
+
+    Single user: the loop; the last reference to a run may go on any thread.
+    """
+
+    def __init__(self) -> None:
+        self.last = -1
+        self._gone: deque[int] = deque()
+        self._numbers: set[int] = set()
+
+    def refer(self, number: int) -> KeptRun:
+        """A worker has told of this run, and is to keep it for as long as what this gives is here."""
+        self.last = max(self.last, number)
+        self._numbers.add(number)
+        return KeptRun(number, self._gone)
+
+    def take_gone(self) -> list[int]:
+        """The runs that nobody refers to any more, each told once."""
+        found = []
+        while self._gone:
+            found.append(self._gone.popleft())
+        self._numbers.difference_update(found)
+        return found
+
+    @property
+    def numbers(self) -> list[int]:
+        """Those that are referred to, and those that are to be told as gone next."""
+        return sorted(self._numbers)
+
+
+class HandedRuns(NamedTuple):
+    """Runs on their way from workers to those that take their place: each as an Arrow file, by its number, which stays."""
+
+    kept: KeptRuns
+    files: Mapping[int, pa.Buffer]
 
 
 def referring(number: int, size: int, hashes: Int64s, checks: Int64s) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.intake.heartbeats import HeartbeatChain
 from headrace.sidecar.intake.passed_records import PassedRecords
 from headrace.sidecar.intake.schema_drift import SchemaDrift
-from headrace.sidecar.intake.shard_source import ShardFormat
+from headrace.sidecar.intake.shard_source import Begin, ShardFormat, at_once
 from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.intake.unused_data import Unread, unread
 from headrace.sidecar.state.checkpoint import Manifest
@@ -47,7 +47,8 @@ from headrace.sidecar.wiring.shard_intakes import make_shard_source
 @dataclass(frozen=True, kw_only=True)
 class IntakeMaker:
     """Makes the intakes. `schemas`: of every table that the configuration or the topics tell; `tables`: of those that are read;
-    `changed`: those that begin empty; `manifest`: of the checkpoint that is resumed; `folder`: for what waits on disk."""
+    `changed`: those that begin empty; `manifest`: of the checkpoint that is resumed; `folder`: for what waits on disk; `begin`:
+    who has workers begin to read, where another thread than the loop makes the intakes."""
 
     settings: Settings
     schemas: Mapping[str, Schema]
@@ -58,6 +59,7 @@ class IntakeMaker:
     changed: Collection[str]
     flow: Flow
     folder: Path
+    begin: Begin = at_once
 
     def all(self, closers: ExitStack) -> list[Intake]:
         """One for each source, opened; `closers` get what closes their transports. Raises SourceError, CheckpointError."""
@@ -120,7 +122,7 @@ class IntakeMaker:
         if settings.config.engine.intake != "shards":
             return make_source(settings, source, format_), format_
         schemas = {n: s for n, s in self.schemas.items() if n in declared}
-        shards = make_shard_source(settings, source, schemas, self.flow)
+        shards = make_shard_source(settings, source, schemas, self.flow, self.begin)
         return shards, ShardFormat(format_, shards)
 
     def _resume(

@@ -19,7 +19,7 @@ from headrace.sidecar.execution.workers.channel import Channel
 from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.kept_rows import KeptRows
 from headrace.sidecar.intake.shard_reader import ShardReader, reader_of
-from headrace.sidecar.intake.shard_source import ShardSource
+from headrace.sidecar.intake.shard_source import Begin, ShardSource
 from headrace.sidecar.state.spill import Spill
 from headrace.sidecar.wiring.factories import make_format, make_source, spill_bytes
 
@@ -47,12 +47,12 @@ def _is_mine(shard: int, count: int, topic: str, partition: int) -> bool:
 
 
 def make_shard_source(
-    settings: Settings, source: SourceConfig, schemas: Mapping[str, Schema], flow: Flow
+    settings: Settings, source: SourceConfig, schemas: Mapping[str, Schema], flow: Flow, begin: Begin
 ) -> ShardSource:
-    """The transport of a source that the workers read."""
+    """The transport of a source that the workers read. `begin`: who has them begin."""
     assert isinstance(flow, Workers), "the configuration asks for workers"
     bare = source.model_copy(update={"database": None, "connect": None})
     config = settings.config.model_copy(
         update={"sources": [bare], "sinks": [], "engine": type(settings.config.engine)()}
     )
-    return ShardSource(source.name, flow, ReadShare(config, settings.path, bare, schemas))
+    return ShardSource(source.name, flow, ReadShare(config, settings.path, bare, schemas), begin)

@@ -96,6 +96,22 @@ def comes_true(source: Source, passed: Callable[[], bool], timeout: float = 30.0
 class SourceContract:
     """Subclasses provide the fixture `harness`."""
 
+    def test_what_was_read_ahead_is_given_once_and_counts_in_positions(self, harness: SourceHarness) -> None:
+        topic = f"{harness.prefix}orders"
+        harness.create(topic)
+        harness.append(topic, *[b"a%d" % i for i in range(5)])
+        source = harness.make()
+        source.open({})
+        found: list[bytes | None] = []
+        end = time.monotonic() + 15
+        while len(found) < 5 and time.monotonic() < end:
+            for messages in (*source.poll(0.1), *source.rest()):
+                found += messages.values
+            assert source.positions()[topic][0] >= len(found)
+        assert found == [b"a0", b"a1", b"a2", b"a3", b"a4"]
+        assert list(source.rest()) == []
+        source.close()
+
     def test_reads_every_partition_from_its_beginning_in_order(self, harness: SourceHarness) -> None:
         topic = f"{harness.prefix}orders"
         harness.create(topic, 2)

@@ -7,11 +7,10 @@ other channels: once it fails it alone ends. Called by whoever would call a data
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count as numbers
+from pathlib import Path
 from typing import NoReturn
 
 import pyarrow as pa
@@ -36,7 +35,6 @@ from headrace.sidecar.execution.workers import messages
 from headrace.sidecar.execution.workers.channel import ChannelClosed, moved
 from headrace.sidecar.execution.workers.failure import cause
 from headrace.sidecar.execution.workers.gather import Gathered
-from headrace.sidecar.execution.workers.kept_rows import in_order, placed_in, truncates_of, wanted_out
 from headrace.sidecar.execution.workers.late import LateInWorkers
 from headrace.sidecar.execution.workers.liveness import Replies, Watch, answered
 from headrace.sidecar.execution.workers.local_pool import LocalPool
@@ -45,9 +43,10 @@ from headrace.sidecar.execution.workers.pool import Maker, WorkerLost, WorkerPoo
 from headrace.sidecar.execution.workers.protocol import files_in, files_out, packed, sides_in, upserts_out
 from headrace.sidecar.execution.workers.shard_router import Dealer, keys_only
 from headrace.sidecar.execution.workers.worker import Task
+from headrace.sidecar.execution.workers.worker_rows import WorkerRows
 from headrace.sidecar.state.batch_store import WRITES, BatchFile, Files, StoreAway
 from headrace.sidecar.state.objects import Counts
-from headrace.sidecar.transactions.references import are_references
+from headrace.sidecar.transactions.references import HandedRuns, are_references
 
 STILL_SECONDS = 30.0
 """A worker that neither answers nor waits for another nor uses the processor for so long is given up."""
@@ -60,7 +59,7 @@ class Workers(LateInWorkers):
     """A dataflow in several processes. `frontier`: epochs before it are complete in all. Single writer: its owner.
 
     `tables`, `views`: the columns of what is declared and put out there. `outputs`: by view. `number`: by which the workers
-    know one that began beside another. `forgotten`: numbers of runs that workers keep and nobody refers to any more.
+    know one that began beside another. `rows`: what the workers have decoded and keep.
     """
 
     def __init__(
@@ -74,7 +73,8 @@ class Workers(LateInWorkers):
         self.cpu_seconds: Sequence[float] = [0.0] * count
         self.outputs = self._gathered(views)
         self._dealers = {name: Dealer(schema, count) for name, schema in tables.items()}
-        self.forgotten: deque[int] = deque()
+        self.rows = WorkerRows(count, self._tell, self._answers)
+        self._readers: list[WorkerPool] = []
         self._numbers = numbers(1)
         self._intakes = {name: Intake(name) for name in tables}
         self._crossing: dict[int, set[str]] = {}
@@ -150,23 +150,23 @@ class Workers(LateInWorkers):
 
     def rows_of(self, table: str, upserts: Upserts) -> Upserts:
         """As `Flow.rows_of`."""
-        if not are_references(upserts):
-            return upserts
-        self._check()
-        for shard, parts in enumerate(wanted_out(upserts, self.count)):
-            self._tell(shard, messages.RowsOf(), parts[:1])
-        schema = self._dealers[table].schema
-        told = self._answers(messages.RowsOf())
-        found = [placed_in(one.columns, parts, schema) for one, parts in told if parts]
-        truncates = truncates_of(upserts, schema)
-        return replace(in_order([*found, *([truncates] if truncates else [])]), fill_from=upserts.fill_from)
+        return self.rows.of(table, upserts, self._dealers[table].schema) if are_references(upserts) else upserts
+
+    def hand_over(self, folder: Path) -> HandedRuns:
+        """As `Flow.hand_over`."""
+        return self.rows.hand_over(folder)
+
+    def take_over(self, handed: HandedRuns) -> None:
+        """As `Flow.take_over`."""
+        self.rows.take_over(handed)
 
     def begin_intake(self, name: str, reads: object) -> WorkerPool:
         """Have every worker read its part of a source: `reads`, on a thread and over a channel of that name."""
         self._check()
         begun = self._pool.beside(name)
         self._ask(messages.BeginIntake(name), [packed(reads)])
-        return begun()
+        self._readers.append(begun())
+        return self._readers[-1]
 
     def give_up(self, why: HeadraceError) -> NoReturn:
         """A worker cannot be heard any more: stop all, and say which it was that ended first, where one did."""
@@ -200,8 +200,8 @@ class Workers(LateInWorkers):
             elif waiting is not None:
                 self._deal(table, self._dealers[table].dealt(waiting))
         if kept:
-            self._take_in(kept)
-        self._let_go()
+            self.rows.take_in(kept)
+        self.rows.let_go()
         for errors in self._errors:
             if errors.epoch < upper:
                 self._tell(0, errors)
@@ -209,22 +209,6 @@ class Workers(LateInWorkers):
         if upper > self.frontier:
             self._tell_all(messages.Step(upper))
             self.frontier = upper
-
-    def _take_in(self, kept: Mapping[str, Upserts]) -> None:
-        """Have the workers exchange rows that they keep."""
-        wanted = [wanted_out(upserts, self.count) for upserts in kept.values()]
-        for shard in range(self.count):
-            self._tell(shard, messages.TakeIn(list(kept)), [p for parts in wanted for p in parts[shard]])
-
-    def _let_go(self) -> None:
-        """Have the workers let go of runs that nobody refers to."""
-        runs: list[list[int]] = [[] for _ in range(self.count)]
-        while self.forgotten:
-            number = self.forgotten.popleft()
-            runs[number % self.count].append(number)
-        for shard, numbers_ in enumerate(runs):
-            if numbers_:
-                self._tell(shard, messages.Forget(numbers_))
 
     def _settle(self, table: str, epoch: int) -> None:
         """Route an epoch in which rows change shards, with what they take along."""
@@ -266,7 +250,7 @@ class Workers(LateInWorkers):
 
     def exert(self, fuel: int) -> None:
         """As `Dataflow.exert`, in each shard that has nothing else to do."""
-        self._let_go()
+        self.rows.let_go()
         self._tell_all(messages.Exert(fuel))
 
     def give_back(self) -> None:
@@ -352,6 +336,8 @@ class Workers(LateInWorkers):
         """Stop all workers; none is left. Nothing may be being written."""
         if self._lost is None:
             self._lost = WorkerLost("the workers were stopped")
+        for readers in self._readers:
+            readers.close()
         self._pool.close()
 
     def __enter__(self) -> Workers:

@@ -1,15 +1,15 @@
 """Rows that a worker has decoded, kept until the driver says of which epochs they are, and then exchanged by key.
 
-Invariant: a row that is kept is found by its reference until the driver forgets its run; after `exchanged` each shard has the
-rows of its own keys, in the order that the driver gave them, and every truncate. The threads that decode keep runs, the
-dataflow's thread takes rows out.
+Invariant: a row that is kept is found by its reference until the driver forgets its run, under the columns that its table has
+by then; after `exchanged` each shard has the rows of its own keys, in the order that the driver gave them, and every truncate.
+The threads that decode keep runs, the dataflow's thread takes rows out, and hands runs over to workers that take its place.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.batch.updates import TRUNCATE, Bools, Int64s, Updates, Upserts
 from headrace.engine.dataflow.shard import Shard
 from headrace.engine.schema import Schema
+from headrace.sidecar.execution.workers.kept_run import Run
 from headrace.sidecar.execution.workers.protocol import message, opened, upserts_in, upserts_out
 from headrace.sidecar.transactions.references import REFERENCES, ROW_BITS, references_in, shards_of
 
@@ -29,19 +30,12 @@ Ordered = tuple[Upserts, Int64s]
 """Changes of a table, and the place of each in the order of all."""
 
 
-class _Run(NamedTuple):
-    """One run of a table, with the hashes of its keys."""
-
-    changes: TableChanges
-    hashes: Int64s
-
-
 class KeptRows:
     """What one shard of `count` keeps. `emptied`: who is told when nothing is kept any more."""
 
     def __init__(self, shard: int, count: int) -> None:
         self.shard, self.count = shard, count
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, Run] = {}
         self._lock = threading.Lock()
         self._next = shard
         self.emptied: list[Callable[[], None]] = []
@@ -54,8 +48,20 @@ class KeptRows:
         assert len(changes) < 1 << ROW_BITS, "a reference has room for the rows of a run"
         with self._lock:
             number, self._next = self._next, self._next + self.count
-            self._runs[number] = _Run(changes, hashes)
+            self._runs[number] = Run(changes.rows, changes.kinds, changes.unchanged, hashes)
         return number
+
+    def files_of(self, numbers: Iterable[int]) -> list[Message]:
+        """Runs as Arrow files, which stay kept here."""
+        return [[self._runs[number].file()] for number in numbers]
+
+    def take_over(self, numbers: Sequence[int], files: Sequence[Message], last: int, folder: Path) -> None:
+        """Keep runs of other workers under their numbers, mapped from `folder`; own runs have numbers greater than `last`.
+        Raises SpillError."""
+        found = [Run.mapped(file[0], folder / f"taking over.{self.shard}") for file in files]
+        with self._lock:
+            self._runs |= dict(zip(numbers, found, strict=True))
+            self._next = max(self._next, (last // self.count + 1) * self.count + self.shard)
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Let go of runs."""
@@ -66,8 +72,18 @@ class KeptRows:
         for tell in self.emptied if empty else ():
             tell()
 
-    def find(self, references: Int64s, epochs: Int64s, places: Int64s) -> tuple[Ordered, Int64s]:
-        """The rows that are meant, each at its epoch and place, and the hashes of their keys; not in any order."""
+    def _run(self, number: int, schema: Schema) -> Run:
+        """A run, under the columns of now."""
+        run = self._runs[number]
+        if not run.rows.schema.equals(schema.arrow):
+            run = self._runs[number] = run.under(schema)
+        return run
+
+    def find(
+        self, references: Int64s, epochs: Int64s, places: Int64s, schema: Schema
+    ) -> tuple[Ordered, Int64s]:  # fmt: skip
+        """The rows that are meant, under the columns of `schema`, each at its epoch and place, and the hashes of their keys; not
+        in any order."""
         numbers = references >> ROW_BITS
         edges = np.flatnonzero(np.diff(numbers)) + 1
         order: Int64s | None = None
@@ -77,17 +93,15 @@ class KeptRows:
             numbers = numbers[order]
             edges = np.flatnonzero(np.diff(numbers)) + 1
         starts = [0, *edges.tolist()]
-        found = [self._runs[number] for number in numbers[starts].tolist()]
+        found = [self._run(number, schema) for number in numbers[starts].tolist()]
         at = [part & ((1 << ROW_BITS) - 1) for part in np.split(references, edges)]
-        rows = concat_rows([_taken(run.changes.rows, part) for run, part in zip(found, at, strict=True)])
-        kinds = np.concatenate([run.changes.kinds[part] for run, part in zip(found, at, strict=True)])
+        rows = concat_rows([_taken(run.rows, part) for run, part in zip(found, at, strict=True)])
+        kinds = np.concatenate([run.kinds[part] for run, part in zip(found, at, strict=True)])
         hashes = np.concatenate([run.hashes[part] for run, part in zip(found, at, strict=True)])
         unchanged: dict[int, Bools] = {}
-        for column in sorted({c for run in found for c in run.changes.unchanged}):
+        for column in sorted({c for run in found for c in run.unchanged}):
             masks = [
-                run.changes.unchanged[column][part]
-                if column in run.changes.unchanged
-                else np.zeros(len(part), np.bool_)
+                run.unchanged[column][part] if column in run.unchanged else np.zeros(len(part), np.bool_)
                 for run, part in zip(found, at, strict=True)
             ]
             unchanged[column] = np.concatenate(masks)
@@ -134,12 +148,12 @@ def _wanted(part: Message) -> tuple[Int64s, Int64s, Int64s]:
     return references_in(found.rows), found.times, found.diffs
 
 
-def found_out(kept: KeptRows, part: Message) -> tuple[Sequence[int], list[Message]]:
-    """Rows for the driver: which columns have values that were not sent, and the parts that carry them."""
+def found_out(kept: KeptRows, schema: Schema, part: Message) -> tuple[Sequence[int], list[Message]]:
+    """Rows of a table for the driver: which columns have values that were not sent, and the parts that carry them."""
     references, epochs, places = _wanted(part)
     if not len(references):
         return [], []
-    (rows, at), _ = kept.find(references, epochs, places)
+    (rows, at), _ = kept.find(references, epochs, places, schema)
     return upserts_out(_placed(rows, at))
 
 
@@ -153,11 +167,11 @@ def exchanged(
     mine: dict[str, list[Ordered]] = {table: [] for table in tables}
     heads: list[list[tuple[str, Sequence[int]]]] = [[] for _ in range(shard.count)]
     out: list[list[Message]] = [[] for _ in range(shard.count)]
-    for at, table in enumerate(tables):
+    for at, (table, schema) in enumerate(tables.items()):
         references, epochs, places = _wanted(parts[2 * at])
         if not len(references):
             continue
-        (rows, order), hashes = kept.find(references, epochs, places)
+        (rows, order), hashes = kept.find(references, epochs, places, schema)
         for k, positions in enumerate(shard_positions(hashes.view(np.uint64), shard.count)):
             if not len(positions):
                 continue

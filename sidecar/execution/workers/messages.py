@@ -269,9 +269,27 @@ class BeginIntake(Question[Done]):
 
 @dataclass(frozen=True)
 class RowsOf(Question[RowsFound]):
-    """Which rows do the references that follow mean?"""
+    """Which rows of a table do the references that follow mean?"""
 
     answer = RowsFound
+    table: str
+
+
+@dataclass(frozen=True)
+class HandOver(Question[Done]):
+    """What do these runs of kept rows hold? A part each: an Arrow file."""
+
+    answer = Done
+    runs: Sequence[int]
+
+
+@dataclass(frozen=True)
+class TakeOver(Question[Done]):
+    """Keep these runs of other workers, whose files follow; runs of your own have numbers greater than `last`."""
+
+    answer = Done
+    runs: Sequence[int]
+    last: int
 
 
 @dataclass(frozen=True)
@@ -294,7 +312,8 @@ class Write(Question[Written]):
 
 Told = (
     Push | PushErrors | Step | AdvanceSince | Exert | TrimMemory | Build | Take | Snapshot | LookUp | Hydrate | Facts | Recover
-    | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | Forget | Change | Evaluate | TurnedSince | ReadersOf
+    | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | HandOver | TakeOver | Forget | Change | Evaluate | TurnedSince
+    | ReadersOf
 )  # fmt: skip
 """What a worker is told and asked over the channel of its dataflow."""
 Answer = Done | Taken | Hydrated | FactsTold | Resumed | Held | RowsFound | Written | Evaluated | Named

@@ -143,6 +143,8 @@ class Serving:
                 | messages.BeginIntake()
                 | messages.TakeIn()
                 | messages.RowsOf()
+                | messages.HandOver()
+                | messages.TakeOver()
                 | messages.Forget()
                 | messages.Change()
             ):
@@ -210,9 +212,14 @@ class Worker(Serving):
                 return messages.Done(), []
             case messages.TakeIn(tables):
                 self._take_in(tables, parts)
-            case messages.RowsOf():
-                columns, found = found_out(self.kept, parts[0])
+            case messages.RowsOf(table):
+                columns, found = found_out(self.kept, self.flow.schema_of(table), parts[0])
                 return messages.RowsFound(columns), found
+            case messages.HandOver(runs):
+                return messages.Done(), self.kept.files_of(runs)
+            case messages.TakeOver(runs, last):
+                self.kept.take_over(runs, parts, last, self._store.place.scratch)
+                return messages.Done(), []
             case messages.Forget(runs):
                 self.kept.forget(runs)
             case messages.Change(beside, names):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +16,21 @@ import pytest
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.plan import ApplyError
 from headrace.sidecar.operations.resync import Resync, TableRead
+from headrace.sidecar.wiring import build as wiring
 from headrace.views.errors import ViewError
 from tests.sidecar.control.busy import meanwhile
-from tests.sidecar.support.little import CUSTOMERS, ORDERS, PREFIX, VIEWS, VISITS, Little, answers
+from tests.sidecar.control.conftest import begun
+from tests.sidecar.execution.workers.threads import Threads
+from tests.sidecar.support.little import CUSTOMERS, ORDERS, PREFIX, VIEWS, VISITS, Little, answers, read_ahead
 
 WIDE = "  - {name: wide, key: [id], sinks: [s], sql: 'select id, w from public.orders'}\n"
+
+
+@pytest.fixture(params=[(1, "driver"), (2, "driver"), (2, "shards")], ids=["alone", "workers", "reading"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Little]:
+    workers, intake = request.param
+    monkeypatch.setattr(wiring, "make_pool", lambda *_: Threads)
+    yield from begun(Little(tmp_path, monkeypatch, workers=workers, intake=intake))
 
 
 def declare(shop: Little, table: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -190,6 +201,42 @@ def test_a_column_that_records_lost_stays_so_under_its_new_name_until_the_table_
     resync(shop, ORDERS, lambda row: f"{row[0]}\t{row[1]}")
     assert shop.in_error() == set()
     check(shop)
+
+
+@pytest.mark.parametrize("shop", [(2, "shards")], indirect=True)
+@pytest.mark.parametrize("renamed", [False, True], ids=["as it was declared", "as it is declared now"])
+def test_rows_that_workers_read_ahead_of_a_declaration(shop: Little, *, renamed: bool) -> None:
+    """Rows of whole transactions, and of one that is whole later only, read under the columns of before: a value under a name
+    that was not declared then is lost, and never NULL in a view."""
+    orders = f"{PREFIX}.{ORDERS}"
+    shop.transact((ORDERS, "c", (90, 2)), (CUSTOMERS, "c", (90, 4)))
+    shop.transact((ORDERS, "c", (91, 1)))
+    if renamed:
+        rewritten(shop, ORDERS, lambda row: {"id": row["id"], "city": row["v"]})
+
+    def show() -> None:
+        shop.show(orders, 2)
+        shop.show(f"{PREFIX}.{CUSTOMERS}")
+        shop.show(f"{PREFIX}.transaction")
+
+    read_ahead(shop, show)
+    declare(shop, ORDERS, lambda t: columns(t)[1].update(name="city", renamed_from="v"))
+    views = VIEWS.replace("select id, v from public.orders", "select id, city as v from public.orders")
+    apply(shop, views.replace("c.id = o.v", "c.id = o.city"), busy=False)
+    shop.show_all()
+    shop.turn(2)
+    if renamed:
+        assert shop.in_error() == {"orders", "by_city"}
+        assert "column=city" in shop.store.errors["orders"][0]
+        resync(shop, ORDERS, lambda row: f"{row[0]}\t{row[1]}")
+    for _ in range(2):
+        assert shop.in_error() == set()
+        assert {n: shop.rows(n) for n in answers(shop.state)} == answers(shop.state)
+        if not renamed:  # else views that waited stood still beside the others
+            check(shop)
+        shop.end(drained=True)
+        shop.start()
+        shop.turn(3)
 
 
 def key(table: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-from collections import deque
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from headrace.connectors.changes import (
     VersionEnd,
 )
 from headrace.sidecar.intake.shard_answers import Standing, answer_out, answered, run_out
-from headrace.sidecar.transactions.references import ROW_BITS, key_identities, references_in
+from headrace.sidecar.transactions.references import ROW_BITS, KeptRuns, key_identities, references_in
 from tests.seeds import seeds
 
 PLACE = ("shop.public.t", 1, 7)
@@ -77,8 +76,9 @@ def test_every_lane_and_mark_arrives(seed: int) -> None:
     decoded = Decoded(runs, MARKS, [bad], {}, [lost])
     kept = [(n, *k) for n, k in zip(numbers, keys, strict=True)]
     standing = Standing({"t": {0: 5}}, at_end=True, looked=[3], failed={"code": "source"})
-    gone: deque[int] = deque()
-    [found], told = answered(answer_out([run_out(messages, decoded, kept, [unfit], 0.5)], standing), gone)
+    ledger = KeptRuns()
+    [found], told = answered(answer_out([run_out(messages, decoded, kept, [unfit], 0.5)], standing), ledger)
+    assert (ledger.numbers, ledger.last) == (sorted(numbers), max(numbers))
     assert told == standing
     assert (found.events, found.newest_ms, found.seconds) == (2, 2, 0.5)
     assert (found.offsets.tolist(), found.keys, found.values) == ([7], [None], [b"w"]), "what may be a dead letter"
@@ -97,7 +97,8 @@ def test_every_lane_and_mark_arrives(seed: int) -> None:
     part = found.decoded.changes[0].take(np.array([0]))
     del found, mine, theirs
     gc.collect()
-    assert sorted(gone) == sorted(numbers[1:]), "a run is kept as long as any part of it is here"
+    assert sorted(ledger.take_gone()) == sorted(numbers[1:]), "a run is kept as long as any part of it is here"
+    assert ledger.numbers == numbers[:1]
     del part
     gc.collect()
-    assert sorted(gone) == sorted(numbers)
+    assert (ledger.take_gone(), ledger.take_gone(), ledger.numbers) == (numbers[:1], [], [])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -368,6 +369,19 @@ class Little:
             op = draw.choice(["u", "u", "d"]) if id_ in alive[table] else "c"
             changes.append((table, op, (id_, draw.randrange(1, 6))))
         return self.transact(*changes)
+
+
+def read_ahead(shop: Little, show: Callable[[], None]) -> None:
+    """The workers read what Kafka shows with `show`, and it is handed out to nobody yet."""
+    assert shop.running is not None
+    [intake] = shop.running.runtime.parts.intakes
+    source: Any = intake.source
+    intake.settle()
+    show()
+    source._now.ask()
+    for channel in source._now.channels:
+        channel.write()
+        assert select.select([channel], [], [], 20)[0], "a worker does not answer"
 
 
 def answers(state: State) -> dict[str, Counter[Any]]:

@@ -16,9 +16,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.engine.errors import HeadraceError
+from headrace.sidecar.control.apply import ViewChanger
+from headrace.sidecar.control.rescale import Rescaling
 from headrace.sidecar.execution.workers.pool import Maker
 from headrace.sidecar.wiring import build as wiring
 from headrace.sidecar.wiring import factories, intakes, shard_intakes, topic_reading
+from tests.sidecar.control.busy import meanwhile
 from tests.sidecar.support import little
 from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, VISITS, Little, answers
 
@@ -162,6 +165,29 @@ def test_whatever_is_killed_when(shop: Read) -> None:
         assert shop.running is not None
         shop.running.runtime.turn(0.05)
     check(shop)
+
+
+def test_another_count_of_workers_takes_over_what_was_read(shop: Read) -> None:
+    """Transactions of which some is read already; beside the old ones where there is room, else after them."""
+    draw = random.Random(11)
+    shop.turn(2)
+    assert shop.running is not None
+    running = shop.running
+    for workers in (3, 2):
+        for _ in range(6):
+            shop.random(draw)
+        for table in KEYS:
+            topic = f"{little.PREFIX}.{table}"
+            shop.show(topic, len(shop.queues.get(topic, ())) // 2)
+        shop.turn()
+        assert running.runtime.parts.flow.rows.kept.numbers, "something is kept"  # type: ignore[attr-defined]
+        before = shop.pids()
+        done = meanwhile(shop, lambda: Rescaling(running, ViewChanger(running)).rescale(workers), busy=workers == 2)  # noqa: B023
+        assert (done["workers"], len(shop.pids())) == (workers, workers)
+        assert not {*before} & {*shop.pids()}
+        shop.show_all()
+        shop.turn(2)
+        check(shop)
 
 
 def frontier_of(shop: Read) -> int:

@@ -330,7 +330,7 @@ def test_where_new_workers_cannot_take_over_the_old_go_on(shop: Shared, monkeypa
         raise HeadraceError("a table with live errors cannot be dealt out")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Rescaling, "_recover", refused)
+        patch.setattr(Rescaling, "_taken_over", refused)
         with pytest.raises(HeadraceError, match="live errors"):
             meanwhile(shop, lambda: rescaling(shop).rescale(3), busy=False)
     assert shop.pids() == before

@@ -116,7 +116,7 @@ class Kept(Shared):
         )  # fmt: skip
         hashes = hashes_of(run, self.schemas[table])
         number = kept.keep(run, hashes[0])
-        self._held.append(KeptRun(number, self.workers.forgotten))
+        self._held.append(self.workers.rows.kept.refer(number))
         return referring(number, size, *hashes)
 
     def step(self, upper: int) -> None:
