@@ -35,9 +35,6 @@ def versions_of(running: Running, settings: Settings, asked: Asked) -> dict[str,
         if source is None or source.type != "spark":
             raise ApplyError("only tables of a spark source are filled from files", table=table,
                              hint="`headrace load --from postgres` goes with tables of a database")  # fmt: skip
-        if settings.config.engine.intake == "shards":
-            raise ApplyError("workers that read the sources take no rows of files", table=table,
-                             hint="stop the sidecar, and load all tables of the source into an empty state")  # fmt: skip
         found[table] = _version(running.runtime, settings, source, table, version, asked.keys())
         check_published(running.runtime, {table: found[table]})
     return found

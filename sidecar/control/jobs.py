@@ -163,9 +163,6 @@ class BackgroundJobs:
         RequestError."""
         if table in self._under_way:
             raise RequestError("the table is being read already", table=table, hint="wait until it is")
-        if self._settings.config.engine.intake == "shards":
-            raise RequestError("workers that read the sources take no rows of files", table=table,
-                               hint="`headrace apply` has the table read from its source")  # fmt: skip
 
         def told(what: Report | HeadraceError) -> None:
             self._under_way.discard(table)

@@ -16,11 +16,15 @@ from headrace.connectors.changes import TableChanges
 from headrace.engine.batch.gather_rows import take_rows
 from headrace.engine.batch.redeclared_rows import place_of, redeclared
 from headrace.engine.batch.updates import DELETE, Int64s, Upserts
+from headrace.engine.dataflow.input_buffer import Intake
 from headrace.engine.schema import Schema
 from headrace.sidecar.transactions.model import Transaction
 from headrace.sidecar.transactions.partial import RowRange
 from headrace.sidecar.transactions.references import REFERENCES
+from headrace.sidecar.transactions.splitting import in_steps
 
+NO_LIMIT = 1 << 62
+"""More rows, and a later epoch, than there are."""
 TableErrors = Mapping[int, Mapping[str, Mapping[str, int]]]
 """Epoch → table → message → change of multiplicity."""
 
@@ -44,6 +48,25 @@ def upserts(bound: Iterable[tuple[int, Transaction]], schemas: Mapping[str, Sche
 
 def _are_kept(parts: Sequence[tuple[int, RowRange]]) -> bool:
     return any(s.changes.kept is not None for _, s in parts)
+
+
+class Keeper(Protocol):
+    """Whose workers may keep rows: a `Flow`."""
+
+    def rows_of(self, table: str, upserts: Upserts) -> Upserts:
+        """The same changes with their rows in this process."""
+
+
+def rows_here(
+    flow: Keeper, bound: Sequence[tuple[int, Transaction]], table: str, schema: Schema
+) -> Upserts | None:  # fmt: skip
+    """The upserts of one table, as `upserts` lays them out, with their rows in this process, wherever they were decoded; None for
+    none."""
+    parts = Intake(table)
+    for some in in_steps(bound, NO_LIMIT):
+        if (found := upserts(some, {table: schema}).get(table)) is not None:
+            parts.push(flow.rows_of(table, found), 0)
+    return parts.take(NO_LIMIT)
 
 
 class Feedable(Protocol):

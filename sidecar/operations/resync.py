@@ -27,9 +27,10 @@ from headrace.engine.dataflow import Collection, Dataflow
 from headrace.engine.errors import HeadraceError
 from headrace.engine.operators.expressions.core.text_io import from_text
 from headrace.engine.schema import Schema
+from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.execution.live_errors import add_errors
 from headrace.sidecar.intake.source_intake import Intake
-from headrace.sidecar.intake.table_upserts import upserts
+from headrace.sidecar.intake.table_upserts import rows_here
 from headrace.sidecar.operations import postgres_at_lsn
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.synthetic_transactions import injected
@@ -300,7 +301,7 @@ class Resync(TableJob):
         with closing(flow.beside()()) as beside:
             beside.build(_OneTable(self.table, self.schema), {self.table: Schema(self.schema.columns)})
             rows, errors = beside.outputs[self.table].snapshot(runtime.epoch)
-        found = self._compare(rows, read)
+        found = self._compare(flow, rows, read)
         if found is None:
             self._reading = None
             self.tries += 1
@@ -317,9 +318,9 @@ class Resync(TableJob):
     def _report(self, read: TableRead, found: Difference, epoch: int) -> Report:
         return Report(self.table, Lsn(read.lsn), len(read.rows), found.added, found.changed, found.removed, epoch)
 
-    def _compare(self, rows: Updates, read: TableRead) -> Difference | None:
+    def _compare(self, flow: Flow, rows: Updates, read: TableRead) -> Difference | None:
         if self.intake.lost.lacking(self.table) > read.lsn:
             return None  # a column was lost after the table was read
         after = [t for t in self._seen if t.place > Lsn(read.lsn)]
-        later = upserts(enumerate(after, 1), {self.table: self.schema}).get(self.table)
+        later = rows_here(flow, list(enumerate(after, 1)), self.table, self.schema)
         return difference(self.schema, text_lines(self.schema, rows.rows), rows.diffs, read, later)

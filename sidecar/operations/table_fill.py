@@ -20,9 +20,10 @@ from headrace.connectors.commit_place import CommitPlace, Version
 from headrace.connectors.sink import SourceFrontier
 from headrace.engine.batch.updates import INSERT, RETRACT, TRUNCATE, UPSERT, Int64s, UInt8s
 from headrace.engine.schema import Schema
+from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.execution.table_traces import table_traces
 from headrace.sidecar.intake.source_intake import Intake
-from headrace.sidecar.intake.table_upserts import upserts
+from headrace.sidecar.intake.table_upserts import rows_here
 from headrace.sidecar.operations.resync import Report, ResyncError, TableJob, text_lines
 from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.batch_places import Batches
@@ -105,6 +106,7 @@ def _keys_of(schema: Schema) -> Schema:
 class TableFill(TableJob):
     """A background job: one table is filled. `give` and `leave` are called by any thread."""
 
+    _bound_since: list[Transaction] = field(default_factory=list)
     _changes: list[Changes] = field(default_factory=list)
     _given: tuple[CommitPlace, Rows] | None = None
     _left: bool = False
@@ -124,21 +126,18 @@ class TableFill(TableJob):
 
     def on_bound(self, transactions: Iterable[tuple[int, Transaction]]) -> None:
         """These are in now, each at its epoch."""
-        mine = []
         for epoch, transaction in transactions:
             if transaction is self._mine:
                 self._bound = epoch
-            elif any(s.changes.table == self.table for s in transaction.slices):
-                mine.append(transaction)
-        if mine and self._done is None:
-            self._note(mine)
+            elif self._done is None and any(s.changes.table == self.table for s in transaction.slices):
+                self._bound_since.append(transaction)
 
-    def _note(self, transactions: Sequence[Transaction]) -> None:
-        if self._intake is None:  # the run ends just as the table is taken in
-            self._left = True
+    def _note(self, flow: Flow, schema: Schema) -> None:
+        """Keep of the transactions that were bound since the last turn what they changed in the table."""
+        transactions, self._bound_since = self._bound_since, []
+        found = rows_here(flow, list(enumerate(transactions)), self.table, schema)
+        if found is None:
             return
-        schema = self._intake.schemas[self.table]
-        found = upserts(enumerate(transactions), {self.table: schema})[self.table]
         lsns = np.array([t.place.order for t in transactions], np.int64)[found.epochs]
         rows = found.rows if schema.key is None else found.rows.select(list(schema.key))
         copied = rows.take(pa.array(np.arange(rows.num_rows)))  # what was decoded beside it is let go
@@ -154,6 +153,8 @@ class TableFill(TableJob):
         self._intake = intake = self._intake or next(
             (i for i in runtime.parts.intakes if self.table in i.schemas), None
         )
+        if intake is not None:
+            self._note(runtime.parts.flow, intake.schemas[self.table])
         if intake is None or self._given is None or runtime.hold or runtime.parts.reclock.replaying is not None:
             return False
         if any(stop.table == self.table for stop in intake.assembler.stops):

@@ -50,15 +50,17 @@ def shop(stack: Any, tmp_path: Path, unique: str) -> Any:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_writers_go_on_while_added_tables_are_filled(spark: SparkSession, shop: Real) -> None:
+@pytest.mark.parametrize("intake", ["driver", "shards"])
+def test_writers_go_on_while_added_tables_are_filled(spark: SparkSession, shop: Real, intake: str) -> None:
+    engine = {"workers": 2, "intake": intake}
     source = shop.source(shop.name, DDL)
     of = {"database": source.url, "connect": shop.stack.connect.url}
-    shop.configure(FIRST, of_source=of, engine={"workers": 2})
+    shop.configure(FIRST, of_source=of, engine=engine)
     shop.start()
     shop.equal(source, FIRST)
     source.run(*LATER)
     declared(source)
-    shop.configure({**FIRST, **ADDED}, of_source=of, engine={"workers": 2})
+    shop.configure({**FIRST, **ADDED}, of_source=of, engine=engine)
     writer = Writer(source)
     writer.start()
     try:

@@ -33,9 +33,13 @@ Rows = Mapping[int, Any]
 
 
 @pytest.fixture
-def lake(spark: SparkSession, kafka: str, unique: str, tmp_path: Path) -> Iterator[Lake]:
+def lake(
+    request: pytest.FixtureRequest, spark: SparkSession, kafka: str, unique: str, tmp_path: Path
+) -> Iterator[Lake]:  # fmt: skip
+    """`request`: what `engine:` of the configuration says, where a test does."""
     register(spark)
     made = Lake(tmp_path, spark, kafka, unique)
+    declare(made, lambda body: body.update(engine=getattr(request, "param", {})))
     loaded(made)
     made.start()
     made.until(made.shows, "the view holds what was loaded")
@@ -80,7 +84,13 @@ def shows(lake: Lake, stock: Rows) -> Callable[[], bool]:
     return lambda: told() == stocked(lake, stock)
 
 
+ENGINES = pytest.mark.parametrize(
+    "lake", [{}, {"workers": 2, "intake": "shards"}], indirect=True, ids=["alone", "reading"]
+)
+
+
 @pytest.mark.timeout(600)
+@ENGINES
 def test_a_table_of_files_is_added_to_a_source_and_both_go_on(lake: Lake) -> None:
     declare(
         lake, lambda body: body["sources"][0]["tables"].append(table(STOCK, id="bigint", n="integer")), stocked=STOCKED
@@ -210,6 +220,7 @@ class OfIceberg:
 @pytest.mark.filterwarnings("ignore")  # what pyiceberg warns of is its own
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [OfDelta, OfIceberg])
+@ENGINES
 def test_a_lake_table_is_added_as_a_source_of_its_own_and_is_followed(
     lake: Lake, unique: str, tmp_path: Path, kind: type[OfDelta | OfIceberg]
 ) -> None:

@@ -15,14 +15,21 @@ from headrace.engine.errors import HeadraceError
 from headrace.sidecar.control import apply as applying
 from headrace.sidecar.control.plan import ApplyError
 from headrace.sidecar.state.checkpoint import CheckpointError
-from tests.seeds import seeds
 from tests.sidecar.support.lakeside import A, B, C, Lakeside, joined
+from tests.sidecar.support.little import plays
+
+SET_UPS = {
+    "no checkpoint": (False, 1, "driver"),
+    "a checkpoint a turn": (True, 1, "driver"),
+    "two workers": (False, 2, "driver"),
+    "two workers that read": (False, 2, "shards"),
+}
 
 
-@pytest.fixture(params=[(False, 1), (True, 1), (False, 2)], ids=["no checkpoint", "a checkpoint a turn", "two workers"])
+@pytest.fixture(params=SET_UPS.values(), ids=SET_UPS.keys())
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakeside]:
-    every_turn, workers = request.param
-    made = Lakeside(tmp_path, monkeypatch, every_turn=every_turn, workers=workers)
+    every_turn, workers, intake = request.param
+    made = Lakeside(tmp_path, monkeypatch, every_turn=every_turn, workers=workers, intake=intake)
     yield made
     made.close()
 
@@ -302,12 +309,13 @@ def drawn(draw: random.Random, rows: dict[int, int]) -> dict[int, int]:
     return kept | {draw.randrange(1, 12): draw.randrange(1, 5) for _ in range(draw.randrange(3))}
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@plays(12)
 def test_a_busy_publisher_and_kills_leave_every_state_one_of_its_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, intake: str
 ) -> None:
     draw = random.Random(seed)
-    lake = Lakeside(tmp_path, monkeypatch, every_turn=draw.random() < 0.3)
+    workers = 1 if intake == "driver" else 2
+    lake = Lakeside(tmp_path, monkeypatch, every_turn=draw.random() < 0.3, workers=workers, intake=intake)
     version = 0
 
     def some(of: Sequence[list[str]] = ([A], [A], [A, B], [B])) -> None:

@@ -21,8 +21,7 @@ from headrace.sidecar.control.jobs import BackgroundJobs, RequestError
 from headrace.sidecar.operations.resync import TableRead, parse
 from headrace.sidecar.state.synthetic_transactions import Injected, InjectedError, injected
 from headrace.sidecar.transactions.model import Resync
-from tests.seeds import seeds
-from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers
+from tests.sidecar.support.little import CUSTOMERS, KEYS, ORDERS, PREFIX, VISITS, Little, Row, answers, plays
 
 
 class Source:
@@ -92,9 +91,9 @@ class Asked(Little):
             assert self.rows(view) == rows, view
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
-    with Asked(tmp_path, monkeypatch).begun(
+@pytest.fixture(params=["driver", "shards"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    with Asked(tmp_path, monkeypatch, intake=request.param).begun(
         {CUSTOMERS: [(1, 5), (2, 6), (3, 7)], ORDERS: [(1, 1), (2, 2)], VISITS: [(1, 1), (1, 1), (2, 1)]}
     ) as made:
         yield made
@@ -133,6 +132,7 @@ def turn_held(shop: Little, patch: pytest.MonkeyPatch) -> None:
     offer = writer.offer
     patch.setattr(writer, "offer", lambda *given: offered.append(given))
     for _ in range(5):
+        shop.hear()
         shop.running.runtime.turn(0.0)
     assert offered, "there is something to tell"
     for given in offered:
@@ -279,12 +279,12 @@ def test_what_cannot_be_done_is_answered(shop: Asked) -> None:
     assert "is suspended" in str(shop.told[0])
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@plays(8)
 def test_whatever_differs_and_whatever_comes_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, intake: str
 ) -> None:
     draw = random.Random(seed)
-    shop = Asked(tmp_path, monkeypatch, every_turn=draw.random() < 0.5)
+    shop = Asked(tmp_path, monkeypatch, every_turn=draw.random() < 0.5, intake=intake)
     shop.snapshot({t: [(i, draw.randrange(1, 6)) for i in range(1, draw.randrange(1, 5))] for t in KEYS})
     shop.show_all()
     shop.start()

@@ -24,11 +24,12 @@ from headrace.sidecar.config.config import load
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.jobs import BackgroundJobs
 from headrace.sidecar.execution.table_traces import table_traces
+from headrace.sidecar.intake.source_intake import Intake
 from headrace.sidecar.lake.runs import Runs
 from headrace.sidecar.operations.table_fill import TableFill, loaded_rows
 from headrace.sidecar.state.batch_store import WRITES
 from headrace.sidecar.wiring import build as wiring
-from headrace.sidecar.wiring import intakes, topic_reading
+from headrace.sidecar.wiring import intakes, shard_intakes, topic_reading
 from headrace.sidecar.wiring.build import Running, build
 from headrace.sidecar.wiring.project import Project, read_project
 from headrace.sidecar.wiring.run_states import clear_load_place, load_place
@@ -55,19 +56,21 @@ class Lakeside:
     which the folder has a view; `both`: it also has one that joins A and B."""
 
     def __init__(
-        self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = False, workers: int = 1
+        self, folder: Path, patch: pytest.MonkeyPatch, *, every_turn: bool = False, workers: int = 1, intake: str = "driver"
     ) -> None:  # fmt: skip
         self.folder, self.log, self.store = folder, MemoryLog(), MemoryStore(keep_history=True)
-        self.commands, self.every_turn, self.workers = MemoryCommands(), every_turn, workers
+        self.commands, self.every_turn, self.workers, self.intake = MemoryCommands(), every_turn, workers, intake
         self.declared: dict[str, list[str]] = {"lake": [A]}
         self.read, self.both = [A], False
         self.state: dict[str, dict[int, int]] = {A: {}, B: {}, C: {}}
         self.states: dict[int, dict[str, dict[int, int]]] = {}
         self.last: dict[str, dict[str, int]] = {}
         self.running: Running | None = None
-        for module in (intakes, topic_reading):
+        for module in (intakes, topic_reading, shard_intakes):
             patch.setattr(
-                module, "make_source", lambda _s, c, f, **_: MemorySource(self.log, wants=f.wants, name=c.name)
+                module,
+                "make_source",
+                lambda _s, c, f, **mine: MemorySource(self.log, wants=f.wants, name=c.name, **mine),
             )
         patch.setattr(wiring, "make_pool", lambda *_: Threads)
         patch.setattr(wiring, "make_commands", lambda _: self.commands)
@@ -123,7 +126,8 @@ class Lakeside:
         body = {
             "version": 1, "name": "lakeside", "state": "state", "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "http": None,
             "sources": sources, "sinks": [{"name": "s", "type": "postgres", "url": "postgresql://nobody@127.0.0.1:9/x"}],
-            "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6}, "engine": {"workers": self.workers},
+            "checkpoint": {"interval_seconds": 1e-6 if self.every_turn else 1e6},
+            "engine": {"workers": self.workers, "intake": self.intake},
         }  # fmt: skip
         (self.folder / "headrace.yaml").write_text(json.dumps(body))
         views = "".join(VIEWS[t] for t in self.read) + (BOTH if self.both else "")
@@ -144,9 +148,25 @@ class Lakeside:
     def turn(self, count: int = 1) -> None:
         assert self.running is not None
         for _ in range(count):
+            if self.intake == "shards":
+                self.hear()
             self.running.runtime.turn(0.0)
             for writer in self.running.runtime.parts.writers:
                 assert writer.drain(10)
+
+    def hear(self) -> None:
+        """Take in all that the topics have, which workers read."""
+        assert self.running is not None
+        until = time.monotonic() + 20
+        while not all(map(self.is_heard, self.running.runtime.parts.intakes)):
+            assert time.monotonic() < until, "the workers do not read all"
+            self.running.runtime.poll(0.005)
+
+    def is_heard(self, intake: Intake) -> bool:
+        """Whether all that a source has was handed out."""
+        here = intake.source.positions()
+        logs = ((place, log) for place, log in self.log.partitions.items() if intake.format.wants(place[0]))
+        return all(here.get(topic, {}).get(p, 0) >= log.stable for (topic, p), log in logs)
 
     def meanwhile(self, work: Callable[[], Any], busy: Callable[[], None] = lambda: None) -> Any:
         """Do `work` on a thread while the loop turns and `busy` is done between; its result, or what it raised."""
