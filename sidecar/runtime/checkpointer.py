@@ -7,7 +7,7 @@ after their manifest. The executor writes; everything else happens on the loop's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 from headrace.connectors.sink import SourceFrontier
 from headrace.sidecar.runtime.components import RuntimeComponents
@@ -62,8 +62,9 @@ class Checkpointer:
         """The checkpoint that is being written."""
         return self._writing
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for the checkpoint that is being written; whether none is any more. Raises what its writing raised."""
+    def wait(self, seconds: float | None) -> bool:
+        """Wait so long, or without end, for the checkpoint that is being written; whether none is any more. Raises what its
+        writing raised."""
         if self._writing is not None:
             try:
                 manifest = self._writing.result(seconds)
@@ -84,9 +85,7 @@ class Checkpointer:
     def clear(self) -> None:
         """Have none under way: what is being written is waited for, what waits for sinks is dropped and taken anew soon."""
         self._captured, self._last = None, float("-inf")
-        if self._writing is not None:
-            wait([self._writing])
-            self.wait(0.0)
+        self.wait(None)
 
     def _capture(self, epoch: int, sources: Mapping[str, SourceFrontier]) -> Capture:
         parts, intakes = self._parts, self._parts.intakes

@@ -66,12 +66,13 @@ def project(
     chosen: tuple[tuple[str, int], ...] = (),
     each: bool = False,
     leaves: bool = False,
+    shards: bool = False,
 ) -> Project:
     """The sidecar's configuration over the first so many shops. `skip`: places, "topic/partition/offset" each; `weighed`:
     customers have a third column, and a view names it; `lake`: a Spark publisher is there too; `grade`: how a view asks for the
     orders' third column, "" where they have none; `schema_changes`: what is done where that is not as declared; `chosen`: what
     else there is, each view in one of its definitions (see variants); `each`: the Kafka sink asks for each transaction;
-    `leaves`: the orders are partitioned."""
+    `leaves`: the orders are partitioned; `shards`: workers read."""
     columns = [{"name": "id", "data_type": "bigint"}, {"name": "v", "data_type": "bigint"}]
     more = {CUSTOMERS: [{"name": "w", "data_type": "bigint"}] if weighed else [],
             ORDERS: [{"name": "g", "data_type": "bigint"}] if grade else []}  # fmt: skip
@@ -105,5 +106,6 @@ def project(
         (Path(folder) / "views" / "v.yaml").write_text(views)
         (Path(folder) / "headrace.yaml").write_text(json.dumps(body))
         settings = load(Path(folder) / "headrace.yaml", {})
-        found = read_project(_Settled(settings.config, settings.path))
+        engine = settings.config.engine.model_copy(update={"intake": "shards" if shards else "driver"})
+        found = read_project(_Settled(settings.config.model_copy(update={"engine": engine}), settings.path))
     return _Compiled(found.settings, found.specs, found.tables, found.unknown)

@@ -20,6 +20,7 @@ from tests.sim.late import drawn_late
 from tests.sim.leaves import drawn_leaves
 from tests.sim.odd import drawn_odd
 from tests.sim.ranges import drawn_ranges
+from tests.sim.readers import drawn_readers
 from tests.sim.recursions import drawn_recursions
 from tests.sim.remade import drawn_remade
 from tests.sim.signals import drawn_signals
@@ -56,9 +57,9 @@ class Fate(Protocol):
 # a publisher is drawn last: the others know shops alone
 DRAWN: tuple[Callable[[random.Random], Fate | None], ...] = (
     drawn_slots, drawn_signals, drawn_stands, drawn_columns, drawn_kinds, drawn_incremental, drawn_wider, drawn_changes,
-    drawn_odd, drawn_kept, drawn_remade, drawn_late, drawn_ranges, drawn_recursions, drawn_publisher,
+    drawn_odd, drawn_kept, drawn_remade, drawn_late, drawn_ranges, drawn_recursions, drawn_readers, drawn_publisher,
 )  # fmt: skip
-BESIDE_LEAVES = (drawn_slots, drawn_changes, drawn_kept, drawn_late, drawn_ranges, drawn_recursions)
+BESIDE_LEAVES = (drawn_slots, drawn_changes, drawn_kept, drawn_late, drawn_ranges, drawn_recursions, drawn_readers)
 """The others name topics by their tables."""
 
 

@@ -27,6 +27,7 @@ from headrace.sidecar.transactions.incremental_snapshot import IncrementalSnapsh
 from headrace.sidecar.transactions.initial_snapshot import Snapshot
 from headrace.sidecar.transactions.model import ReplayOrder, Transaction
 from headrace.sidecar.transactions.recent_key_changes import RecentKeyChanges
+from headrace.sidecar.transactions.references import HandedRuns, KeptRuns
 from headrace.sidecar.transactions.snapshot_barrier import SnapshotBarrier
 from headrace.sidecar.transactions.suspended_tables import SuspendedTable
 from tests.sim import clients, world
@@ -35,6 +36,7 @@ from tests.sim.late import Late
 from tests.sim.leaves import Leaves
 from tests.sim.odd import Odd, drawn_odd
 from tests.sim.rates import Rates
+from tests.sim.readers import Keeping, Readers
 from tests.sim.slots import Slots
 from tests.sim.wider import Wider
 
@@ -186,6 +188,12 @@ def last_leaf_counts(patch: Patch) -> None:
     patch.setattr(Snapshot, "mark", lambda self, mark: real(self, replace(mark, scanned="")))
 
 
+def nothing_handed_over(patch: Patch) -> None:
+    """In lives in which the count of workers that read changes all the time."""
+    patch.setattr(world, "drawn", lambda seed: [Readers(random.Random(f"drawn_readers of {seed}"), 0.3, 0.5, 0.3)])
+    patch.setattr(Keeping, "hand_over", lambda self, folder: HandedRuns(KeptRuns(), {}))
+
+
 MORE: dict[str, Callable[[Patch], None]] = {
     "what the log has comes before a later snapshot": snapshot_at_once,
     "rows that a later snapshot does not see go": rows_stay,
@@ -208,4 +216,5 @@ MORE: dict[str, Callable[[Patch], None]] = {
     "a range ends where a sink stands": nobody_registers,
     "each transaction is a range where a sink asks for it": nobody_asks,
     "the rows of every leaf count in a snapshot": last_leaf_counts,
+    "workers that read hand over the rows that they keep": nothing_handed_over,
 }
