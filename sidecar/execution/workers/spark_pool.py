@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.sidecar.execution.dataflow_host import WorkerFacts
 from headrace.sidecar.execution.workers.channel import Channel, ChannelClosed
@@ -83,29 +83,38 @@ class SparkCluster:
         """The context, once it has slots for so many. Raises SlotsMissing."""
         context = self.session().sparkContext
         until = time.monotonic() + self.slot_seconds
-        while (free := slots(context)) < count:
+        while (there := slots(context)).free < count:
             if (
-                free == 0
+                there.total == 0
                 and time.monotonic() > until - self.slot_seconds / 2
                 and _is_forgotten(context)
                 and self.renew()
             ):
                 context, until = self.session().sparkContext, time.monotonic() + self.slot_seconds
             if time.monotonic() > until:
-                raise SlotsMissing("the cluster has too few slots for the workers", wanted=count, free=free,
+                raise SlotsMissing("the cluster has too few slots for the workers", wanted=count, free=there.free,
                                    master=context.master,
                                    hint="add executors or cores, or ask for fewer workers: each takes one slot")  # fmt: skip
             time.sleep(0.2)
         return context
 
 
-def slots(context: Any) -> int:
-    """How many tasks can run at once now; none where the cluster has ended the application. Raises WorkerLost."""
+class Slots(NamedTuple):
+    """How many tasks can run at once, and how many more than those that run."""
+
+    total: int
+    free: int
+
+
+def slots(context: Any) -> Slots:
+    """Those of the cluster now; none where it has ended the application. Raises WorkerLost."""
     with _answering():
         scala = context._jsc.sc()
         if scala.isStopped():
-            return 0
-        return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+            return Slots(0, 0)
+        total = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+        busy = sum(int(executor.numRunningTasks()) for executor in scala.statusTracker().getExecutorInfos())
+        return Slots(total, max(total - busy, 0))
 
 
 def _is_forgotten(context: Any) -> bool:
@@ -388,5 +397,4 @@ def _first_line(error: BaseException | None) -> str | None:
 
 
 def _copy(channel: Channel) -> int:
-
     return os.dup(channel.fileno())

@@ -1,7 +1,8 @@
 """A Spark task that supervises one worker: starts it as a child, tells the driver of it, and ends it when it must end.
 
-Always: the child does not outlive this process, nor a driver that was silent for `SILENT_SECONDS`; the driver hears every
-second how the child is, and in the end its exit code or signal and its last lines. Called by Spark, in an executor.
+Always: the child does not outlive this process, nor a driver that was silent for `SILENT_SECONDS` since its first word; the
+driver hears every second how the child is, and in the end its exit code or signal and its last lines. Called by Spark, in an
+executor.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from headrace.sidecar.execution.workers.tls import Trust
 
 SILENT_SECONDS = 10.0
 """A driver, or a supervisor, of whom nothing was heard for so long is taken for gone."""
+
+MEETING_SECONDS = 90.0
+"""How long a driver's first word may take: it hears one supervisor after the other, and some of them may start late."""
 
 REPORT_SECONDS = 1.0
 LINES = 100
@@ -60,7 +64,7 @@ def supervise(shards: Shards, shard: int) -> None:
     host, executor = platform.node(), _executor()
     hello = {"name": CONTROL, "shard": shard, "host": host, "executor": executor, "pid": os.getpid()}
     control = dial(shards.driver, shards.trust, hello)
-    control.settimeout(SILENT_SECONDS)
+    control.settimeout(MEETING_SECONDS)
     child = _spawn(shards, shard)
     told: deque[str] = deque(maxlen=LINES)
     ended = threading.Event()
@@ -127,7 +131,7 @@ def _obey(control: Any, child: subprocess.Popen[bytes]) -> None:
     """Hear the driver: each word says that it lives; once it says so, is silent or gone, the child ends."""
     try:
         while not receive_frame(control).get("end"):
-            pass
+            control.settimeout(SILENT_SECONDS)
     except OSError:
         pass
     child.kill()

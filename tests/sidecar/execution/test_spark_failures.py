@@ -9,10 +9,12 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,45 @@ def test_what_is_killed_is_named_and_replaced(shop: Real, cluster: EmbeddedSpark
     shop.until(lambda: metric(shop, 'headrace_exchange_bytes_total{to="1",worker="0"}') > 0, "bytes are counted")
     assert metric(shop, 'headrace_exchange_rounds_total{worker="1"}') > 0
     assert metric(shop, 'headrace_exchange_wait_seconds_total{last="1",worker="0"}') > 0
+    assert shop.stop() == 0
+
+
+@contextmanager
+def writing(source: Source) -> Iterator[None]:
+    """Transactions go on meanwhile."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(0.01):
+            source.together(
+                "update account set balance = balance + case id when 1 then 1 else -1 end where id in (1, 60)"
+            )
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.long
+def test_workers_that_read_are_replaced_and_changed_in_number(shop: Real, cluster: EmbeddedSpark) -> None:
+    """Executors read the topics. Four slots have no room for three workers beside two, and have for one beside three."""
+    source = begun(shop, cluster, engine={**engine(cluster), "intake": "shards"})
+    for number, victim in enumerate((psutil.Process, executor_of), 1):
+        before = pids(shop)
+        victim(before[1]).kill()
+        shop.until(lambda: metric(shop, 'headrace_worker_restarts_total{reason="died"}') >= number, "it was noticed")  # noqa: B023
+        goes_on(shop, source, 10 * number)
+    for at, count in enumerate((3, 1, 2)):
+        with writing(source):
+            told = shop.command("rescale", str(count))
+        assert told.returncode == 0, told.stdout + told.stderr
+        shop.until(lambda: len(pids(shop)) == count, "status tells of them")  # noqa: B023
+        goes_on(shop, source, 30 + 10 * at)
+    assert shop.log().count("event=workers_lost") == 2
     assert shop.stop() == 0
 
 

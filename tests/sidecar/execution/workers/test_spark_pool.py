@@ -122,6 +122,16 @@ def test_missing_slots_are_named(spark_maker: Maker, tmp_path: Path) -> None:
         Workers.start(9, Task(built, tmp_path), TABLES, VIEWS, maker=spark_maker)
 
 
+@pytest.mark.long
+def test_slots_that_are_taken_are_missing_too(spark_maker: Maker, tmp_path: Path) -> None:
+    """Spark would let the tasks wait for them without end: a rescale ends its old workers first then."""
+    with (
+        Workers.start(3, Task(built, tmp_path), TABLES, VIEWS, maker=spark_maker),
+        pytest.raises(SlotsMissing, match=r"too few slots .*wanted=2, free=1"),
+    ):
+        Workers.start(2, Task(built, tmp_path), TABLES, VIEWS, maker=spark_maker)
+
+
 def test_a_worker_of_another_program_is_refused_by_name(
     spark_maker: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
