@@ -9,6 +9,7 @@ PYTHON ?= python3
 DURATION ?= 60
 WORKERS ?= 1
 HOST ?= local
+INTAKE ?= driver
 KILLS ?= 1000
 PAUSE ?= 60
 HOURS ?= 4
@@ -126,8 +127,8 @@ alerts: setup jars kernels $(PROMETHEUS) ## each alert provoked by its real faul
 walk: setup jars kernels ## the product by its command line, as a user goes and as the tutorial says, on the embedded parts: some four minutes
 	$(PY) -m pytest -m long tests/sidecar/cli/test_walk.py tests/sidecar/cli/test_tutorial.py
 
-crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED; HOST=spark: of executors, too
-	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES) --host $(HOST)
+crash: setup jars kernels ## the bank, or with SOURCES=2 two, under KILLS kills, cuts and stalls on real processes, from SEED; HOST=spark: of executors, too; INTAKE=shards: workers read
+	$(PY) -m tests.crash.run --kills $(KILLS) --seed $(SEED) --sources $(SOURCES) --host $(HOST) --intake $(INTAKE)
 
 fence: setup jars kernels ## old sidecars frozen at every step for PAUSE seconds beside a new one: not one stale write
 	$(PY) -m tests.crash.fence --seconds $(PAUSE)

@@ -198,11 +198,11 @@ class Play:
 
 def run(
     kills: int, seed: int, folder: Path, *, servers: bool = True, rate: float = 40.0, seconds: float = float("inf"),
-    sources: int = 1, host: str = "local",
+    sources: int = 1, host: str = "local", intake: str = "driver",
 ) -> tuple[str, list[str]]:  # fmt: skip
     """The whole of it, or as much as `seconds` allow: (the last line, what was wrong)."""
     began = time.monotonic()
-    scene = Scene(folder, sources, host=host)
+    scene = Scene(folder, sources, host=host, intake=intake)
     try:
         scene.start(seed)
         play_ = Play(scene)
@@ -277,8 +277,9 @@ def _line(
     }  # fmt: skip
     if scene.spark is not None:
         facts["executors"] = tally.kills["executor"]
+    name = "crash_spark" if scene.spark is not None else "crash" if len(writers) == 1 else "crash2"
     write(
-        "crash_spark" if scene.spark is not None else "crash" if len(writers) == 1 else "crash2",
+        f"{name}_shards" if scene.intake == "shards" else name,
         {"seed": seed, **facts, "kills_by_kind": dict(sorted(tally.kills.items())), "exits": dict(tally.exits)},
     )
     state = "failed" if problems or facts["lost"] or facts["doubled"] or facts["torn"] else "ok"
@@ -296,13 +297,16 @@ def main() -> None:
         "--sources", type=int, choices=(1, 2), default=1, help="2: two banks, and a view that joins them"
     )
     parser.add_argument("--host", choices=("local", "spark"), default="local", help="where the sidecars' workers run")
+    parser.add_argument(
+        "--intake", choices=("driver", "shards"), default="driver", help="shards: two workers read the topics"
+    )
     parser.add_argument("--folder", type=Path, help="kept afterwards; a temporary one where none is named")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-crash-") as fresh:
         folder = asked.folder or Path(fresh)
         line, problems = run(
             asked.kills, asked.seed, folder, rate=asked.rate, seconds=60 * asked.minutes, sources=asked.sources,
-            host=asked.host,
+            host=asked.host, intake=asked.intake,
         )  # fmt: skip
     for problem in problems:
         print(problem, file=sys.stderr)

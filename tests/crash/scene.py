@@ -40,11 +40,14 @@ PATIENCE = 300.0
 
 class Scene:
     """`to_sink`, `to_kafka`, `to_source`: the proxies. `log`: the sidecars' one log. `sources` 2: a second bank, on a Postgres
-    of its own. `history_mib`: the changes that each view keeps for `tail`. `host` spark: two workers on a Spark of the scene."""
+    of its own. `history_mib`: the changes that each view keeps for `tail`. `host` spark: two workers on a Spark of the scene;
+    `intake` shards: two workers, there or here, read the topics."""
 
-    def __init__(self, folder: Path, sources: int = 1, history_mib: int = 4, host: str = "local") -> None:
+    def __init__(
+        self, folder: Path, sources: int = 1, history_mib: int = 4, host: str = "local", intake: str = "driver"
+    ) -> None:  # fmt: skip
         self.folder = folder
-        self.history_mib = history_mib
+        self.history_mib, self.intake = history_mib, intake
         self.halves = (ONE, OTHER)[:sources]
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "sidecar.log"
@@ -132,6 +135,8 @@ class Scene:
             conf = {"spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.driver.memory": "512m",
                     "spark.cores.max": "4"}  # fmt: skip
             body["engine"] = {"host": "spark", "workers": 2, "spark": {"master": self.spark.master, "conf": conf}}
+        if self.intake == "shards":
+            body["engine"] = {"workers": 2, **body.get("engine", {}), "intake": "shards"}
         self.config.write_text(json.dumps(body))
         self.views = read_project(load(self.config, {})).compile()
 
