@@ -312,7 +312,7 @@ def test_another_count_of_workers_while_it_runs(shop: Shared, counts: tuple[int,
         assert len(shop.pids()) == (0 if count == 1 else count)
         shop.go_on(draw, 3)
         assert shop.running.settings.config.engine.workers == count
-    shop.close()
+    shop.end(drained=True)
     assert shards_of_the_manifest(shop) == (2, {0, 1})
     shop.start()
     shop.go_on(draw, 2)
