@@ -1,7 +1,7 @@
 """Another count of workers while the sidecar runs: one pause, in which the new ones take over what the old ones wrote.
 
 Always: session, sinks, positions and epochs stay; the new workers stand at the very epoch of the old before these end, and
-where they cannot, the old go on. Where a cluster has no room for both, the old end first, and as many begin anew if the
+where they cannot, the old go on; where a cluster has no room for both, the old end first, and as many begin anew if the
 new cannot. Workers that read hand over what they keep of transactions that are not whole yet, under the references that the
 driver has. While a recursion is late the change waits until that is back. The control door asks.
 """
