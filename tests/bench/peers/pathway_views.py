@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Optional
+from typing import Any
 
 import pathway as pw  # type: ignore[import-not-found]
 
@@ -21,7 +21,7 @@ class Customer(pw.Schema):  # type: ignore[misc]
     """customers"""
 
     id: int = pw.column_definition(primary_key=True)
-    city: Optional[str]  # noqa: UP045 (Pathway reads str | None as Any, which no null is)
+    city: pw.Json  # a text or null: of an optional text Debezium's null is an error to it
 
 
 class Order(pw.Schema):  # type: ignore[misc]
@@ -48,7 +48,7 @@ class Payment(pw.Schema):  # type: ignore[misc]
     id: int = pw.column_definition(primary_key=True)
     order_id: int
     amount: str
-    method: Optional[str]  # noqa: UP045 (likewise)
+    method: pw.Json
 
 
 @pw.udf(deterministic=True)  # type: ignore[misc]
@@ -63,7 +63,7 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     paid = payments.with_columns(cents=cents(payments.amount))
     placed = lines.join(orders, lines.order_id == orders.number).select(lines.cost, orders.customer_id)
     where = placed.join(customers, placed.customer_id == customers.number).select(
-        placed.cost, city=pw.coalesce(customers.city, "(unknown)")
+        placed.cost, city=pw.coalesce(customers.city.as_str(), "(unknown)")
     )
     by_city = where.groupby(where.city).reduce(
         where.city, lines=pw.reducers.count(), revenue=pw.reducers.sum(where.cost)
@@ -78,7 +78,7 @@ def views(customers: Any, orders: Any, lines: Any, payments: Any) -> dict[str, t
     )
     buyers = paid.join(orders, paid.order_id == orders.number).select(paid.method, orders.customer_id)
     methods = buyers.join(customers, buyers.customer_id == customers.number).select(
-        city=pw.coalesce(customers.city, "(unknown)"), method=pw.coalesce(buyers.method, "(none)")
+        city=pw.coalesce(customers.city.as_str(), "(unknown)"), method=pw.coalesce(buyers.method.as_str(), "(none)")
     )
     ways = methods.groupby(methods.city, methods.method).reduce(methods.city, methods.method)
     digits = paid.with_columns(digit=paid.order_id % 10)
