@@ -235,7 +235,8 @@ class Producer:
                 raise self._fenced() from None
             failed = KafkaError(KafkaError._MSG_TIMED_OUT, "the message was not acknowledged") if lost else None
             self._failed |= bool(lost)
-            told(failed, Message(topic, partition, Record(offset, key, value, 0)))
+            if told is not None:
+                told(failed, Message(topic, partition, Record(offset, key, value, 0)))
         return 0
 
     def _end(self, commit: bool) -> None:

@@ -17,8 +17,8 @@ SAID = [*get_args(Told), Write]
 VALUES: dict[str, Any] = {
     "table": "public.t", "columns": [1, 2], "errors": {"e": -1}, "epoch": 7, "upper": 8, "fuel": 9, "tables": ["a", "b"],
     "runs": [3], "view": "v", "as_of": 4, "frontier": 5, "files": {"a": [["f", 1, 0]]}, "count": 2, "number": 6, "name": "n",
-    "last": 11,
-    "beside": None, "names": ["x"],
+    "last": 11, "work": 12,
+    "beside": None, "names": ["x"], "fingerprints": ["y"],
 }  # fmt: skip
 
 
