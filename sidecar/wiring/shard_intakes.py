@@ -38,7 +38,9 @@ class ReadShare:
         settings = Settings(self.config, self.path)
         format_ = make_format(self.source, self.path)
         source = make_source(settings, self.source, format_, mine=partial(_is_mine, kept.shard, kept.count))
-        spill = Spill(scratch, spill_bytes(settings) // kept.count, f"spilling.{self.source.name}.{kept.shard}")
+        # workers of another count, which take over, write beside these for a moment
+        name = f"spilling.{self.source.name}.{kept.shard} of {kept.count}"
+        spill = Spill(scratch, spill_bytes(settings) // kept.count, name)
         ShardReader(channel, source, format_, dict(self.schemas), kept, spill).serve()
 
 

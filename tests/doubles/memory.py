@@ -180,9 +180,10 @@ class MemorySource:
             log = self.log.partitions[topic, partition]
             if (topic, partition) in self._broken:
                 continue
-            there = [r for r in log.records if start <= r.offset < log.stable]
+            stable = log.stable  # which grows meanwhile where a thread reads
+            there = [r for r in log.records if start <= r.offset < stable]
             run = there[: self.batch]
-            self._next[topic, partition] = log.stable if len(run) == len(there) else run[-1].offset + 1
+            self._next[topic, partition] = stable if len(run) == len(there) else run[-1].offset + 1
             if run:
                 found.append(_messages(topic, partition, run))
         return found
