@@ -159,7 +159,7 @@ class Generation:
         """See `RunState.put_manifest`."""
         replace_whole(self.disk, self.manifest, [data], ("manifest written", "manifest named"), reached)
         for name in self.disk.names(self.batches):
-            if name not in names:
+            if name not in names and not name.startswith("."):  # which somebody writes at this moment
                 self.disk.remove(self.batches / name)
 
     def sweep(self) -> None:

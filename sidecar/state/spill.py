@@ -97,7 +97,11 @@ def _lanes(changes: TableChanges) -> dict[str, np.ndarray]:
 
 
 def nameless(path: Path, fill: Callable[[pa.OSFile], None]) -> pa.Buffer:
-    """Map what `fill` writes, from a file whose name is already removed. Raises OSError; no file is left then either."""
+    """Map what `fill` writes, from a file whose name is already removed. Raises OSError; no file is left then either.
+
+    Meanwhile its name begins with a dot, by which manifests, which remove all that they do not name, know that it is not theirs.
+    """
+    path = path.with_name(f".{path.name}")
     try:
         with pa.OSFile(str(path), "wb") as file:
             fill(file)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.sidecar.state.filesystem import LOCAL, LocalDisk
@@ -21,6 +22,7 @@ from headrace.sidecar.state.generation import (
     sweep_generations,
     take_generation,
 )
+from headrace.sidecar.state.spill import nameless
 from tests.sim.disk import Disk, View
 
 NAME = "b1" * 20
@@ -169,3 +171,16 @@ def test_a_start_that_finds_no_room_takes_none(tmp_path: Path, monkeypatch: pyte
     again, before = take_generation(tmp_path)
     carry_over(again, before)
     assert again.log.read_bytes() == b"x" * 1000
+
+
+def test_a_manifest_leaves_what_is_written_at_this_moment(tmp_path: Path) -> None:
+    run, _ = take_generation(tmp_path)
+    carry_over(run, None)
+    (run.batches / "left over").write_bytes(b"of an earlier manifest")
+
+    def fill(file: pa.OSFile) -> None:
+        file.write(b"rows")
+        run.put_manifest(b"{}", set())
+
+    assert bytes(nameless(run.batches / "spilling", fill)) == b"rows"
+    assert os.listdir(run.batches) == []
