@@ -32,7 +32,7 @@ def process(body: str) -> subprocess.Popen[str]:
     """A process that leaves so, once it has said that it listens."""
     made = "from headrace.sidecar.process.shutdown import ShutdownDeadline; it = ShutdownDeadline()"
     text = f"import time; {made}; it.listen(); {body}"
-    made = subprocess.Popen([sys.executable, "-c", text + "; print(1, flush=True); time.sleep(60)"],
+    made = subprocess.Popen([sys.executable, "-u", "-c", text + "; print(1, flush=True); time.sleep(60)"],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert made.stdout is not None
     assert made.stdout.readline() == "1\n"
