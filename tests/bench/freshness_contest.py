@@ -15,24 +15,22 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 import psycopg
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from psycopg import sql
 
 from examples.demo import shop
-from headrace.connectors.debezium.connect import register
-from headrace.connectors.debezium.settings import Connection, Tuning, connector_config
 from headrace.sidecar.devstack.errors import DevstackError
 from headrace.sidecar.devstack.ports import pick
 from headrace.sidecar.devstack.processes import Child, spawn
 from headrace.sidecar.telemetry.metrics import quantile
 from tests.bench.peers import flink, pathway
+from tests.bench.peers.records_with_schemas import records_with_schemas
 from tests.bench.report import Row, row
 
 VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -171,40 +169,6 @@ def _pathway(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict
     environment = {name: str(facts.get(fact, "")) for name, fact in places.items()}
     program = [str(pathway.PYTHON.absolute()), "-m", "tests.bench.peers.pathway_views"]
     return [*program, bench.stack.kafka.bootstrap, folder.name, tables], environment
-
-
-@contextmanager
-def records_with_schemas(bench: Channel, prefix: str, chosen: argparse.Namespace) -> Iterator[None]:
-    """The contest's tables also under the topic prefix `prefix`, by a connector that sends schemas; the other one pauses."""
-    host, port = bench.stack.postgres_address
-    facts = psycopg.conninfo.conninfo_to_dict(bench.source_url)
-    login = Connection(host, port, str(facts["user"]), str(facts["dbname"]), str(facts.get("password", "")))
-    tuning = Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms, schemas=True)
-    connect = bench.stack.connect
-    connect.request("PUT", f"/connectors/{bench.name}/pause")
-    try:
-        register(connect.url, prefix, connector_config(prefix, login, shop.TABLES, tuning=tuning))
-        with psycopg.connect(bench.source_url, autocommit=True) as source:
-            counted = source.execute("select count(*) from order_lines").fetchone()
-        assert counted is not None, "an aggregate gives one row"
-        consumer = Consumer({"bootstrap.servers": bench.stack.kafka.bootstrap, "group.id": prefix})
-        lines = TopicPartition(f"{prefix}.public.order_lines", 0)
-        began = time.monotonic()
-        while _end(consumer, lines) < counted[0]:
-            assert time.monotonic() - began < PATIENCE, "the connector with schemas does not take its snapshot"
-            time.sleep(0.2)
-        consumer.close()
-        yield
-    finally:
-        connect.delete(prefix)
-        connect.request("PUT", f"/connectors/{bench.name}/resume")
-
-
-def _end(consumer: Consumer, place: TopicPartition) -> int:
-    """Where a partition ends; 0 while it is not there."""
-    with suppress(KafkaException):
-        return int(consumer.get_watermark_offsets(place, timeout=5)[1])
-    return 0
 
 
 def make_tables(url: str, tables: str, types: Mapping[str, str]) -> None:
@@ -349,7 +313,7 @@ def contest(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
         for system in there if number % 2 == 0 else reversed(there):
             folder = f"{system.tables}_{number}"
             try:
-                with records_with_schemas(bench, folder, chosen) if system.schemas else nullcontext():
+                with records_with_schemas(bench, folder, chosen, PATIENCE) if system.schemas else nullcontext():
                     outcomes.setdefault(system.name, []).append(turn(bench, system, chosen, number))
             except (TimeoutError, RuntimeError, AssertionError, DevstackError) as why:
                 sys.stdout.write(f"{system.name} is left out of round {number + 1}: {str(why)[-2000:]}\n")

@@ -1,7 +1,8 @@
 """A source and a sink in memory, for tests and replay: the same contracts as the real ones, with failures on demand.
 
 A `MemoryLog` stands for a broker and a `MemoryStore` for a database: both outlive the source or sink opened on them, so
-that a restart, a second instance or a lost answer can be played. Always: the store changes as a whole or not at all.
+that a restart, a second instance or a lost answer can be played. Always: the store changes as a whole or not at all. The file
+is long because what may befall the one is mostly what may befall the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Atoms that give a recursive relation a constant: what they ask for is derived alone, by magic sets.
 
-`reached(y) :- path(17, y).` asks for the paths from 17. Invariant: a relation is left as it is that is also read as a whole, that
-stands as a view, or that is read once, in a column that all rules of its recursion keep, so that the constant can be pushed into
-it. Called by `program`, a view at a time.
+`reached(y) :- path(17, y).` asks for the paths from 17. Invariant: a relation is left as it is that the program also reads as a
+whole, that stands as a view, or that is read once, in a column that all rules of its recursion keep, so that the constant can be
+pushed into it. Called by `program`, a view at a time.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def answered(
     so. `types`, `why_whole`: as `magic.asked` takes them.
     """
     cone = strata.cone(wanted)
-    rules = [r for name in sorted(cone) for r in strata.relations[name].rules]
+    every = readings([r for relation in strata.relations.values() for r in relation.rules])
     made = Rewritten()
     for group in strata.groups:
         name = group[0]
         if name not in cone or name not in strata.recursive or any(map(why_whole, group)):
             continue
-        outer = [r for r in readings(rules) if r.read in group and r.head not in group]
+        outer = [r for r in every if r.read in group and r.head not in group]
         bodies = {id(r.rule): r.rule for r in outer}
         if any(r.how or strata.relations[r.head].reads is not None or r.head in strata.recursive for r in outer):
             continue
         atoms = [a for rule in bodies.values() for a in _atoms(rule.body) if a.name in group]
         is_pushed = len(atoms) == 1 and _is_kept(strata, group, atoms[0], types[atoms[0].name])
         if not is_pushed and all(_given(a, types[a.name]) for a in atoms):
-            for rule in bodies.values():
+            for rule in (r for r in bodies.values() if r.head.name in cone):
                 _replace(made, strata.relations, rule, group, types, why_whole)
     return made if made.copies else None
 

@@ -27,6 +27,8 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ENDS = frozenset({",", ";", ".", ":-"})
 _COMPARED = frozenset({"=", "!=", "<>"})
 _WORDS = "a dot at its end"
+_APART = frozenset({",", "=", "!=", "<>", "<", ">", "<=", ">="})
+"""Marks between operands of their own."""
 _BITWISE = {"band": "&", "bor": "|", "bxor": "#", "bshl": "<<", "bshr": ">>"}
 
 
@@ -243,7 +245,7 @@ class BodyParser:
                     if open_ones.pop() != token.text:
                         reason = f'"{token.text}" closes a bracket of another kind'
                         raise Wrong(token.start, reason, "check the brackets")
-                elif token.text == ",":
+                elif token.text in _APART:
                     bitwise[-1] = ""
             if token.kind == "name" and token.text in AGGREGATES and self.is_aggregate():
                 pieces.append(self.aggregate())
@@ -273,10 +275,10 @@ class BodyParser:
         at = word.start
         if self.now.text == "bnot" and self.now.kind == "name":
             inner = self.inverted()
-        elif self.now.kind in ("name", "number"):
+        elif self.now.kind in ("name", "number") and self.tokens[self.at + 1].text != "(":
             inner = [self.take()]
         else:
-            raise self.unexpected("a variable or a number behind bnot")
+            raise self.unexpected("a variable, a number or brackets behind bnot")
         return [Token("mark", "(", at, at), Token("mark", "~", at, word.end), *inner, Token("mark", ")", at, at)]
 
     def is_aggregate(self) -> bool:

@@ -6,6 +6,7 @@ workers make. Called by the driver of workers, and by each of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -25,7 +26,7 @@ def late_in(flow: KeptDataflow) -> Told:
     return [[*facts.standing, sorted(facts.views)] for facts in flow.late_groups()]
 
 
-class LateInWorkers:
+class LateInWorkers(ABC):
     """That part of a `Flow` in several processes. `frontier`: at which it began, where it began beside another."""
 
     def __init__(self, frontier: int) -> None:
@@ -56,8 +57,9 @@ class LateInWorkers:
         """What each worker told last."""
         self._late = [LateFacts(Standing(*standing), frozenset(views)) for told in shards for *standing, views in told]
 
+    @abstractmethod
     def _ask(self, question: Question[A], parts: Sequence[Message] = ()) -> list[tuple[A, list[Message]]]:
-        raise NotImplementedError
+        """What each worker answers."""
 
 
 def _all_of(answers: Sequence[tuple[messages.Named, Sequence[Message]]]) -> Set[str]:

@@ -1,4 +1,7 @@
-"""Loops: recursive rules are at every epoch what they make of the edges of that epoch, in any cut."""
+"""Loops: recursive rules are at every epoch what they make of the edges of that epoch, in any cut.
+
+The file is long because every shape of a loop is played in the same ways: in steps, portions, restarts and shards.
+"""
 
 from __future__ import annotations
 

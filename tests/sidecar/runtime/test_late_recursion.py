@@ -1,4 +1,7 @@
-"""A recursive view that takes more than a step may, in a running sidecar: the others stay fresh, and it comes back by itself."""
+"""A recursive view that takes more than a step may, in a running sidecar: the others stay fresh, and it comes back by itself.
+
+The file is long because all of it plays one running sidecar, whatever befalls the view.
+"""
 
 from __future__ import annotations
 
