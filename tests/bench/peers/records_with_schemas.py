@@ -1,23 +1,27 @@
 """A connector of its own for a peer that reads Debezium's records with their schemas alone, while the other one pauses.
 
-Always: its topics hold the whole snapshot once the peer begins, and it is gone when the peer has ended. Called by
-`freshness_contest`.
+Always: its topics hold the whole snapshot once the peer begins, and it is gone when the peer has ended. Nulls come as the words
+of `WORDS`: the peer loses rows that hold a null. Called by `freshness_contest`.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from psycopg import sql
 
 from examples.demo import shop
 from headrace.connectors.debezium.connect import register
 from headrace.connectors.debezium.settings import Connection, Tuning, connector_config
+
+WORDS = {("customers", "city"): "(unknown)", ("payments", "method"): "(none)"}
+"""Of a nullable column that the contest's views read, what they put in the place of a null."""
 
 
 class Place(Protocol):
@@ -39,8 +43,10 @@ def records_with_schemas(
     tuning = Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms, schemas=True)
     connect = bench.stack.connect
     connect.request("PUT", f"/connectors/{bench.name}/pause")
+    defaults = {"value.converter.replace.null.with.default": "true"}
     try:
-        register(connect.url, prefix, connector_config(prefix, login, shop.TABLES, tuning=tuning))
+        _set_defaults(bench.source_url, WORDS)
+        register(connect.url, prefix, connector_config(prefix, login, shop.TABLES, tuning=tuning, overrides=defaults))
         with psycopg.connect(bench.source_url, autocommit=True) as source:
             counted = source.execute("select count(*) from order_lines").fetchone()
         assert counted is not None, "an aggregate gives one row"
@@ -54,7 +60,19 @@ def records_with_schemas(
         yield
     finally:
         connect.delete(prefix)
+        _set_defaults(bench.source_url, dict.fromkeys(WORDS))
         connect.request("PUT", f"/connectors/{bench.name}/resume")
+
+
+def _set_defaults(url: str, words: Mapping[tuple[str, str], str | None]) -> None:
+    """Defaults of columns, which the connector writes where a row holds a null; None: none."""
+    with psycopg.connect(url, autocommit=True) as db:
+        for (table, column), word in words.items():
+            db.execute(
+                sql.SQL("alter table {} alter column {} set default {}").format(
+                    sql.Identifier(table), sql.Identifier(column), sql.Literal(word)
+                )
+            )
 
 
 def _end(consumer: Consumer, place: TopicPartition) -> int:
