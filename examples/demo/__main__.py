@@ -38,6 +38,7 @@ from headrace.sidecar.devstack.ports import pick
 from headrace.sidecar.devstack.postgres import binaries
 from headrace.sidecar.devstack.processes import Child, spawn
 from headrace.sidecar.devstack.stack import Stack
+from headrace.sidecar.telemetry.metrics import STAGES
 from headrace.sidecar.wiring.project import read_project
 
 HERE = Path(__file__).parent
@@ -272,9 +273,9 @@ def conclude(stage: Stage, judge: Judge, arguments: argparse.Namespace, console:
     if not isinstance(status, dict):
         raise DemoFailed("the sidecar does not answer", http=stage.http)
     stages = status["stages_ms"].get("warehouse", {})
-    for name in ("debezium", "kafka", "intake", "engine", "sink", "own", "total"):
+    for name in STAGES:
         if name in stages:
-            console.print(f"{name:>9}: p50 {stages[name]['p50']:8.1f} ms   p99 {stages[name]['p99']:8.1f} ms")
+            console.print(f"{name:>14}: p50 {stages[name]['p50']:8.1f} ms   p99 {stages[name]['p99']:8.1f} ms")
     for difference in judge.verdict.differences:
         console.print(difference, style="red")
     rss = status["memory"].get("VmHWM", 0) / 2**20

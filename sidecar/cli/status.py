@@ -187,6 +187,9 @@ WORKER_COLUMNS = (
 )  # fmt: skip
 
 
+LEG_COLUMNS = ("sink", "leg", "p50", "p95", "p99")
+
+
 def _details(status: Mapping[str, Any]) -> list[Table]:
     held = [(a["name"], a["rows"], output.bytes_text(a["bytes"]), a["readers"], ", ".join(a["views"]))
             for a in status["arrangements"]]  # fmt: skip
@@ -206,11 +209,20 @@ def _details(status: Mapping[str, Any]) -> list[Table]:
             held,
         ),
         ("Workers", WORKER_COLUMNS, workers),
+        ("From commit to visible, ms", LEG_COLUMNS, list(_legs(status))),
         ("Tables that are suspended", ("source", "table", "still to be read", "why"), stopped),
         ("Data tests", ("what must hold", "rows that break it", "error"), tests),
         ("In the source and in no view", ("source", "table or column", "why"), unread),
     ]
     return [output.table(title, columns, rows) for title, columns, rows in found if rows]
+
+
+def _legs(status: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """Of each sink what the last epochs took at each leg of their way, queueing and service apart."""
+    for sink, stages in status.get("stages_ms", {}).items():
+        legs = {leg: times for leg, times in stages.items() if leg != "count"}
+        for leg, times in legs.items() if stages["count"]["epochs"] else ():
+            yield sink, leg.replace("_", ", "), *(round(times[q], 1) for q in ("p50", "p95", "p99"))
 
 
 def _state(view: Mapping[str, Any]) -> Text:

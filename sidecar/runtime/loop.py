@@ -68,7 +68,7 @@ class Runtime:
         self.checkpoints = Checkpointer(parts, epoch)
         self._caught_up, self._following = False, parts.reclock.replaying is not None
         self._watch: Callable[[], None] = lambda: None
-        self._polled_at, self._watched = 0.0, float("-inf")
+        self._asked_at, self._polled_at, self._watched = 0.0, 0.0, float("-inf")
         self._kept = 0  # steps whose past the engine still has
         self._latency, self.tasks, self.pacing = LatencyTrace(), LoopTaskQueue(), Pacing(parts.clock)
         self.feeds: list[Feed] = []  # who is given what a step takes in: dataflows that follow this one
@@ -155,7 +155,7 @@ class Runtime:
 
     def poll(self, timeout: float) -> bool:
         """Take in what arrived from every source."""
-        arrived = False
+        arrived, self._asked_at = False, self.parts.wall()
         for intake in self.parts.intakes:
             before = intake.counts.events
             arrived |= intake.poll(0.0 if arrived else timeout)
@@ -204,7 +204,7 @@ class Runtime:
         for job in self.jobs:
             job.on_bound(pairs)
         arrived = not all(isinstance(t, Marker) for _, t in pairs)
-        times = StageTimes(newest, self._polled_at, now, self.parts.wall())
+        times = StageTimes(newest, self._asked_at, self._polled_at, now, self.parts.wall())
         self._latency.took(epoch, times if arrived else None)
         self._emit(bound, pairs, more)
         if self._kept >= KEPT_STEPS:
@@ -348,7 +348,7 @@ class Runtime:
         metrics = self.parts.metrics
         metrics.sink_seconds.labels(sink).observe(seconds)
         metrics.sink_epoch.labels(sink).set(frontier.epoch)
-        stages = self._latency.stages(stamps, self.parts.wall())
+        stages = self._latency.stages(stamps, self.parts.wall(), seconds)
         metrics.traced(sink, stages)
         seconds_each = np.array([stage.total for stage in stages], np.float64)
         for state in self.parts.views:

@@ -20,9 +20,10 @@ MANY = 4096
 
 
 class StageTimes(NamedTuple):
-    """When one run of epochs was in Kafka, polled, bound and stepped (wall seconds)."""
+    """When one run of epochs was in Kafka, the loop polled, and it was here, bound and stepped (wall seconds)."""
 
     kafka: float
+    asked: float
     polled: float
     bound: float
     stepped: float
@@ -42,8 +43,9 @@ class LatencyTrace:
             self._ends.append(epoch)
             self._times.append(times)
 
-    def stages(self, stamps: Mapping[int, EpochStamp], now: float) -> list[LatencyStages]:
-        """The stages of each epoch that a sink holds since `now`, where it is known when it was committed."""
+    def stages(self, stamps: Mapping[int, EpochStamp], now: float, writing: float) -> list[LatencyStages]:
+        """The stages of each epoch that a sink holds since `now`, where it is known when it was committed; its write took
+        `writing` seconds."""
         with self._lock:
             places = [bisect_left(self._ends, epoch) for epoch in stamps]
             times = [self._times[at] if at < len(self._times) else None for at in places]
@@ -54,7 +56,8 @@ class LatencyTrace:
                 kafka = min(max(one.kafka, commit), one.polled)
                 stages.append(
                     LatencyStages(kafka - commit, one.polled - kafka, one.bound - one.polled,
-                                  one.stepped - one.bound, now - one.stepped)
+                                  one.stepped - one.bound, now - one.stepped,
+                                  max(0.0, min(one.asked, one.polled) - kafka), max(0.0, now - writing - one.stepped))
                 )  # fmt: skip
         return stages
 

@@ -24,6 +24,8 @@ from headrace.sidecar.telemetry.batch_histogram import BatchHistogram
 
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 REMEMBERED = 10_000
+STAGES = ("debezium", "kafka", "kafka_queueing", "kafka_service", "intake", "engine", "sink", "sink_queueing", "sink_service",
+          "own", "total")  # fmt: skip
 RESTART_REASONS = ("died", "hangs", "cut")
 RESTART_LEGS = ("end", "slots", "start", "recover", "catch up")
 SILENT_SECONDS = 3.0
@@ -33,13 +35,26 @@ SILENT_SECONDS = 3.0
 @dataclass(frozen=True, slots=True)
 class LatencyStages:
     """One epoch's way, in seconds: commit → Kafka (Debezium), Kafka → polled, polled → bound, bound → stepped,
-    stepped → visible in the sink."""
+    stepped → visible in the sink. Queueing, while somebody is at work on what came before: in Kafka until the loop polls, and
+    stepped until the sink begins to write. The rest of these two legs is service; the others are service alone."""
 
     debezium: float
     kafka: float
     intake: float
     engine: float
     sink: float
+    kafka_queueing: float
+    sink_queueing: float
+
+    @property
+    def kafka_service(self) -> float:
+        """The loop polls → the event is here."""
+        return self.kafka - self.kafka_queueing
+
+    @property
+    def sink_service(self) -> float:
+        """The write begins → row visible."""
+        return self.sink - self.sink_queueing
 
     @property
     def own(self) -> float:
@@ -239,8 +254,7 @@ class Metrics:
         with self._lock:
             remembered = {sink: list(stages) for sink, stages in self._stages.items()}
         for sink, seen in remembered.items():
-            names = ("debezium", "kafka", "intake", "engine", "sink", "own", "total")
-            out[sink] = {n: _quantiles([getattr(stage, n) for stage in seen]) for n in names}
+            out[sink] = {n: _quantiles([getattr(stage, n) for stage in seen]) for n in STAGES}
             out[sink]["count"] = {"epochs": float(len(seen))}
         return out
 

@@ -30,14 +30,13 @@ from headrace.connectors.debezium.connect import register
 from headrace.connectors.debezium.settings import HEARTBEAT_DDL, Connection, Tuning, connector_config
 from headrace.sidecar.devstack.processes import Child, spawn
 from headrace.sidecar.devstack.stack import Stack
-from headrace.sidecar.telemetry.metrics import quantile
+from headrace.sidecar.telemetry.metrics import STAGES, quantile
 from tests.bench import history
 from tests.bench.freshness_contest import contest
 from tests.bench.report import Row, publish, row
 from tests.sidecar.support.channel import Channel
 
 SAMPLES_PER_SECOND = 40.0
-STAGES = ("debezium", "kafka", "intake", "engine", "sink", "own", "total")
 FRONTIER = (
     "select ((sources -> 'shop' ->> 'lsn')::pg_lsn - '0/0')::bigint from headrace.frontier where sink = 'warehouse'"
 )
@@ -219,7 +218,7 @@ def rows(seen: Seen, rate: float) -> list[Row]:
                        note="the sidecar's account, warm-up included"))  # fmt: skip
     for stage in STAGES:
         if stage != "own":
-            out += [row(f"leg {stage}, {q}", "ms", warehouse[stage][q]) for q in ("p50", "p99")]
+            out += [row(f"leg {stage.replace('_', ', ')}, {q}", "ms", warehouse[stage][q]) for q in ("p50", "p99")]
     out += [
         row(f"leg sink of the Kafka topics, {q}", "ms", seen.stages.get("bus", {})["sink"][q]) for q in ("p50", "p99")
     ]

@@ -134,7 +134,9 @@ def test_status_is_a_screen_that_begins_with_what_needs_somebody(looked: Looked)
     assert "little: ready, epoch" in well
     assert "needs somebody" not in well
     assert "Arrangements" not in well
-    assert "Arrangements" in screen(looked, verbose=True)
+    details = screen(looked, verbose=True)
+    assert "Arrangements" in details
+    assert all(leg in details for leg in ("kafka, queueing", "sink, service")), "each leg's two parts are shown apart"
     assert len(well.splitlines()) < 40
     looked.now += 7
     looked.look()
