@@ -56,6 +56,28 @@ def create(db: psycopg.Connection, *, customers: int, products: int, orders: int
         book.settled = []
 
 
+def place_many(db: psycopg.Connection, orders: int) -> None:
+    """Orders behind those that are there, of two to four lines and a payment that balances each, by one statement a table."""
+    with db.transaction():
+        db.execute(
+            "create temp table placed on commit drop as select last + k as id from generate_series(1, %s) k,"
+            " (select coalesce(max(id), 0) as last from orders)",
+            (orders,),
+        )
+        db.execute(
+            "insert into orders select id, 1 + id * 7919 % (select count(*) from customers), 'paid',"
+            " timestamp '2026-01-01', null from placed"
+        )
+        db.execute(
+            "insert into order_lines select id, line, 1 + (id * 31 + line) % (select count(*) from products),"
+            " 1 + (id + line) % 9, (100 + (id * 997 + line) % 9900) / 100.0 from placed, generate_series(1, 2 + id % 3) line"
+        )
+        db.execute(
+            "insert into payments select id, id, sum(quantity * price), (array['card', 'invoice', 'cash', null])[1 + id % 4],"
+            " timestamptz '2026-01-01' from placed join order_lines on order_id = id group by id"
+        )
+
+
 def _customer(draw: random.Random, i: int) -> tuple[object, ...]:
     credit = None if draw.random() < 0.2 else Decimal(draw.randrange(0, 1_000_000)) / 100
     joined = f"20{draw.randrange(10, 26)}-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"

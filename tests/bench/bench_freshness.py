@@ -63,13 +63,15 @@ class Bench(Channel):
 
     children: dict[str, Child]
 
-    def make_all(self, tuning: Tuning | None = None, *, whole: bool = False) -> None:
-        """Databases, tables, connector, configuration with one view more. `whole`: events have the whole row before."""
+    def make_all(self, tuning: Tuning | None = None, *, whole: bool = False, more: int = 0) -> None:
+        """Databases, tables, connector, configuration with one view more. `whole`: events have the whole row before; `more`:
+        orders beside the first thousand."""
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as admin:
             for suffix in ("src", "dst"):
                 admin.execute(f'create database "{self.name}_{suffix}"')
         with psycopg.connect(self.source_url) as db:
             shop.create(db, customers=CUSTOMERS, products=PRODUCTS, orders=ORDERS)
+            shop.place_many(db, more)
             for statement in HEARTBEAT_DDL:
                 db.execute(statement)
             for table in shop.TABLES if whole else ():
@@ -255,6 +257,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--hunt", type=float, default=8.0, help="seconds in which the checker reads without pause, after it"
     )
     parser.add_argument("--rounds", type=int, default=2, help="of the contest with peers; 0: none")
+    parser.add_argument("--orders", type=int, default=80_000, help="of the contest, so that 400,000 rows are loaded")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="keep data and logs here")
     return parser.parse_args(arguments)
@@ -265,7 +268,8 @@ def _contest(stack: Stack, before: Bench, chosen: argparse.Namespace) -> list[Ro
     stack.connect.delete(before.name)
     bench = Bench(stack, stack.folder, "contest")
     bench.children = {}
-    bench.make_all(Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms), whole=True)
+    tuning = Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms)
+    bench.make_all(tuning, whole=True, more=chosen.orders)
     return contest(bench, chosen)
 
 
