@@ -108,8 +108,8 @@ class Outcome:
 
 def systems() -> Iterator[System]:
     """Those that are built; what is not is said."""
-    yield System("Headrace, one Postgres sink", "contest_one", _headrace(("warehouse",)))
-    yield System("Headrace, Postgres and Kafka", "contest_both", _headrace(("warehouse", "bus")))
+    yield System("Headrace, one Postgres sink", "contest_one", headrace_of(("warehouse",)))
+    yield System("Headrace, Postgres and Kafka", "contest_both", headrace_of(("warehouse", "bus")))
     if flink.jars():
         yield System(flink.NAME, "contest_flink", _flink, {})
     else:
@@ -121,15 +121,17 @@ def systems() -> Iterator[System]:
         sys.stdout.write("Pathway is not built, and left out: python -m tests.bench.peers.pathway\n")
 
 
-def _headrace(sinks: tuple[str, ...]) -> Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]:
-    """Headrace with its defaults, and these sinks."""
+def headrace_of(
+    sinks: tuple[str, ...], kept: Mapping[str, tuple[str, dict[str, str], str]] = VIEWS
+) -> Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]:
+    """Headrace with its defaults, these sinks and views."""
 
     def start(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict[str, str]]:
         (folder / "views").mkdir()
         declared = json.loads(Path(shop.__file__).with_name("tables.json").read_text())["shop"]
         views = [
             {"name": n, "sinks": list(sinks), "key": key.split(", "), "sql": query.format(q="")}
-            for n, (key, _, query) in VIEWS.items()
+            for n, (key, _, query) in kept.items()
         ]
         (folder / "views" / "contest.yaml").write_text(json.dumps({"version": 1, "views": views}))
         known = {
@@ -245,10 +247,10 @@ def turn(bench: Channel, system: System, chosen: argparse.Namespace, number: int
         samples = folder / "samples"
         every = max(1, round(chosen.rate / 40))
         running.append(
-            _child(bench, folder, "examples.demo.writer", str(chosen.rate), str(chosen.seed + number), str(samples), str(every),
+            child_of(bench, folder, "examples.demo.writer", str(chosen.rate), str(chosen.seed + number), str(samples), str(every),
                    url=bench.source_url)
         )  # fmt: skip
-        checker = _child(
+        checker = child_of(
             bench, folder, "tests.bench.freshness_contest", system.tables, str(chosen.check_ms), url=bench.sink_url
         )
         running.append(checker)
@@ -285,7 +287,8 @@ def seen_after(
     return found, lost
 
 
-def _child(bench: Channel, folder: Path, module: str, *arguments: str, url: str) -> Child:
+def child_of(bench: Channel, folder: Path, module: str, *arguments: str, url: str) -> Child:
+    """A Python module as a child, beside the system that is measured; `url`: of its database, by the environment."""
     name = module.rpartition(".")[2]
     log = folder / f"{name}.log"
     return spawn(name, [sys.executable, "-m", module, *arguments], log, environment={**os.environ, shop.URL: url})
