@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace.connectors.debezium.docs_page import document
 from tests.docs_build import figures, reference, telemetry_pages
+from tests.docs_build.contest_chart import contest_chart, systems
 from tests.docs_build.markdown import between
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,7 @@ def pages(root: Path) -> Mapping[str, str]:
         "docs/cli.md": between(cli, *OPTIONS, reference.options()),
         "docs/benchmarks.md": figures.benchmarks(found),
         "docs/benchmarks.svg": figures.glance(found),
+        **({"docs/contest.svg": contest_chart(found["freshness"])} if systems(found.get("freshness", ())) else {}),
         "docs/recovery.svg": figures.recovery(found.get("recovery", ())),
         **({"docs/series.svg": figures.series(found["datalog"])} if "datalog" in found else {}),
         "README.md": between(readme, *NUMBERS, figures.numbers(found)),
