@@ -19,6 +19,7 @@ from tests.bench.report import FOLDER, Row, row
 DIFFERENTIAL, FLOWLOG, ASCENT, DATAFROG = crate.NAME, crate.NAMES["flowlog"], "ascent 0.8.1", "datafrog 2.0.1"
 BATCH = (ASCENT, DATAFROG)
 PEERS = (DIFFERENTIAL, FLOWLOG, ASCENT, DATAFROG)
+PACKAGES = ("peer", "flowlog", "batch")
 
 
 class Chosen(NamedTuple):
@@ -53,7 +54,7 @@ def chosen_of(name: str, about: str | None, scale: float) -> Chosen:
     given = [] if asked.scale == scale else [f"--scale {asked.scale:g}"]
     given += [f"--only {asked.only}"] if asked.only else []
     given += ["--without-peers"] if asked.without_peers else []
-    built = {} if asked.without_peers else {package: crate.build(package) for package in crate.NAMES}
+    built = {} if asked.without_peers else {package: crate.build(package) for package in PACKAGES}
     programs = {package: path for package, path in built.items() if path is not None}
     folder = FOLDER / "partial" if given else FOLDER
     return Chosen(asked.scale, asked.only, programs, FOLDER / "data" / name, folder, " ".join(given))

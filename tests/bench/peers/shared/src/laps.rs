@@ -17,6 +17,13 @@ impl Laps {
         found
     }
 
+    /// Processor seconds that the last lap left to other threads, which spent them after it.
+    pub fn add(&mut self, cpu: f64) {
+        if let Some(last) = self.cpu.last_mut() {
+            *last += cpu;
+        }
+    }
+
     /// The answer's line: `rows` were fed, the output's checksum and number of updates are those of `sum`.
     pub fn answer(&self, rows: usize, sum: &crate::checksum::Sum) {
         println!(
@@ -28,9 +35,18 @@ impl Laps {
 
 /// Processor seconds of the whole process.
 fn processor() -> f64 {
-    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut spent) };
-    spent.tv_sec as f64 + spent.tv_nsec as f64 * 1e-9
+    spent(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor seconds of all threads but this one.
+pub fn others() -> f64 {
+    processor() - spent(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn spent(clock: libc::clockid_t) -> f64 {
+    let mut found = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    unsafe { libc::clock_gettime(clock, &mut found) };
+    found.tv_sec as f64 + found.tv_nsec as f64 * 1e-9
 }
 
 /// Resident bytes, what the allocator only keeps for later given back first.
