@@ -1,8 +1,9 @@
 """Counting and distinct rows over a standing collection: many epochs of one change, and one epoch of many.
 
-A change is a delete and an insert, of a window that slides over random keys. Ours is one form; the peer's are `reduce`,
-which keeps a trace of its output, and `_total`, which does not. Both sides read the same columns, take turns, and every
-round's output has one checksum. Figures are processor seconds. Writes build/bench/reduce.json. Run `make bench-reduce`.
+A change is a delete and an insert, of a window that slides over random keys. Ours is one form; differential-dataflow's are
+`reduce`, which keeps a trace of its output, and `_total`, which does not; dbsp has one, which keeps it, and each epoch is a
+transaction there. All sides read the same columns, take turns, and every round's output has one checksum. Figures
+are processor seconds. Writes build/bench/reduce.json. Run `make bench-reduce`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import numpy as np
 
 from tests.bench.peers.columns import write
 from tests.bench.peers.contest import OURS, Round, contest, rate
-from tests.bench.peers.crate import NAME
+from tests.bench.peers.crate import DBSP, NAME
 from tests.bench.peers.options import Options, options
 from tests.bench.report import Row, publish, row
 
 SINGLE = ((1000, 10), (10_000, 2))
 """(epochs a physical batch, batches a round), an epoch of one change."""
 
-LARGE = ((1_000, 20), (10_000, 5), (100_000, 2))
+LARGE = ((100, 100), (1_000, 20), (10_000, 5), (100_000, 2))
 """(changes an epoch, epochs a round), one epoch a physical batch."""
 
 TOTAL_FROM = 10_000
@@ -62,7 +63,7 @@ def reduction(chosen: Options, session: str, size: int) -> list[Row]:
     forms = {"reduce": session, "total": f"{session}_total"}
     window = Window(chosen.data / "window", size, size)
     rows: list[Row] = []
-    with contest(session, forms, chosen.binary) as sides:
+    with contest(session, forms, chosen.binary, chosen.second(session)) as sides:
         first = sides.ask("run", window.base(), 1)
         rows += _rows(f"{session}, first {size / 1e6:.3g}M rows", [first], size, 0)
         for flush, batches in SINGLE:
@@ -76,7 +77,7 @@ def reduction(chosen: Options, session: str, size: int) -> list[Row]:
 
 
 def _rows(name: str, rounds: list[Round], count: int, batch: int) -> list[Row]:
-    """Our rate beside both forms of the peer's; `batch`: changes a physical batch, 0 for no goal."""
+    """Our rate beside both forms of the peer's, and dbsp's; `batch`: changes a physical batch, 0 for no goal."""
     ours = rate(rounds, OURS, count)
     assert ours is not None
     found = []
@@ -84,12 +85,14 @@ def _rows(name: str, rounds: list[Round], count: int, batch: int) -> list[Row]:
         peer = rate(rounds, side, count)
         goal = peer if batch >= least else None
         found.append(row(f"{name}: {form}", "changes/s", ours, goal, peer=NAME, peer_value=peer))
+    if (second := rate(rounds, DBSP, count)) is not None:
+        found.append(row(f"{name}: dbsp", "changes/s", ours, second, peer=DBSP, peer_value=second))
     return found
 
 
 def main() -> None:
     """Run all of it."""
-    chosen = options("reduce", __doc__, rounds=3)
+    chosen = options("reduce", __doc__, rounds=3, second=True)
     size = chosen.size(10_000_000)
     rows = [one for session in ("count", "distinct") for one in reduction(chosen, session, size)]
     publish("reduce", rows, folder=chosen.folder, arguments=chosen.arguments)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bench.peers.contest import contest
+from tests.bench.peers.contest import OURS, contest
 from tests.bench.peers.test_sessions import built
 from tests.bench.peers.tpch import LOOSE, SESSIONS, TABLES, Query
 from tests.bench.tpch import FIRST, READS, Table, tables, write
@@ -157,6 +157,19 @@ def test_the_peer_sends_the_same_for_every_query(tmp_path: Path) -> None:
         write(tmp_path / query, few(), query)
         with contest(query, {"peer": query}, binary) as sides:
             assert len(sides.ask("run", tmp_path / query, 500)) == 2
+
+
+def test_dbsp_sends_the_same_for_every_query_with_many_rows_an_epoch(tmp_path: Path) -> None:
+    binary = built("dbsp-peer")
+    if binary is None:
+        pytest.skip("dbsp is not built: make bench-peers")
+    for query in READS:
+        count = write(tmp_path / query, few(), query, 500)
+        for session in (query, LOOSE.format(query)):
+            with contest(session, {}, None, {"dbsp": [str(binary), session]}) as sides:
+                found = sides.ask("run", tmp_path / query, 1)
+            assert {told.rows for told in found.values()} == {count}
+            assert len(found["dbsp"].cpu) == len(found[OURS].cpu) == -(-count // 500)
 
 
 def test_rows_are_the_same_again_and_keys_are_keys(tmp_path: Path) -> None:

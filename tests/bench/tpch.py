@@ -2,7 +2,8 @@
 
 Always: the same scale gives the same rows; amounts are cents, discounts and taxes per cents, dates integers yyyymmdd, flags
 the codes of their letters, texts padded with blanks; columns that no query of `READS` reads are left out. `write` gives
-every row an epoch of its own: nations and regions first, then all others in one random order. Called by bench_tpch.
+every row an epoch of its own, or so many rows one: nations and regions first, then all others in one random order. Called by
+bench_tpch.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def _orders(random: np.random.Generator, count: int, customers: int, parts: int,
     return {"orders": orders, "lineitem": lineitem}
 
 
-def write(folder: Path, made: Mapping[str, Table], query: str) -> int:
-    """Write what a query reads to `folder/TABLE.*`; returns how many rows, and so epochs, that are."""
+def write(folder: Path, made: Mapping[str, Table], query: str, together: int = 1) -> int:
+    """Write what a query reads to `folder/TABLE.*`, `together` rows an epoch; returns how many rows that are."""
     small = [name for name in READS[query] if name in FIRST]
     large = [name for name in READS[query] if name not in FIRST]
     random = np.random.default_rng(1998)
@@ -112,7 +113,9 @@ def write(folder: Path, made: Mapping[str, Table], query: str) -> int:
         size = _rows(made[name])
         when = epochs[at : at + size]
         sorted_ = np.argsort(when)
-        columns.write(folder / name, epoch=when[sorted_], **{c: lane[sorted_] for c, lane in made[name].items()})
+        columns.write(
+            folder / name, epoch=when[sorted_] // together, **{c: lane[sorted_] for c, lane in made[name].items()}
+        )
         at += size
     return at
 

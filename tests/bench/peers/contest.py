@@ -92,11 +92,15 @@ class Contest:
 
 
 @contextmanager
-def contest(session: str, peers: Mapping[str, str], binary: Path | None) -> Iterator[Contest]:
-    """Our `session` against the peer's sessions `peers` (side → session), each in a process of its own."""
-    commands = {OURS: own(session)}
+def contest(
+    session: str, peers: Mapping[str, str], binary: Path | None, others: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Contest]:
+    """Our `session` against the peer's sessions `peers` (side → session) and `others` (side → command), each in a process of
+    its own."""
+    commands: dict[str, Sequence[str]] = {OURS: own(session)}
     if binary is not None:
         commands |= {side: [str(binary), form] for side, form in peers.items()}
+    commands |= others or {}
     with contest_of(commands) as found:
         yield found
 

@@ -1,6 +1,6 @@
-"""Our sessions, and the peer's where it is built, on tiny data against dictionaries.
+"""Our sessions, and the peers' where these are built, on tiny data against dictionaries.
 
-The peer takes minutes to compile, so nothing is compiled here: `make bench-peers` builds it, and then these tests use it.
+The peers take minutes to compile, so nothing is compiled here: `make bench-peers` builds them, and then these tests use them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ def told(answer: Answer) -> Told:
     return Told(**answer.line())
 
 
-@pytest.fixture(params=["ours", "peer"])
+SECOND = ("count", "distinct", "join")
+"""The sessions here that dbsp has too."""
+
+
+@pytest.fixture(params=["ours", "peer", "dbsp-peer"])
 def start(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Ask]]:
-    """Starts a session of either side."""
+    """Starts a session of a side."""
     if request.param == "ours":
 
         def here(session: str) -> Ask:
@@ -39,12 +43,14 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Ask]]:
 
         yield here
         return
-    binary = built()
+    binary = built(request.param)
     if binary is None:
         pytest.skip("the peer is not built: make bench-peers")
     sides: list[Side] = []
 
     def there(session: str) -> Ask:
+        if request.param == "dbsp-peer" and session not in SECOND:
+            pytest.skip("dbsp is no peer of this session")
         sides.append(Side([str(binary), session]))
         return sides[-1].ask
 
