@@ -194,7 +194,7 @@ bench: setup jars kernels ## all benchmarks, one after the other; results in bui
 bench-%: setup jars kernels ## one benchmark: make bench-freshness
 	$(PY) -m tests.bench.bench_$(subst -,_,$*)
 
-bench-peers: setup ## the peers that benchmarks are measured beside (the crates need cargo; Pathway takes 1.6 GB, Flink 0.6)
+bench-peers: setup ## the peers that benchmarks are measured beside (the crates need cargo, dbsp Rust 1.93; Pathway takes 1.6 GB, Flink 0.6)
 	$(PY) -m tests.bench.peers.crate
 	$(PY) -m tests.bench.peers.pathway
 	$(PY) -m tests.bench.peers.flink

@@ -85,9 +85,13 @@ ABOUT = {
     "them and without what kernels would have to ask: the other layouts at their best. A ratio above one is what a layout could "
     "save. Fresh batches hold their rows as they came, those merged before in the batch's order, as most that are merged. "
     "Figures are processor seconds.",
-    "reduce": "Data and rules as above. A change is a delete and an insert, of a window that slides over random keys. The peer's "
-    "`reduce` form keeps a trace of its output, as ours does, and its `_total` form does not.",
-    "join": "Data and rules as above: one epoch of so many keys a physical batch. Our keys are a table that is upserted.",
+    "reduce": "Data and rules as above. A change is a delete and an insert, of a window that slides over random keys. "
+    "differential-dataflow's `reduce` form keeps a trace of its output, as ours does, and its `_total` form does not. dbsp, the "
+    "engine of Feldera, is a crate in tests/bench/peers/dbsp with one worker, its merger thread, and the allocator of its own "
+    "benchmarks. An epoch there is a transaction, as it has no epochs within one; merges that a command leaves to its other "
+    "thread count with that command.",
+    "join": "Data and rules as above: one epoch of so many keys a physical batch. Our keys are a table that is upserted; "
+    "those of both peers are inserted.",
     "sharing": "Data and rules as above. An install is a query over a live arrangement: built, given its keys, answered; then "
     "dropped.",
     "workers": "Each worker is a process that begins with a share of the rows, whatever their keys, and exchanges them by key; "
@@ -120,10 +124,11 @@ ABOUT = {
     "epochs in which edges go, and come back in the next. Every epoch's answer has one checksum. Beside each line is `history`, "
     "which keeps every round, in the same run. Figures are processor seconds, and resident bytes a row, with the "
     "edges and what the last step sent. The machine was shared with other work.",
-    "tpch": "Data and rules as above: tables begin empty, one row an epoch, 10,000 rows a physical batch, in one random order "
-    "(nations and regions first). Plans are the same on both sides. Ours takes rows as the product does, as upserts of tables "
-    "with a primary key, each of which keeps its own arrangement; the peer's inputs keep nothing. Amounts are integers, and "
-    "order and limit are left to the reader, on both sides.",
+    "tpch": "Data and rules as above: tables begin empty, 10,000 rows a physical batch, in one random order (nations and regions "
+    "first); each row at an epoch of its own, or where a line says so a batch at one epoch. Plans are the same on all sides. "
+    "Ours takes rows as the product does, as upserts of tables with a primary key, each of which keeps its own arrangement, "
+    "and so does dbsp; differential-dataflow's inputs keep nothing. In lines without tables nobody's do. dbsp runs with one "
+    "epoch a batch alone, a transaction. Amounts are integers, and order and limit are left to the reader, on all sides.",
     "sql": "TPC-H's own rows in one random order, each query a view of its own over the tables that it reads; a transaction is "
     "an epoch and a step. Beside it Postgres with the same rows, with indexes, one process: what one refresh of the "
     "materialized view costs, once a transaction. While loading, beside the Rust peer's plan by hand of bench-tpch, where "
