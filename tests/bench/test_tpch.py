@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.bench.peers.contest import OURS, contest
-from tests.bench.peers.test_sessions import built
+from tests.bench.peers.crate import built
 from tests.bench.peers.tpch import LOOSE, SESSIONS, TABLES, Query
 from tests.bench.tpch import FIRST, READS, Table, tables, write
 

@@ -55,18 +55,9 @@ WORKSPACES = {"dbsp-peer": Workspace(CRATE / "dbsp", TARGET / "dbsp", (1, 93, 1)
 
 def build(package: str = "peer") -> Path | None:
     """A package's program, up to date, or None where it cannot be had; stderr says why."""
-    space = WORKSPACES.get(package, MAIN)
-    if why := lacking(package):
-        return _skipped(package, why)
-    if not _lock(space):
-        return _skipped(package, "cargo could not find the registry's crates")
-    command = ["cargo", "build", "--release", "--quiet", "--locked", "--package", package]
-    flags = {**os.environ, "RUSTFLAGS": "-C target-cpu=native"}
-    ran = subprocess.run(
-        [*command, "--target-dir", str(space.target.resolve())], cwd=space.folder, env=flags, check=False
-    )
-    if ran.returncode:
-        return _skipped(package, "cargo could not build it")
+    if why := lacking(package) or _failure(package):
+        sys.stderr.write(f"{NAMES[package]} skipped: {why}\n")
+        return None
     return _program(package).resolve()
 
 
@@ -102,8 +93,17 @@ def _program(package: str) -> Path:
     return WORKSPACES.get(package, MAIN).target / "release" / package
 
 
-def _skipped(package: str, why: str) -> None:
-    sys.stderr.write(f"{NAMES[package]} skipped: {why}\n")
+def _failure(package: str) -> str:
+    """Have cargo build a package; what failed, or nothing."""
+    space = WORKSPACES.get(package, MAIN)
+    if not _lock(space):
+        return "cargo could not find the registry's crates"
+    command = ["cargo", "build", "--release", "--quiet", "--locked", "--package", package]
+    flags = {**os.environ, "RUSTFLAGS": "-C target-cpu=native"}
+    ran = subprocess.run(
+        [*command, "--target-dir", str(space.target.resolve())], cwd=space.folder, env=flags, check=False
+    )
+    return "cargo could not build it" if ran.returncode else ""
 
 
 def _rust(space: Workspace) -> tuple[int, ...]:
