@@ -22,11 +22,12 @@ from headrace.connectors.spark.iceberg_feed import IcebergFeed, first_line, open
 from headrace.engine.schema import Schema
 from headrace.sidecar.lake.runs import LoadError, conformed
 from headrace.sidecar.operations import postgres_at_lsn
-from headrace.sidecar.operations.resync import _SESSION, parse
+from headrace.sidecar.operations.resync import _SESSION, parse_bytes
 from headrace.sidecar.transactions.pg_snapshot import PgSnapshot
 
 _BATCH = 200_000
-_LINES = 50_000
+_BLOCK_BYTES = 8 << 20
+"""Of lines of a COPY that are parsed at once."""
 
 
 class Share(Protocol):
@@ -167,16 +168,19 @@ class Pages:
 
 
 def _parsed(schema: Schema, copy: Any) -> Iterator[pa.RecordBatch]:
-    held: list[str] = []
-    rest = b""
-    for block in copy:
-        *whole, rest = (rest + bytes(block)).split(b"\n")
-        held += [line.decode() for line in whole]
-        if len(held) >= _LINES:
-            yield parse(schema, held)
-            held = []
-    if held:
-        yield parse(schema, held)
+    held: list[bytes] = []
+    size = 0
+    for block in copy:  # one row each, as Postgres sends them
+        held.append(bytes(block))
+        size += len(held[-1])
+        if size >= _BLOCK_BYTES:
+            data = b"".join(held)
+            end = data.rfind(b"\n") + 1
+            held, size = [data[end:]], len(data) - end
+            if end:
+                yield parse_bytes(schema, data[:end])
+    if size:
+        yield parse_bytes(schema, b"".join(held))
 
 
 class PostgresSnapshot:

@@ -111,10 +111,15 @@ def text_lines(schema: Schema, rows: pa.RecordBatch) -> pa.LargeStringArray:
 
 def parse(schema: Schema, rows: Sequence[str]) -> pa.RecordBatch:
     """Lines of COPY's text format as rows of a table. Raises ResyncError for a value that does not fit its column's type."""
-    fields = [[_unescaped(f) for f in line.split("\t")] for line in rows]
+    return parse_bytes(schema, "".join(f"{line}\n" for line in rows).encode())
+
+
+def parse_bytes(schema: Schema, data: bytes) -> pa.RecordBatch:
+    """As `parse`, of the lines as COPY sends them, each with its newline. Raises ArrowInvalid for what is no UTF-8."""
+    fields, width = _fields(data), len(schema.columns)
     columns = []
     for at, column in enumerate(schema.columns):
-        found = from_text(pa.array([row[at] for row in fields], _STRING), column.type)
+        found = from_text(fields.take(pa.array(np.arange(at, len(fields), width))), column.type)
         if found.errors is not None:
             reason = next(text for text in found.errors.to_pylist() if text is not None)
             raise ResyncError(f"a value of the source does not fit: {reason.partition(':')[0]}", column=column.name,
@@ -123,14 +128,26 @@ def parse(schema: Schema, rows: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
+def _fields(data: bytes) -> pa.LargeStringArray:
+    """The values of whole lines, row by row. A tab or a newline within a value is escaped, so that each one ends a field."""
+    raw = np.frombuffer(data, np.uint8)
+    breaks = (raw == ord("\t")) | (raw == ord("\n"))
+    ends = np.flatnonzero(breaks)
+    offsets = np.append(0, ends - np.arange(len(ends))).astype(np.int64)
+    fields = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(raw[~breaks]))
+    fields.validate(full=True)
+    if b"\\" not in data:
+        return fields
+    fields = pc.if_else(pc.equal(fields, "\\N"), pa.scalar(None, _STRING), fields)
+    escaped = pc.fill_null(pc.match_substring(fields, "\\"), False)
+    values = [_unescaped(text) for text in fields.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(fields, escaped, pa.array(values, _STRING)) if values else fields
+
+
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 
 
-def _unescaped(text: str) -> str | None:
-    if text == "\\N":
-        return None
-    if "\\" not in text:
-        return text
+def _unescaped(text: str) -> str:
     parts = text.split("\\\\")
     return "\\".join(
         "".join(_ESCAPES[p[0]] + p[1:] if i else p for i, p in enumerate(part.split("\\"))) for part in parts

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 
 from headrace.engine.errors import HeadraceError
 from headrace.engine.schema import Column, DataType, Schema
-from headrace.sidecar.operations.resync import ResyncError, difference, parse, read_table, text_lines
+from headrace.sidecar.operations.resync import ResyncError, difference, parse, parse_bytes, read_table, text_lines
 
 TYPES = {
     "id": "bigint", "b": "boolean", "f": "double precision", "r": "real", "n": "numeric", "m": "numeric(12,3)",
@@ -42,6 +43,23 @@ def test_rows_come_from_postgres_as_their_lanes_are(database: str) -> None:
     assert (same.added, same.changed, same.removed) == (0, 0, 0)
     with pytest.raises(HeadraceError, match=r"Odd\.gone"):
         read_table(database, "Odd.gone", schema)
+
+
+def test_fields_are_what_copy_escaped() -> None:
+    schema = Schema.of([Column("id", DataType.parse("bigint")), Column("t", DataType.parse("text"))], ["id"])
+    texts = ["", "plain", "\\", "\\N", "tab\tnl\nback\\slash\b\f\v\r", "\\\\t\\n", "é😀", None, "N"]
+    escapes = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
+
+    def line(number: int, text: str | None) -> str:
+        return f"{number}\t" + ("\\N" if text is None else "".join(escapes.get(c, c) for c in text)) + "\n"
+
+    for some in (texts, ["plain", ""], []):
+        rows = parse_bytes(schema, "".join(line(n, t) for n, t in enumerate(some)).encode())
+        assert rows.to_pydict() == {"id": list(range(len(some))), "t": some}
+    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+        parse_bytes(schema, b"1\t\xe9\n")
+    with pytest.raises(ResyncError, match="does not fit"):
+        parse_bytes(schema, b"x\ty\n")
 
 
 def test_an_address_that_is_not_right_is_told_without_its_password(database: str) -> None:
