@@ -23,7 +23,7 @@ FIRST = (
     "freshness", "catchup", "hostile", "stack", "recovery", "memory", "resident",
     "intake", "dataflow", "views", "group", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
     "tpch",
-    "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock",
+    "sql", "workers", "spark", "spark-rescale", "spark-load", "spark-jdbc", "checkpoint", "shards", "sizing", "epochs", "reclock",
 )  # fmt: skip
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
@@ -45,6 +45,10 @@ TITLES = {
     "graph": "Engine beside differential-dataflow: queries over a graph",
     "workers": "Engine: two workers beside one",
     "spark": "Workers on Spark beside workers of this machine",
+    "spark-rescale": "Another count of workers while it runs: the longest pause",
+    "spark-load": "Filling a table by Spark: from Parquet, beside one process and beside topics",
+    "spark-jdbc": "Filling a table by Spark: from Postgres, beside one COPY",
+    "checkpoint": "Checkpoints to an S3 server beside the local disk",
     "shards": "Intake on the workers: what the driver pays for an event",
     "sizing": "Sizing: what a worker holds, and its connections",
     "epochs": "The log of epochs: in a topic beside a file",
@@ -99,6 +103,21 @@ ABOUT = {
     "busiest worker, by its processor time and by the clock.",
     "spark": "Two pools of two workers, one on a standalone Spark of two executors, take the same epochs turn by turn; their "
     "outputs must be the same bytes. Processor time and waits are of the busiest worker, an epoch.",
+    "spark-rescale": "Two sidecars with a table that is not small, one with workers of this machine, one with workers on a "
+    "standalone Spark of two executors; a transaction of ten events every 20 ms. They take turns; after each rescaling the next "
+    "begins with a checkpoint. The pause is the longest time between the ends of two steps from the request on: it holds the "
+    "start of the new workers, during which steps go on, and the switch, during which none does.",
+    "spark-load": "The table has a bigint key, an integer, a bigint and a text, in files of five million rows. A load's session "
+    "runs already. The dataflow reads the same files in a process that is held on one core. The topics are a real Kafka's, in "
+    "Debezium's form, without schemas, read as an initial snapshot into a sidecar whose sink is in memory; Kafka has all of it "
+    "before the clock starts. All end with a checkpoint. Memory is read every 50 ms.",
+    "spark-jdbc": "An embedded Postgres on the same machine, the table of bench-spark-load, in its cache. Each task reads a "
+    "range of pages by COPY, in one snapshot. The one COPY beside them is read by psycopg and thrown away. Every side takes "
+    "its turn; the session and the processes of the tasks run already.",
+    "checkpoint": "Two dataflows of one process, which take the same epochs; checkpoints are written by another thread while "
+    "steps go on, one every 10 ms, as the sidecar writes them. The server is moto, a program in Python, in a process of its own "
+    "on the same machine: another server is faster, and its network slower. In the last line it is stopped (SIGSTOP) for a "
+    "while in the middle of a checkpoint.",
     "epochs": "One transaction a turn, until its binding is durable: a synced file, or a transaction of the topic that "
     "readers see. The broker is the embedded one on the same disk. The engine steps meanwhile, which hides some of it.",
     "shards": "A driver with two workers and a view of three sums, with its own intake and with the workers', in turns over the "
@@ -169,7 +188,8 @@ HEADLINES = {
     # Beside the peer, goals that are missed are as many as those that are met: the page has them all.
     **dict.fromkeys(
         ("resident", "views", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
-    "tpch", "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock"),
+         "tpch", "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock", "spark-rescale", "spark-load",
+         "spark-jdbc", "checkpoint"),
         (),
     ),
 }  # fmt: skip
