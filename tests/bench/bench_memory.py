@@ -102,8 +102,9 @@ class Bench:
         notes: list[dict[str, Any]] = [{"type": "STARTED"}, {"type": "TABLE_SCAN_COMPLETED", "additional_data": {
             "scanned_collection": TABLE, "total_rows_scanned": str(rows), "status": "SUCCEEDED",
         }}, {"type": "COMPLETED"}]  # fmt: skip
-        bodies = [
-            json.dumps({"aggregate_type": "Initial Snapshot", "timestamp": 1795233884000, **n}).encode() for n in notes
+        bodies = [  # rows are read after the first and before the others
+            json.dumps({"aggregate_type": "Initial Snapshot", "timestamp": 1795233883000 + 1000 * k, **n}).encode()
+            for k, n in enumerate(notes)
         ]
         self.write(NOTIFICATIONS, [(None, bodies[0])])
         amount = amounts(np.arange(rows, dtype=np.int64))
