@@ -71,11 +71,13 @@ class Server:
 
 @dataclass
 class Written:
-    """One checkpoint: seconds by the clock, milliseconds of each step meanwhile, and bytes that its manifest names anew."""
+    """One checkpoint: seconds by the clock, milliseconds of each step meanwhile, bytes that its manifest names anew, and what was
+    asked of the store."""
 
     seconds: float
     steps: list[float]
     bytes: int
+    requests: int
 
 
 @dataclass
@@ -125,7 +127,7 @@ class Side:
 
     def checkpoint(self, rows: int, stopped: Child | None = None) -> Written:
         """Write one while steps go on; `stopped`: who answers nobody for the first PAUSE seconds."""
-        capture = Capture(epoch=self.epoch, write=self.flow.hold(), tables=self._facts)
+        capture, asked = Capture(epoch=self.epoch, write=self.flow.hold(), tables=self._facts), self._requests()
         if stopped is not None:
             os.kill(stopped.pid, signal.SIGSTOP)
         begun, steps = time.perf_counter(), list[float]()
@@ -145,7 +147,10 @@ class Side:
         files = {f.name: f.bytes for some in manifest.arrangements.values() for f in some}
         fresh = sum(size for name, size in files.items() if name not in self._named)
         self._named = frozenset(files)
-        return Written(ended - begun, steps, fresh)
+        return Written(ended - begun, steps, fresh, self._requests() - asked)
+
+    def _requests(self) -> int:
+        return self.run.place.counts.requests
 
     def _write(self, capture: Capture) -> tuple[Manifest, float]:
         manifest = self._store.write(capture)
@@ -173,10 +178,12 @@ def measured(rows: int, first: list[Written], sides: list[Side], away: Written) 
     found = [row(f"first checkpoint of {rows:,} rows", "s", there.seconds, GOAL * here.seconds, peer=DISK,
                  peer_value=here.seconds, note=f"{there.bytes / 2**20:,.0f} MiB")]  # fmt: skip
     here_ms, there_ms = (1000 * statistics.median(w.seconds for w in side.taken) for side in sides)
-    size = statistics.median(w.bytes for w in sides[1].taken) / 2**20
+    size, asked = (
+        statistics.median(some) for some in zip(*((w.bytes, w.requests) for w in sides[1].taken), strict=True)
+    )
     name = f"checkpoint after {STEPS * STEP_ROWS:,} changes"
     found.append(row(f"{name}, p50", "ms", there_ms, GOAL * here_ms, peer=DISK, peer_value=here_ms,
-                     note=f"{size:,.1f} MiB at the median"))  # fmt: skip
+                     note=f"{size / 2**20:,.1f} MiB in {asked:.0f} requests"))  # fmt: skip
     alone = sorted(sides[1].alone)
     found.append(row(f"step of {STEP_ROWS:,} rows, nothing is written, p50", "ms", quantile(alone, 0.5)))
     for q in (0.5, 0.99):

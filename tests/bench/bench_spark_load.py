@@ -52,7 +52,7 @@ CHUNK = 1_000_000
 """Rows of an epoch of the dataflow."""
 DATAFLOW, TOPICS = "a dataflow on one core", "through topics"
 OVER_DATAFLOW, OVER_TOPICS, MEMORY = 1.5, 5.0, 1.1
-WARM = 200_000
+WARM, PATIENCE = 200_000, 600.0
 
 
 def dataflow(config: Path, data: Path, rows: int) -> float:
@@ -105,6 +105,7 @@ def through_topics(config: Path, rows: int) -> float:
     running = build(read_project(load(config, {})))
     begun = time.perf_counter()
     while True:
+        assert time.perf_counter() < begun + PATIENCE, f"the snapshot is not in: {running.runtime.ready}"
         if running.runtime.turn(0.01):
             found = running.runtime.parts.flow.outputs["v"].snapshot(running.runtime.epoch)[0].rows
             if len(found) and sum(found.column(1).to_pylist()) >= rows:
