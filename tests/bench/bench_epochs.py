@@ -31,11 +31,17 @@ MORE_MS = 10.0
 _WARM = 20
 
 
+def binding(epoch: int) -> Binding:
+    """One transaction as this epoch."""
+    stamp = BoundTransaction("shop", EpochKind.TRANSACTION, epoch, Lsn(epoch * 100), epoch * 1_000_000)
+    return Binding(epoch, (stamp,), {"shop.public.orders": {0: epoch}})
+
+
 def bound(log: EpochLog, epoch: int) -> float:
     """Seconds until one transaction is durable."""
-    stamp = BoundTransaction("shop", EpochKind.TRANSACTION, epoch, Lsn(epoch * 100), epoch * 1_000_000)
+    one = binding(epoch)
     begun = time.perf_counter()
-    log.append([Binding(epoch, (stamp,), {"shop.public.orders": {0: epoch}})])
+    log.append([one])
     log.settle()
     return time.perf_counter() - begun
 

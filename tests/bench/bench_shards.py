@@ -2,7 +2,8 @@
 
 A broker holds transactions of 1, 7 or 100 inserts of 800 bytes, in a topic of four partitions. A sidecar with two workers and
 a view of three sums takes them in, once with either intake, in turns; its sink is in memory and has the same rows in the end.
-Processor time is that of this process, which is the driver: its threads and Kafka's client are in it, the workers are not.
+Processor time is that of this process, which is the driver: its threads and Kafka's client are in it, the workers are not. What
+one driver can carry follows from it: the events a second that a core of its own is enough for.
 Run as `python -m tests.bench.bench_shards`; writes build/bench/shards.json.
 """
 
@@ -139,11 +140,14 @@ def contest(bootstrap: str, events: int, size: int, rounds: int) -> list[Row]:
         "busiest": "processor time of the busiest worker",
         "clock": "by the clock",
     }
-    return [
+    rows = [
         row(f"{name}, intake on the shards: {what}", "µs/event", there[key], GOAL * here[key] if key == "driver" else None,
             peer="intake in the driver", peer_value=here[key])
         for key, what in words.items()
     ]  # fmt: skip
+    carried = row(f"{name}, intake on the shards: events that one driver can carry, on a core of its own", "events/s",
+                  1e6 / there["driver"], peer="intake in the driver", peer_value=1e6 / here["driver"])  # fmt: skip
+    return [*rows, carried]
 
 
 def main() -> None:

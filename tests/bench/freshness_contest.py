@@ -122,9 +122,11 @@ def systems() -> Iterator[System]:
 
 
 def headrace_of(
-    sinks: tuple[str, ...], kept: Mapping[str, tuple[str, dict[str, str], str]] = VIEWS
+    sinks: tuple[str, ...],
+    kept: Mapping[str, tuple[str, dict[str, str], str]] = VIEWS,
+    engine: Mapping[str, Any] | None = None,
 ) -> Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]:
-    """Headrace with its defaults, these sinks and views."""
+    """Headrace with its defaults, these sinks and views. `engine`: what the configuration says of it, where that is not nothing."""
 
     def start(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict[str, str]]:
         (folder / "views").mkdir()
@@ -141,7 +143,7 @@ def headrace_of(
         config = {
             "version": 1, "name": tables.replace("_", "-"), "kafka": {"bootstrap.servers": bench.stack.kafka.bootstrap},
             "sources": [{"name": "shop", "type": "debezium", "topic_prefix": bench.name, "tables": declared}],
-            "sinks": [known[sink] for sink in sinks], "http": f"127.0.0.1:{pick(1)[0]}",
+            "sinks": [known[sink] for sink in sinks], "http": f"127.0.0.1:{pick(1)[0]}", "engine": dict(engine or {}),
         }  # fmt: skip
         (folder / "headrace.yaml").write_text(json.dumps(config))
         program = [sys.executable, "-m", "headrace.sidecar.cli.app", "run", "--config", str(folder / "headrace.yaml")]

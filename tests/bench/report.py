@@ -61,11 +61,8 @@ def publish(name: str, rows: Sequence[Row], *, folder: Path = FOLDER, arguments:
     what measures it, where that is no `make bench-NAME`."""
     where = machine()
     if not command:
-        command = (
-            f"make bench-{name}"
-            if not arguments
-            else f"python -m tests.bench.bench_{name.replace('-', '_')} {arguments}"
-        )
+        module = f"tests.bench.bench_{name.replace('-', '_')}"
+        command = f"make bench-{name}" if not arguments else f"python -m {module} {arguments}"
     sys.stdout.write(table(rows) + "\n")
     sys.stdout.write(", ".join(f"{k} {v}" for k, v in where.items()) + "\n")
     folder.mkdir(parents=True, exist_ok=True)

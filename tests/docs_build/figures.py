@@ -23,7 +23,8 @@ FIRST = (
     "freshness", "catchup", "hostile", "stack", "recovery", "memory", "resident",
     "intake", "dataflow", "views", "group", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
     "tpch",
-    "sql", "workers", "spark", "spark-rescale", "spark-load", "spark-jdbc", "checkpoint", "shards", "sizing", "epochs", "reclock",
+    "sql", "workers", "spark", "spark-rescale", "spark-load", "spark-jdbc", "checkpoint", "shards", "sizing",
+    "epochs", "reclock", "spark-freshness", "spark-scaling", "spark-streaming",
 )  # fmt: skip
 TITLES = {
     "freshness": "Freshness: commit in Postgres → visible in the sink",
@@ -49,6 +50,9 @@ TITLES = {
     "spark-load": "Filling a table by Spark: from Parquet, beside one process and beside topics",
     "spark-jdbc": "Filling a table by Spark: from Postgres, beside one COPY",
     "checkpoint": "Checkpoints to an S3 server beside the local disk",
+    "spark-freshness": "Freshness with workers on Spark",
+    "spark-scaling": "One, two and four workers on Spark",
+    "spark-streaming": "Workers on Spark beside Structured Streaming",
     "shards": "Intake on the workers: what the driver pays for an event",
     "sizing": "Sizing: what a worker holds, and its connections",
     "epochs": "The log of epochs: in a topic beside a file",
@@ -118,11 +122,25 @@ ABOUT = {
     "steps go on, one every 10 ms, as the sidecar writes them. The server is moto, a program in Python, in a process of its own "
     "on the same machine: another server is faster, and its network slower. In the last line it is stopped (SIGSTOP) for a "
     "while in the middle of a checkpoint.",
+    "spark-freshness": "Postgres, Kafka, Connect with Debezium and a standalone Spark of two executors. A sidecar with two "
+    "workers there and one with two workers of this machine take turns over the same topics, with the views of the freshness "
+    "contest; their configurations differ in `engine` alone. The clock is the writer's and a watcher's. A checker reads states "
+    "all the while.",
+    "spark-scaling": "Three pools, of one, two and four workers, on one standalone Spark take the same transactions turn by "
+    "turn; their outputs must be the same bytes. Rates are by processor time, of the whole process of a worker, so that four "
+    "workers may share two cores. That of the busiest says how much more a cluster carries; that of all together says what "
+    "exchange and fixed costs take, and the difference of the two is imbalance.",
+    "spark-streaming": "A join of two streams and an aggregation of one, on one standalone Spark, fed with the same rows at the "
+    "same pace, in turns. Structured Streaming runs them as two queries with the default trigger, two partitions, sockets as "
+    "sources and tables in the driver's memory as sinks; a micro-batch's end is by Spark's own account. Ours runs them as two "
+    "views of one dataflow and binds each epoch durably. Each takes in what has come since its last one. Both state stores of "
+    "Spark are measured, and goals are beside the better one. What the views hold in the end must be right.",
     "epochs": "One transaction a turn, until its binding is durable: a synced file, or a transaction of the topic that "
     "readers see. The broker is the embedded one on the same disk. The engine steps meanwhile, which hides some of it.",
     "shards": "A driver with two workers and a view of three sums, with its own intake and with the workers', in turns over the "
-    "same topic of four partitions. Processor time of the driver's process, Kafka's client included. With transactions of few "
-    "events the heads that workers send are nearly as many as the events: what is saved grows with a transaction.",
+    "same topic of four partitions. Processor time of the driver's process, Kafka's client included; from it follows how many "
+    "events a second a driver can carry on a core of its own. With transactions of few events the heads that workers send are "
+    "nearly as many as the events: what is saved grows with a transaction.",
     "sizing": "A process that holds one table of a key and one column, and a view that counts it: the bytes of its arrangements. "
     "Workers that hold nothing, with the connections of all of them together.",
     "reclock": "Two shops with the same load on one stack, which differ in `reclock` alone, turn by turn; the writer's and a "
@@ -189,7 +207,7 @@ HEADLINES = {
     **dict.fromkeys(
         ("resident", "views", "arrange", "reduce", "join", "sharing", "graph", "recursion", "datalog", "strategies",
          "tpch", "sql", "workers", "spark", "shards", "sizing", "epochs", "reclock", "spark-rescale", "spark-load",
-         "spark-jdbc", "checkpoint"),
+         "spark-jdbc", "checkpoint", "spark-freshness", "spark-scaling", "spark-streaming"),
         (),
     ),
 }  # fmt: skip
