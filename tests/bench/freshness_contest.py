@@ -126,7 +126,7 @@ def headrace_of(
     kept: Mapping[str, tuple[str, dict[str, str], str]] = VIEWS,
     engine: Mapping[str, Any] | None = None,
 ) -> Callable[[Channel, Path, str], tuple[list[str], dict[str, str]]]:
-    """Headrace with its defaults, these sinks and views. `engine`: what the configuration says of it, where that is not nothing."""
+    """Headrace with its defaults, these sinks and views. `engine`: what the configuration says of it, if anything."""
 
     def start(bench: Channel, folder: Path, tables: str) -> tuple[list[str], dict[str, str]]:
         (folder / "views").mkdir()
