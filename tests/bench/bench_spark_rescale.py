@@ -164,7 +164,7 @@ def _stop_session() -> None:
 
 
 def measured(rows: int, found: dict[tuple[str, int], list[dict[str, float]]]) -> list[Row]:
-    """The longest pause of each host, both ways, and what belongs to it. Medians of the rounds."""
+    """The longest pause of each host, both ways, of all rounds, and medians of what belongs to it."""
 
     def median(host: str, workers: int, what: str) -> float:
         return statistics.median(one[what] for one in found[host, workers])
@@ -172,17 +172,20 @@ def measured(rows: int, found: dict[tuple[str, int], list[dict[str, float]]]) ->
     out = []
     for workers, name in ((MANY, f"rescale {FEW} → {MANY}"), (FEW, f"rescale {MANY} → {FEW}")):
         goal = GOAL if workers == MANY else None
-        here, there = (median(host, workers, "pause") for host in (LOCAL, SPARK))
-        before = median(LOCAL, workers, "before")
-        note = f"the longest pause before it was {before * 1000:.0f} ms"
-        shown = f"{name} at {rows:,} rows"
-        out += [
-            row(f"{shown}: longest pause, local", "s", here, goal, note=note),
-            row(f"{shown}: longest pause, Spark", "s", there, goal, peer=LOCAL, peer_value=here),
+        shown, pauses = (
+            f"{name} at {rows:,} rows",
+            {host: max(one["pause"] for one in found[host, workers]) for host in (LOCAL, SPARK)},
+        )
+        for host, pause in pauses.items():
+            before, switch = median(host, workers, "before"), median(host, workers, "switch")
+            beside = {} if host == LOCAL else {"peer": LOCAL, "peer_value": pauses[LOCAL]}
+            out.append(row(f"{shown}: longest pause, {host}", "s", pause, goal, **beside,  # type: ignore[arg-type]
+                           note=f"the switch took {switch:.2f} s; the longest pause before was {before:.2f} s"))  # fmt: skip
+        out.append(
             row(f"{shown}: from the request to the end, Spark", "s", median(SPARK, workers, "all"),
                 peer=LOCAL, peer_value=median(LOCAL, workers, "all"),
-                note="new workers start meanwhile, and steps go on"),
-        ]  # fmt: skip
+                note="new workers start meanwhile, and steps go on")
+        )  # fmt: skip
     return out
 
 
