@@ -32,7 +32,6 @@ ROWS, ROUNDS, TASKS = 3_000_000, 3, (1, 2, 4)
 LINEAR = {2: 1.8, 4: 3.2}
 """What so many tasks take in by the busiest one's processor time, as many times as one."""
 COPY, ONE, READER = "one psycopg COPY", "one task", "Spark's JDBC reader"
-WARM = 1_000
 
 
 def fill(url: str, rows: int) -> None:
@@ -111,7 +110,8 @@ def main() -> None:
         spark = undo.enter_context(session(folder / "spark", max(TASKS), {"spark.jars": jars}))
         view_of(spark, url, chosen.rows)
         query, origin = Origin("spark", "select * from items"), Origin("postgres")
-        loaded(config, origin, chosen.rows, max(TASKS), spark)  # so that every process is there, and warm
+        for at, rows in ((config, origin), (by_query, query)):  # so that every process is there, and warm
+            loaded(at, rows, chosen.rows, max(TASKS), spark)
         for turn in range(chosen.rounds):
             for name in sorted(("1", "2", "4", COPY, READER), reverse=bool(turn % 2)):
                 if name == COPY:
