@@ -97,7 +97,7 @@ class Queries:
         for name, feed in self.feeds.items():
             feed.send(payments if name == "joined payments" else orders)
 
-    def settle(self, rows: int, seconds: float = 120.0) -> None:
+    def settle(self, rows: int, seconds: float = 300.0) -> None:
         """Wait until so many rows of each stream are out. Raises Spark's error where a query has failed, TimeoutError."""
         until = time.monotonic() + seconds
         while any(not found or found[-1].rows < rows for found in self.batches().values()):
