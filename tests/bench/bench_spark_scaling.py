@@ -127,7 +127,8 @@ def tpch(numbers: Sequence[int], scale: float, batch: int) -> Session:
     plans = Plans.of(views, {f"public.{table}": schema_of(table) for table in names}, {v.name for v in views})
     said = f"Q{numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} views together"
     name = f"TPC-H {said}, SF {SF * scale:g}, transactions of {batch:,}"
-    return Session(name, plans, -(-feed.total // batch), 1, epoch)
+    count = -(-feed.total // batch)
+    return Session(name, plans, count, min(WARM, count - 1), epoch)
 
 
 class Side:
