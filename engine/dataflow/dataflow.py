@@ -140,7 +140,7 @@ class Dataflow(Graph):
         self.hydrate()
         for node in self._known.values():
             for trace in node.traces():
-                if not node.failed:
+                if not (node.failed or trace.under_way):
                     trace.catch_up(self.frontier)
                 trace.advance(since)
 

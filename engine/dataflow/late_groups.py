@@ -26,6 +26,10 @@ class LateGroup(Protocol):
     def standing(self) -> Standing:
         """How it stands."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether this shard tells of it: of a loop, of which each shard has a part, one does."""
+
 
 class LateGroups:
     """`step_work`: the counted work after which a group leaves a step, 0 for any: then none is late for longer than a step.

@@ -3,7 +3,7 @@
 Its rounds stop where they are and go on between steps, over the arrangements from outside as they were in that step; what comes
 in meanwhile is then followed as one step more. Invariant: while it is late what has left stays as it was, with an error beside
 it, and the first step after all has ended sends what the rounds brought. A restart makes the body anew, also in portions, as the
-checkpoint has what left and no more. Single writer: the dataflow that holds it.
+checkpoint has what left and no more. All shards leave, stop and come back together, by the work that all of them count.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class OutermostLoopNode(IterateNode):
         self._frontier = upper
         if self._left is not None:
             self._missed(self._left, lower, upper)
-        elif not (self._late.step_work and self.shard.is_alone):
+        elif not self._late.step_work:
             super().step(lower, upper)
         elif self.begins(lower):
-            left = Evaluation(self._following, self.rounds(lower, upper, lower, RoundWork()))
+            left = Evaluation(self._following, self.rounds(lower, upper, lower, RoundWork(self.shard)))
             try:
                 if not left.advance(self._late.step_work):
                     self._leave(left, lower, upper)
@@ -96,18 +96,29 @@ class OutermostLoopNode(IterateNode):
         assert self._left is not None, "it is late"
         return Standing(self._since, self._left.work, *self._left.progress[1:3], self._left.ended or bool(self.failed))
 
+    @property
+    def is_told(self) -> bool:
+        """As `LateGroup.is_told`."""
+        return self.shard.holds_the_whole
+
     def has_turned(self, since: int) -> bool:
         """As of any node."""
         return self._turned > since
 
     def go_on(self, work: int) -> None:
-        """As `LateGroup.go_on`."""
-        if self._left is not None and not self.failed:
+        """As `LateGroup.go_on`; all shards do so."""
+        if self._left is None or self._left.ended:
+            return
+        with self.shard.together():
+            if self.shard.agree(int(self.failed is not None)):
+                raise self.failed or DiffOverflow
             self._left.advance(work)
 
     def _leave(self, left: Evaluation[Entered, Progress], lower: int, upper: int) -> None:
         """Its rounds go on after this step."""
-        error = errors_at(pa.array([self._message], MESSAGE), np.array([lower]), np.ones(1, np.int64))
+        error = None
+        if self.shard.holds_the_whole:
+            error = errors_at(pa.array([self._message], MESSAGE), np.array([lower]), np.ones(1, np.int64))
         through = {id(loop_exit) for _, loop_exit in self._through}
         for _, loop_exit in self.exits:
             loop_exit.hold(lower, upper, error if id(loop_exit) in through else None)
@@ -133,11 +144,13 @@ class OutermostLoopNode(IterateNode):
         for _, loop_exit in self.exits:
             loop_exit.delta = QUIET
         entered = {node: node.outside.made(lower) for node in self._entered}
-        if self.failed or any(node.failed for node in self.inputs):
+        some = any(delta is not QUIET for delta in entered.values())
+        told = self.shard.gathered(self.loss + 4 * some)
+        if self.hear_of_loss(told):
             self.delta = self.failure(lower)
             return
         self.delta, most, ended = QUIET, self._late.step_work, left.ended
-        if any(delta is not QUIET for delta in entered.values()):
+        if any(told):
             left.add(entered)
         try:
             if self._late.returns and (ended or not most) and left.advance(most):
@@ -183,7 +196,7 @@ class OutermostLoopNode(IterateNode):
         self._followed = upper
         # From nothing all that lies in the arrangements from outside is of this step.
         begins = (lower, lower) if lower else (upper - 1, 0)
-        return self.rounds(begins[0], upper, begins[1], RoundWork())
+        return self.rounds(begins[0], upper, begins[1], RoundWork(self.shard))
 
     def _hold_outside(self, frontier: int) -> None:
         """Let the body read the arrangements from outside as they are at `frontier`, whatever comes later."""

@@ -18,6 +18,7 @@ from headrace.engine.dataflow.overflow import Endless
 from headrace.engine.dataflow.owned_trace import Trace
 from headrace.engine.dataflow.round_work import RoundWork
 from headrace.engine.dataflow.row_limit import RowLimit
+from headrace.engine.dataflow.shard_exchange import RepartitionNode
 from headrace.engine.dataflow.variable import VariableNode
 from headrace.engine.operators.delta import QUIET, Delta
 from headrace.engine.recursion.portions import Portions, Progress, whole
@@ -53,7 +54,10 @@ class IterateNode(Node):
         self._most = min(most, scope.most)
         self._variables = [node for node in body if isinstance(node, VariableNode)]
         self._entered = [node for node in body if isinstance(node, EnterNode)]
-        self._steps = [(node, node if isinstance(node, IterateNode) else None) for node in body]
+        self._steps = [
+            (node, node if isinstance(node, IterateNode) else None, node if isinstance(node, RepartitionNode) else None)
+            for node in body
+        ]
         self._through = tuple(exits)
         self._left_over = tuple(left_over)
         self.exits: tuple[tuple[Node, LoopExit], ...] = (*exits, *left_over)
@@ -71,7 +75,7 @@ class IterateNode(Node):
 
     def step(self, lower: int, upper: int) -> None:
         """All rounds of the step, if anything entered in any shard."""
-        whole(self.stepping(lower, upper, RoundWork()))
+        whole(self.stepping(lower, upper, RoundWork(self.shard)))
 
     def stepping(self, lower: int, upper: int, work: RoundWork) -> Portions[None]:
         """As `step`, in portions; `work` counts them."""
@@ -89,13 +93,26 @@ class IterateNode(Node):
             loop_exit.delta = QUIET
         for node in self.inputs:
             node.made(lower)
-        lost = self.failed is not None or any(node.failed for node in self.inputs)
-        if self.shard.agree(int(lost)) and not lost:
-            self.failed = DiffOverflow()  # whoever failed says so
+        self.hear_of_loss(self.shard.gathered(self.loss))
         due = self.is_due(lower)
         failed = self.failed is not None or any(node.failed for node in self.inputs)
         self.delta = self.failure(lower) if due and failed else QUIET
         return due and not failed
+
+    @property
+    def loss(self) -> int:
+        """What the other shards are told: 1 where it has failed here, 2 where an input has."""
+        return int(self.failed is not None) + 2 * any(node.failed for node in self.inputs)
+
+    def hear_of_loss(self, told: Sequence[int]) -> bool:
+        """Whether it, or an input, has failed in any shard, each of which told its `loss`; then it has failed here too."""
+        if not any(loss & 3 for loss in told):
+            return False
+        if any(loss & 1 for loss in told) and not self.failed:
+            self.fail(DiffOverflow())
+        elif not self.loss:
+            self.failed = DiffOverflow()  # the input says so
+        return True
 
     def is_due(self, lower: int) -> bool:
         """As for any node, in any shard."""
@@ -137,12 +154,18 @@ class IterateNode(Node):
             if own > self._most:
                 raise Endless(self.label, self._most)
             scope.begin(own)
-            for node, loop in self._steps:
+            for node, loop, moved in self._steps:
                 if loop is not None:
                     yield from loop.stepping(lower, upper, work)
                     continue
-                node.step(lower, upper)
-                if node.delta is not QUIET and work.of(node.delta):
+                stops = False
+                if moved is None:
+                    node.step(lower, upper)
+                else:
+                    moved.counted = work.here
+                    moved.step(lower, upper)
+                    stops = work.met(moved.counted)
+                if (node.delta is not QUIET and work.of(node.delta)) or stops:
                     yield work.progress
             for node in self._ends:
                 node.made(lower)
@@ -162,8 +185,10 @@ class IterateNode(Node):
                 turned = []
             elif self._row_limit is not None:
                 turned = self._row_limit.turn(own)
-            yield work.turned(own, [variable.next for variable in self._variables], is_outer=self.scope is None)
-            own = own + 1 if self.shard.agree(int(any(turned))) else self._next_due(own)
+            brought = [variable.next for variable in self._variables]
+            goes_on = work.turned(own, brought, goes_on=any(turned), is_outer=self.scope is None)
+            yield work.progress
+            own = own + 1 if goes_on else self._next_due(own)
         self._began = True
         if self._row_limit is not None:
             errors = self._row_limit.end(upper)
@@ -197,7 +222,7 @@ class IterateNode(Node):
         for node in self._entered:
             node.imported = node.outside.content(frontier - 1, memo)
         # All that lies in the arrangements from outside is of this step.
-        whole(self.rounds(frontier - 1, frontier, 0, RoundWork()))
+        whole(self.rounds(frontier - 1, frontier, 0, RoundWork(self.shard)))
         for node in self._entered:
             node.imported = None
         for trace in self._traces:

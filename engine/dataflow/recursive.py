@@ -146,6 +146,9 @@ class RecursiveNode(Node):
         ended = self._left.ended or self.failed is not None
         return Standing(self._saved.late, self._left.work, *self._left.progress[1:3], ended)
 
+    is_told = True
+    """As `LateGroup.is_told`: the shard that holds it tells of it."""
+
     def has_turned(self, since: int) -> bool:
         """As of any node."""
         return self._turned > since

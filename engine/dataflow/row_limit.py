@@ -180,8 +180,8 @@ class RowLimit:
         most = self._limit.most
         pending = [self._both(h.pop(own, None), v.next) for h, v in zip(self._held, self._variables, strict=True)]
         here = np.stack([self._by_epoch(p) for p in pending])
-        made = np.cumsum(self._summed(here), axis=1)
-        before = np.cumsum(self._summed(self._in_step), axis=1)
+        made = np.cumsum(self._shard.summed(here), axis=1)
+        before = np.cumsum(self._shard.summed(self._in_step), axis=1)
         before += np.array([_until(base, own - 1) for base in self._bases()])[:, None]
         made += np.array([_until(base, own) - _until(base, own - 1) for base in self._bases()])[:, None]
         over = (before + made > most).any(axis=0)
@@ -217,7 +217,7 @@ class RowLimit:
         """The next round whose rows, which stand there from before, are too many with those of this step."""
         if self._stopped.all():
             return None
-        step = np.cumsum(self._summed(self._in_step), axis=1)[:, ~self._stopped].max(axis=1)
+        step = np.cumsum(self._shard.summed(self._in_step), axis=1)[:, ~self._stopped].max(axis=1)
         found = []
         for (rounds, until), more in zip(self._bases(), step, strict=True):
             later = np.flatnonzero((rounds > own) & (until + more > self._limit.most))
@@ -278,17 +278,9 @@ class RowLimit:
             self._whole = []
             for base in self._base:
                 own = self._shard.union(np.fromiter(base, np.int64, len(base)))
-                counts = self._summed(np.array([base.get(r, 0) for r in own.tolist()], np.int64))
+                counts = self._shard.summed(np.array([base.get(r, 0) for r in own.tolist()], np.int64))
                 self._whole.append((own, np.cumsum(counts)))
         return self._whole
-
-    def _summed(self, values: Int64s) -> Int64s:
-        """The sums over all shards."""
-        if self._shard.is_alone or not values.size:
-            return values
-        found, _ = self._shard.exchange(0, [[np.ascontiguousarray(values)]] * self._shard.count)
-        others = (np.frombuffer(b, np.int64).reshape(values.shape) for message in found for b in message)
-        return sum(others, values)
 
     def _shown(self, rows: Updates | None) -> list[str]:
         """The least texts of rows that are made until the last epoch, in all shards."""
@@ -299,7 +291,7 @@ class RowLimit:
             own = self._limit.shown(take(rows, at).rows)
         if self._shard.is_alone:
             return own
-        found, _ = self._shard.exchange(0, [[json.dumps(own).encode()]] * self._shard.count)
+        found = self._shard.exchange(0, [[json.dumps(own).encode()]] * self._shard.count).messages
         return sorted([*own, *(t for m in found for b in m for t in json.loads(bytes(b)))])[:_SHOWN]
 
     def _restore(self, as_of: int, said: Callable[[int], Sequence[str]]) -> None:

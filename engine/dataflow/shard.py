@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -42,6 +42,14 @@ class Port(Protocol):
         Returns once all messages are in; they are the caller's, and begin at multiples of 64 bytes. A message has at
         least one buffer. Raises HeadraceError, and from then on always, once a shard cannot be reached.
         """
+
+
+class Exchanged(NamedTuple):
+    """What each shard sent here, whether any marked what it sent, and what all together have counted."""
+
+    messages: Sequence[Message]
+    marked: bool
+    counted: int
 
 
 class Shard:
@@ -89,13 +97,16 @@ class Shard:
         finally:
             self._together = False
 
-    def exchange(self, about: int, parts: Sequence[Message], *, marked: bool = False) -> tuple[Sequence[Message], bool]:
-        """Send `parts[k]` to shard k; what each sent here, and whether any was marked.
+    def exchange(self, about: int, parts: Sequence[Message], *, marked: bool = False, counted: int = 0) -> Exchanged:
+        """Send `parts[k]` to shard k, with what was counted here.
 
         `about`: names the edge, alike in all shards.
         """
-        found = self._meet(_ROWS, about, parts=parts, value=int(marked))
-        return [m[1:] for m in found], marked or any(_words(m[0])[3] for m in found if m)
+        found = self._meet(_ROWS, about, parts=parts, value=counted << 1 | int(marked))
+        told = [_words(m[0])[3] for m in found if m]
+        return Exchanged(
+            [m[1:] for m in found], marked or any(t & 1 for t in told), counted + sum(t >> 1 for t in told)
+        )
 
     def gathered(self, value: int) -> Sequence[int]:
         """The value that each shard gave, by shard."""
@@ -117,8 +128,16 @@ class Shard:
         if self.is_alone:
             return np.unique(values)
         message = [np.ascontiguousarray(values)] if len(values) else NOTHING
-        found, _ = self.exchange(0, [message] * self.count)
+        found = self.exchange(0, [message] * self.count).messages
         return np.unique(np.concatenate([values, *(np.frombuffer(b, np.int64) for m in found for b in m)]))
+
+    def summed(self, values: Int64s) -> Int64s:
+        """The sums over all shards, each of which has as many values."""
+        if self.is_alone or not values.size:
+            return values
+        found = self.exchange(0, [[np.ascontiguousarray(values)]] * self.count).messages
+        others = (np.frombuffer(b, np.int64).reshape(values.shape) for message in found for b in message)
+        return sum(others, values)
 
     def _meet(
         self, kind: int, about: int, text: str = "", *, parts: Sequence[Message] | None = None, value: int = 0

@@ -48,9 +48,13 @@ Piece = tuple[Updates | None, Int64s | None]
 
 
 class RepartitionNode(Node):
-    """A collection of which each shard has other rows than its input has there."""
+    """A collection of which each shard has other rows than its input has there.
+
+    `counted`: in a loop, the work that this shard has done when it sends its rows, and that all have done once it has theirs.
+    """
 
     label = "moved"
+    counted = 0
 
     def __init__(self, fingerprint: str, source: Node, shard: Shard) -> None:
         super().__init__(fingerprint, source.schema, [source])
@@ -92,7 +96,7 @@ class RepartitionNode(Node):
         parts = [None] * self.shard.count if rows is None else self._parts(rows)
         own = self.shard.index
         messages = [NOTHING if k == own else sent(_picked(rows, part)) for k, part in enumerate(parts)]
-        found, lost = self.shard.exchange(self._about, messages, marked=failed)
+        found, lost, self.counted = self.shard.exchange(self._about, messages, marked=failed, counted=self.counted)
         if lost:
             return None, True
         pieces: list[Piece] = [(received(message, self._arrow), None) for message in found]

@@ -108,7 +108,7 @@ class EngineConfig(StrictModel):
         ge=0,
         description="counted work of a recursion in one step: the rows that its rounds look at and derive, and 3000 for each "
         "piece of a round. A recursive view that takes more is late: it is evaluated between steps, while all other views go on. "
-        "0: any number. With several workers, of recursions that are kept by state alone",
+        "0: any number",
     )
     spark: SparkConfig = Field(default_factory=SparkConfig)
 

@@ -132,7 +132,7 @@ class KeptDataflow(Dataflow):
         reads = (
             {name: reachable([output.collection.node]) for name, output in self.outputs.items()} if self.late else {}
         )
-        nodes = [group for group in self.late if isinstance(group, Node)]
+        nodes = [group for group in self.late if isinstance(group, Node) and group.is_told]
         return [LateFacts(g.standing, frozenset(name for name, some in reads.items() if g in some)) for g in nodes]
 
     def turned_behind(self, beside: Flow) -> Set[str]:

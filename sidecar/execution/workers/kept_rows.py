@@ -185,7 +185,7 @@ def exchanged(
     if not shard.is_alone:
         messages = [message({"tables": head}, some) for head, some in zip(heads, out, strict=True)]
         with shard.together():
-            found, _ = shard.exchange(0, messages)
+            found = shard.exchange(0, messages).messages
         for k, one in enumerate(found):
             if k != shard.index:
                 _add(mine, tables, one)

@@ -1,7 +1,8 @@
-"""Recursive groups that are late in several workers: each is held by one of them, which tells of it and lets it go on.
+"""Recursive groups that are late in several workers: one of them tells of each.
 
-Invariant: between two steps only the worker that holds a group works on it; what it comes to is published by a step, as all that
-workers make. Called by the driver of workers, and by each of them.
+A group that is kept by state is held by one worker, which alone works on it between two steps; at a loop all work, in the same
+portions. Invariant: what a group comes to is published by a step, as all that workers make. Called by the driver of workers, and
+by each of them.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class World:
         """A new process with the same views, from what a checkpoint holds."""
         frontier = self.flow.frontier
         batches: dict[str, Sequence[Batch]] = {n: a.spine.batches() for n, a in self.flow.arrangements().items()}
-        self.flow = Dataflow()
+        self.flow = Dataflow(self.flow.shard)
         if frontier % 2:
             self.build()
             self.flow.restore(frontier, batches)

@@ -4,6 +4,7 @@ of steps, in any number of shards and after a restart."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -108,14 +109,44 @@ def ran(
     return found
 
 
-@pytest.mark.parametrize("shards", [1, 2, "restarts"])
-@pytest.mark.parametrize(("cut", "late"), [(1, 0), (3, 0), (5, 10), (EPOCHS, 0)])
+def ran_beside(ops: list[Op], shard: Shard) -> list[tuple[int, list[Pair], list[str]]]:
+    """As `ran`, of a loop that leaves the step of each epoch, and is back at a time of its own, before the next one."""
+    flow = Dataflow(shard)
+    world = World({"edges": EDGES}, lambda _: {}, {"edges": [replace(op, epoch=2 * op.epoch) for op in ops]})
+    world.flow = flow
+    made = closure(flow.table("edges", EDGES), flow)
+    output = made.output("closure")
+    flow.late.step_work = 1
+    found = []
+    for epoch in range(EPOCHS):
+        if shard.holds_the_whole:
+            world.push(2 * epoch, 2 * epoch + 1)
+        flow.step(2 * epoch + 1)
+        while flow.late and not flow.late.ended:
+            assert not len(output.take()[0])
+            flow.late.go_on(5_000)
+        flow.step(2 * epoch + 2)
+        assert not flow.late
+        output.take()
+        rows, errors = made.snapshot(2 * epoch + 1)
+        pairs = list(zip(*(rows.rows.column(i).to_pylist() for i in (0, 1)), strict=True))
+        found.append((epoch, pairs, errors.rows.column(0).to_pylist()))
+    return found
+
+
+CUTS = [(1, 0), (3, 0), (5, 10), (EPOCHS, 0)]
+RUNS: list[tuple[int | str, int, int]] = [(shards, *cut) for shards in (1, 2, "restarts") for cut in CUTS]
+
+
+@pytest.mark.parametrize(("shards", "cut", "late"), [*RUNS, ("late", 1, 0), ("late in 2", 1, 0)])
 def test_it_is_in_error_while_there_are_too_many(cut: int, late: int, shards: int | str) -> None:
     met, recovered = 0, 0
     for seed in range(12):
         ops = history(seed)
         if shards == 2:
             parts = in_shards(2, partial(ran, ops, cut=cut, late=late))
+        elif shards in ("late", "late in 2"):
+            parts = in_shards(1 + (shards != "late"), partial(ran_beside, ops))
         else:
             parts = [ran(ops, ALONE, cut, late, restarts=shards == "restarts")]
         for part in parts:

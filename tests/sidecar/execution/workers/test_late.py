@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from headrace.engine.dataflow import Dataflow
 from headrace.sidecar.execution.view_plans import Plans
 from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.worker import Task
+from headrace.views.view_models import RecursionModel
 from tests.oracle.test_views import Shop, upserts
 from tests.seeds import seeds
 from tests.sidecar.execution.workers.threads import Threads
@@ -22,10 +24,14 @@ from tests.views.test_recursion_shards import views_of
 EPOCHS = 14
 
 
+@pytest.mark.parametrize("how", [RecursionModel(strategy=s) for s in ("auto", "history")], ids=str)
 @pytest.mark.parametrize("step_work", [1, 400])
 @pytest.mark.parametrize("seed", seeds(4))
-def test_other_views_are_as_ever_and_late_ones_come_back_whole(tmp_path: Path, seed: int, step_work: int) -> None:
-    views, shop, rng = views_of(seed), Shop(random.Random(seed)), random.Random(f"{seed}/{step_work}")
+def test_other_views_are_as_ever_and_late_ones_come_back_whole(
+    tmp_path: Path, seed: int, step_work: int, how: RecursionModel
+) -> None:
+    views = [replace(view, spec=replace(view.spec, recursion=how)) for view in views_of(seed)]
+    shop, rng = Shop(random.Random(seed)), random.Random(f"{seed}/{step_work}")
     plans = Plans.of(views, {f"public.{table}": schema_of(table) for table in TABLES}, {v.name for v in views})
     flow = Dataflow()
     outputs = {name: collection.output(name) for name, collection in plans(flow).items()}
