@@ -106,12 +106,12 @@ class OutermostLoopNode(IterateNode):
         return self._turned > since
 
     def go_on(self, work: int) -> None:
-        """As `LateGroup.go_on`; all shards do so."""
+        """As `LateGroup.go_on`; all shards do so, and where it has failed in one it fails in all."""
         if self._left is None or self._left.ended:
             return
         with self.shard.together():
-            if self.shard.agree(int(self.failed is not None)):
-                raise self.failed or DiffOverflow
+            if self.failed:
+                raise self.failed
             self._left.advance(work)
 
     def _leave(self, left: Evaluation[Entered, Progress], lower: int, upper: int) -> None:
