@@ -20,7 +20,7 @@ from headrace.engine.recursion.portions import Progress
 RATE = 2
 """What a row counts that a node of a loop sends: it takes as long as two that a recursion by state looks at."""
 
-PIECE = 1 << 14
+PIECE = 1 << 13
 """After so much work rounds may stop, also in the middle of one."""
 
 

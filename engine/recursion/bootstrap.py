@@ -64,7 +64,7 @@ def bootstrap(program: Program, outside: Sequence[Store], codec: Codec, meter: M
         if upper == before:
             break
         head = -1 if linear is None else program.rules[linear].head
-        if linear is not None and (meter.piece >= PIECE or upper[head] - before[head] <= meter.piece):
+        if linear is not None and (meter.piece >= PIECE or upper[head] - before[head] <= meter.piece >> 1):
             now, begun = deriver.count_rounds(linear, before[head], now, meter)
             before = [store.size for store in own]
             before[head] = begun

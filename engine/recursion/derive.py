@@ -179,7 +179,7 @@ class Deriver:
         joined = self._joined(rule, last, 0)
         until = self.program.last, self.program.most or 1 << 62
         if meter.piece < PIECE:
-            until = min(until[0], now + _ROUNDS), min(until[1], head.size + meter.piece)
+            until = min(until[0], now + _ROUNDS), min(until[1], head.size + (meter.piece >> 1))
         counted = head.count_rounds(keyed, joined, begun, now, until)
         meter.spend(counted.visited + counted.found + CALL * (counted.now - now))
         return counted.now, counted.before

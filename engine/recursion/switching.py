@@ -44,7 +44,7 @@ _TRY_AGAIN = 8
 
 _SPARE_NUMBERS = 4_096
 
-_SMALL_PIECE = 1 << 14
+_SMALL_PIECE = 1 << 13
 """About so many derivations are worked on at a time in a group that may become late."""
 
 Following = Update | UpdateCopies | UpdateExtremes

@@ -13,8 +13,8 @@ from headrace.connectors.sink import SourceFrontier
 from headrace.sidecar.runtime.components import RuntimeComponents
 from headrace.sidecar.transactions.model import Marker
 
-PORTION = 20_000
-"""Counted work that each may do between two turns: two milliseconds or so."""
+PORTION = 10_000
+"""Counted work that each may do between two turns: a millisecond or so, and at the most a piece of a round more."""
 
 
 class Late(NamedTuple):
