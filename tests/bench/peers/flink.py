@@ -108,7 +108,7 @@ def script(bootstrap: str, prefix: str, jdbc: str, views: Mapping[str, tuple[str
 def command(folder: Path, text: str) -> tuple[list[str], dict[str, str]]:
     """The command line and the environment of the job whose script is `text`, all in one process."""
     (folder / "conf").mkdir(parents=True, exist_ok=True)
-    (folder / "conf" / "config.yaml").write_text("\n".join(_lines()))
+    (folder / "conf" / "config.yaml").write_text("\n".join(_lines(folder)))
     (folder / "job.sql").write_text(text)
     opened = [f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in ("lang", "util", "net", "io", "nio", "time")]
     line = [
@@ -120,8 +120,13 @@ def command(folder: Path, text: str) -> tuple[list[str], dict[str, str]]:
     return line, {"FLINK_CONF_DIR": str((folder / "conf").absolute())}
 
 
-def _lines() -> Iterator[str]:
-    for name, value in SETTINGS.items():
+def _lines(folder: Path) -> Iterator[str]:
+    # in memory, as by default, a checkpoint of more than 5 MB fails, and the job with it
+    kept = {
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": (folder / "kept").absolute().as_uri(),
+    }
+    for name, value in (SETTINGS | kept).items():
         yield f"{name}: {value}"
 
 
