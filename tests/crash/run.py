@@ -227,7 +227,8 @@ def run(
             live()
             if warehouse.still_for > STILL_SECONDS:
                 before = warehouse.frontiers
-                play_.calm(lambda before=before: warehouse.frontiers > before)  # type: ignore[misc]
+                # a checkpoint too: else what waits grows from life to life, until none is long enough to take it in
+                play_.calm(lambda b=before: warehouse.frontiers > b and scene.says("event=checkpoint"))  # type: ignore[misc]
         for writer in writers:
             writer.stop()
         pid = play_.last()
