@@ -257,7 +257,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--hunt", type=float, default=8.0, help="seconds in which the checker reads without pause, after it"
     )
     parser.add_argument("--rounds", type=int, default=2, help="of the contest with peers; 0: none")
-    parser.add_argument("--orders", type=int, default=80_000, help="of the contest, so that 400,000 rows are loaded")
+    parser.add_argument("--orders", type=int, default=4_000, help="of the contest, beside the first thousand")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="keep data and logs here")
     return parser.parse_args(arguments)

@@ -68,7 +68,7 @@ ABOUT = {
     "three lines are measured outside of the sidecar: from the return of COMMIT to the first look at the sink's frontier "
     "that is beyond it. The stages are the sidecar's own account, warm-up included. A checker reads the views all the while, "
     "each state in one REPEATABLE READ transaction. The contest: the same views, writer, topics and database for each "
-    "system, one after the other, with 400,000 rows to load first. Headrace has its defaults; Flink SQL is tuned by hand "
+    "system, one after the other, with 27,000 rows to load first. Headrace has its defaults; Flink SQL is tuned by hand "
     "(mini-batch off, buffer timeout 2 ms, sink flush 5 ms, checkpoints 10 s); Pathway has a connector of its own, as it needs "
     "records with schemas, and words in the place of nulls, as it loses rows that hold one.",
     "catchup": "Transactions of about seven events over five tables wait in Kafka, all of them, when a sidecar that was killed "

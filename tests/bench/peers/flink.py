@@ -47,7 +47,7 @@ SETTINGS = {
     "classloader.check-leaked-classloader": "false",
     "state.backend.type": "hashmap",
 }
-HEAP_MB = 2048
+HEAP_MB = 4096
 
 SOURCES = {
     "customers": "id BIGINT, city STRING, credit DECIMAL(12,2), vip BOOLEAN, PRIMARY KEY (id) NOT ENFORCED",
