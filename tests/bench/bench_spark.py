@@ -140,6 +140,7 @@ def held(sides: Sequence[Side]) -> Row:
 def killed(maker: Maker, folder: Path, rows: int) -> float:
     """Seconds from the kill of what holds a worker until new ones hold its rows and have taken one epoch more."""
     piece = 500_000
+    folder.mkdir()
     with Workers.start(2, Task(built, folder), TABLES, VIEWS, maker=maker) as workers:
         workers.push("customers", customers(1))
         for epoch, first in enumerate(range(0, rows, piece), 1):
