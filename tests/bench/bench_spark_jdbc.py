@@ -38,7 +38,7 @@ def fill(url: str, rows: int) -> None:
     """Have Postgres hold the table, at rest."""
     with psycopg.connect(url, autocommit=True) as db:
         db.execute(f"create table {TABLE} (" + ", ".join(f"{name} {kind}" for name, kind in COLUMNS) + ")")
-        db.execute(f"insert into {TABLE} select i, i % {GROUPS}, i * 7919 % 1000003, 'a note on item ' || i "
+        db.execute(f"insert into {TABLE} select i, i % {GROUPS}, i::bigint * 7919 % 1000003, 'a note on item ' || i "
                    f"from generate_series(0, {rows - 1}) i")  # fmt: skip
         db.execute(f"alter table {TABLE} add primary key (id)")
         db.execute(f"vacuum (freeze, analyze) {TABLE}")
