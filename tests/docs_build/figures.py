@@ -175,8 +175,8 @@ ABOUT = {
     "views": "Five views of the demo's shop in SQL, and others that join three of its tables; a step is a transaction of seven "
     "rows over five tables, processor time of the median step. What differs in a constant shares all look-ups, and of its "
     "filters a step visits those that some row has; what differs in shape shares arrangements alone. An install compiles the "
-    "view, builds it over the loaded tables and fills it; a restart does so from the batches that a checkpoint would hold. A view "
-    "of another shape adds some 0.4 ms to every step that touches its tables: its own joins and groups are a fixed number of "
+    "view, builds it over the loaded tables and fills it; a restart does so from the batches that a checkpoint would hold. A "
+    "view of another shape adds some 0.4 ms to every step that touches its tables: its own joins and groups are a fixed number of "
     "Python's calls between kernels, however few rows come; shared arrangements spare memory, and not these.",
     "recovery": "Ready: all that `headrace run` does after its imports, but with a source and a sink in memory: a generation "
     "taken, the state carried over, mapped and its bytes checked, every part open. Caught up: what came after the checkpoint is "
@@ -188,8 +188,8 @@ ABOUT = {
     "sidecars with their defaults and one Postgres sink, on real parts, over the same 400,000 rows in five tables: the views of "
     "the freshness contest, and a hundred with others beside them that differ in a constant. Arrangements are what `status` "
     "says of each. What is neither a mapped file nor an arrangement is the libraries' own memory as above, code of kernels, "
-    "buffers of Kafka's client, plans, and what the allocator keeps for the next step. Most of it is libraries and code, whatever "
-    "the views are; ninety-four views more take some 40 MB.",
+    "buffers of Kafka's client, plans, and what the allocator keeps for the next step. Most of it is libraries and code, "
+    "whatever the views are; ninety-four views more take some 40 MB.",
     "stack": "The embedded stack and the sidecar of the demo's shop. Cold is a folder never used, warm the same folder again.",
 }
 CONTEST = (
