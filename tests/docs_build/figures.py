@@ -176,8 +176,8 @@ ABOUT = {
     "rows over five tables, processor time of the median step. What differs in a constant shares all look-ups, and of its "
     "filters a step visits those that some row has; what differs in shape shares arrangements alone. An install compiles the "
     "view, builds it over the loaded tables and fills it; a restart does so from the batches that a checkpoint would hold. A "
-    "view of another shape adds some 0.4 ms to every step that touches its tables: its own joins and groups are a fixed number of "
-    "Python's calls between kernels, however few rows come; shared arrangements spare memory, and not these.",
+    "view of another shape adds some 0.4 ms to every step that touches its tables: its own joins and groups are a fixed number "
+    "of Python's calls between kernels, however few rows come; shared arrangements spare memory, and not these.",
     "recovery": "Ready: all that `headrace run` does after its imports, but with a source and a sink in memory: a generation "
     "taken, the state carried over, mapped and its bytes checked, every part open. Caught up: what came after the checkpoint is "
     "replayed too, in transactions of ten events. Each measurement is a process of its own; the state's files are in the page "
