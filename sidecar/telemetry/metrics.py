@@ -35,8 +35,9 @@ SILENT_SECONDS = 3.0
 @dataclass(frozen=True, slots=True)
 class LatencyStages:
     """One epoch's way, in seconds: commit → Kafka (Debezium), Kafka → polled, polled → bound, bound → stepped,
-    stepped → visible in the sink. Queueing, while somebody is at work on what came before: in Kafka until the loop polls, and
-    stepped until the sink begins to write. The rest of these two legs is service; the others are service alone."""
+    stepped → visible in the sink. Queueing, while somebody is at work on what came before: in Kafka until the loop polls last
+    before the step, and stepped until the sink begins to write. The rest of these two legs is service; the others are service
+    alone."""
 
     debezium: float
     kafka: float

@@ -81,11 +81,13 @@ def measured(rows: int, found: dict[str, list[float]], processor: dict[int, list
     ]  # fmt: skip
     for tasks in TASKS:
         name = f"{rows:,} rows from Postgres, {tasks} task{'s' if tasks > 1 else ''}"
-        beside = {"peer": ONE, "peer_value": rate["1"]} if tasks > 1 else {}
-        out.append(row(f"{name}, by the clock", "rows/s", rate[str(tasks)], **beside))  # type: ignore[arg-type]
-        goal = LINEAR[tasks] * by_task[1] if tasks in LINEAR else None
-        beside = {"peer": ONE, "peer_value": by_task[1]} if tasks > 1 else {}
-        out.append(row(f"{name}, by the busiest task's processor time", "rows/s", by_task[tasks], goal, **beside))  # type: ignore[arg-type]
+        several = tasks > 1
+        peer, goal = ONE if several else None, LINEAR[tasks] * by_task[1] if tasks in LINEAR else None
+        out += [
+            row(f"{name}, by the clock", "rows/s", rate[str(tasks)], peer=peer, peer_value=rate["1"] if several else None),
+            row(f"{name}, by the busiest task's processor time", "rows/s", by_task[tasks], goal, peer=peer,
+                peer_value=by_task[1] if several else None),
+        ]  # fmt: skip
     return out
 
 

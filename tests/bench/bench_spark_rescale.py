@@ -178,8 +178,8 @@ def measured(rows: int, found: dict[tuple[str, int], list[dict[str, float]]]) ->
         )
         for host, pause in pauses.items():
             before, switch = median(host, workers, "before"), median(host, workers, "switch")
-            beside = {} if host == LOCAL else {"peer": LOCAL, "peer_value": pauses[LOCAL]}
-            out.append(row(f"{shown}: longest pause, {host}", "s", pause, goal, **beside,  # type: ignore[arg-type]
+            peer = (None, None) if host == LOCAL else (LOCAL, pauses[LOCAL])
+            out.append(row(f"{shown}: longest pause, {host}", "s", pause, goal, peer=peer[0], peer_value=peer[1],
                            note=f"the switch took {switch:.2f} s; the longest pause before was {before:.2f} s"))  # fmt: skip
         out.append(
             row(f"{shown}: from the request to the end, Spark", "s", median(SPARK, workers, "all"),

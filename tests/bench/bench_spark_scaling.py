@@ -13,6 +13,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,7 +199,7 @@ def sessions(scale: float, batch: int) -> Mapping[str, Callable[[], Session]]:
     """By the name that `--only` knows."""
     found: dict[str, Callable[[], Session]] = {"count": lambda: counting(scale), "join": lambda: joining(scale)}
     for number in CHOSEN:
-        found[f"q{number}"] = lambda number=number: tpch([number], scale, batch)  # type: ignore[misc]
+        found[f"q{number}"] = partial(tpch, [number], scale, batch)
     return {**found, "tpch": lambda: tpch(CHOSEN, scale, batch)}
 
 
