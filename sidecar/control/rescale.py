@@ -1,4 +1,5 @@
-"""Another count of workers while the sidecar runs: one pause, in which the new ones take over what the old ones wrote.
+"""Another count of workers while the sidecar runs: the new ones begin with what the old ones wrote and follow them, until one
+short pause in which they take their place.
 
 Always: session, sinks, positions and epochs stay; the new workers stand at the very epoch of the old before these end, and
 where they cannot, the old go on; where a cluster has no room for both, the old end first, and as many begin anew if the
@@ -10,18 +11,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.engine.errors import HeadraceError
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.cutover import check_steady
+from headrace.sidecar.control.following import Following
 from headrace.sidecar.control.protocol import ControlError
 from headrace.sidecar.execution.dataflow_host import Flow
 from headrace.sidecar.execution.view_plans import Plans
 from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.pool import SlotsMissing
 from headrace.sidecar.intake.shard_source import ShardSource
+from headrace.sidecar.runtime.loop import Runtime
 from headrace.sidecar.state.batch_store import Files
 from headrace.sidecar.transactions.references import HandedRuns
 from headrace.sidecar.wiring.build import Running, make_flow
@@ -50,6 +54,52 @@ class _Left:
     files: Files
     kept: HandedRuns
     count: int
+
+
+class Successor(Following):
+    """Workers that follow the running ones to take their place. No recursion of theirs leaves a step meanwhile."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(0)
+        self._flow = flow
+        self._lent: tuple[Future[Files], int] | None = None
+        flow.limit_steps(0)
+
+    @property
+    def flow(self) -> Flow:
+        """See `Following.flow`."""
+        return self._flow
+
+    def begin(self, runtime: Runtime) -> bool:
+        """On the loop: begin at the runtime's epoch, and be fed from then on; not while a checkpoint is being written, of which
+        none is begun until the end."""
+        if runtime.epoch:
+            lent = runtime.checkpoints.lend()
+            if lent is None:
+                return False
+            self.epoch, self._lent = runtime.epoch, (lent, runtime.parts.flow.count)
+        runtime.feeds.append(self.feed)
+        return True
+
+    def hydrate(self) -> None:
+        """Take the tables from what the old workers write, and compute the views. Raises CheckpointError, WorkerLost."""
+        if self._lent is None:
+            return
+        files, count = self._lent
+        self._flow.recover(self.epoch + 1, files.result(), count)
+        for _ in self._flow.hydrating():
+            self.check()
+
+    def stepped(self) -> None:
+        """See `Following.stepped`: the old workers' outputs have told of it."""
+        for output in self._flow.outputs.values():
+            output.take()
+
+    def end(self, runtime: Runtime) -> None:
+        """Be fed no more, and have checkpoints written again."""
+        if self.feed in runtime.feeds:
+            runtime.feeds.remove(self.feed)
+        runtime.checkpoints.resume()
 
 
 class Rescaling:
@@ -93,17 +143,12 @@ class Rescaling:
             if workers == before:
                 return {"workers": workers, "before": before, "pause_seconds": 0.0, "epoch": runtime.epoch}
             _check_current(old, workers)
-            fresh: Flow | None
             try:
-                fresh = self._begun(workers)
+                successor = Successor(self._begun(workers))
             except SlotsMissing:
-                fresh = None
-            try:
-                paused = runtime.tasks.ask(lambda: self._switch(workers, fresh), PATIENCE)
-            except BaseException:
-                if fresh is not None and runtime.parts.flow is not fresh:
-                    fresh.close()
-                raise
+                paused = runtime.tasks.ask(lambda: self._replaced(workers), PATIENCE)
+            else:
+                paused = self._followed(workers, successor)
             old.close()  # while the loop goes on: sources that they read are closed, too
             return {"workers": workers, "before": before, "pause_seconds": round(paused, 3), "epoch": runtime.epoch}
 
@@ -114,8 +159,43 @@ class Rescaling:
         settings = running.settings.with_workers(workers)
         return make_flow(settings, plans, running.generation, running.reached, running.maker)
 
-    def _switch(self, workers: int, fresh: Flow | None) -> float:
-        """On the loop: from the old workers to the new; the seconds that it took."""
+    def _followed(self, workers: int, successor: Successor) -> float:
+        """Have the new workers come to where the old ones are, while these go on, and then take their place; the seconds of the
+        pause."""
+        runtime = self._running.runtime
+        try:
+            while not runtime.tasks.ask(lambda: self._begin(workers, successor)):
+                time.sleep(_LOOK_AGAIN)
+            successor.hydrate()
+            successor.catch_up()
+            return runtime.tasks.ask(lambda: self._switch(workers, successor), PATIENCE)
+        except BaseException:
+            if runtime.parts.flow is not successor.flow:
+                successor.flow.close()
+            raise
+        finally:
+            successor.end(runtime)
+
+    def _begin(self, workers: int, successor: Successor) -> bool:
+        """On the loop: see `Successor.begin`."""
+        runtime = self._running.runtime
+        check_steady(runtime)
+        _check_current(runtime.parts.flow, workers)
+        return successor.begin(runtime)
+
+    def _switch(self, workers: int, successor: Successor) -> float:
+        """On the loop: from the old workers to the new, which follow them; the seconds that it took."""
+        runtime = self._running.runtime
+        started, old = runtime.parts.clock(), runtime.parts.flow
+        check_steady(runtime)
+        _check_current(old, workers)
+        successor.finish()
+        fresh = successor.flow
+        self._install(fresh, self._taken_over(fresh, old.hand_over(self._running.generation.folder)))
+        return runtime.parts.clock() - started
+
+    def _replaced(self, workers: int) -> float:
+        """On the loop: the old workers end first, since there is no room for both; the seconds that it took."""
         runtime = self._running.runtime
         started, old = runtime.parts.clock(), runtime.parts.flow
         check_steady(runtime)
@@ -123,11 +203,8 @@ class Rescaling:
         runtime.checkpoints.clear()
         files = old.hold()() if runtime.epoch else {}
         left = _Left(files, old.hand_over(self._running.generation.folder), old.count)
-        if fresh is None:
-            old.close()
-            self._instead(workers, left)
-        else:
-            self._install(fresh, self._taken_over(fresh, left))
+        old.close()
+        self._instead(workers, left)
         return runtime.parts.clock() - started
 
     def _instead(self, workers: int, left: _Left) -> None:
@@ -142,19 +219,19 @@ class Rescaling:
 
     def _begun_from(self, workers: int, left: _Left) -> tuple[Flow, GoOn]:
         fresh = self._begun(workers)
+        runtime = self._running.runtime
         try:
-            return fresh, self._taken_over(fresh, left)
+            if runtime.epoch:
+                fresh.recover(runtime.epoch + 1, left.files, left.count)
+            return fresh, self._taken_over(fresh, left.kept)
         except HeadraceError:
             fresh.close()
             raise
 
-    def _taken_over(self, fresh: Flow, left: _Left) -> GoOn:
-        """Workers stand where the old ones stood, and those that read are about to; what has the sources go on with them."""
-        runtime = self._running.runtime
-        if runtime.epoch:
-            fresh.recover(runtime.epoch + 1, left.files, left.count)
-        fresh.take_over(left.kept)
-        sources = [i.source for i in runtime.parts.intakes if isinstance(i.source, ShardSource)]
+    def _taken_over(self, fresh: Flow, kept: HandedRuns) -> GoOn:
+        """Workers have what the old ones kept, and those that read are about to; what has the sources go on with them."""
+        fresh.take_over(kept)
+        sources = [i.source for i in self._running.runtime.parts.intakes if isinstance(i.source, ShardSource)]
         if not sources:
             return []
         assert isinstance(fresh, Workers), "one process is refused where workers read"
@@ -164,6 +241,7 @@ class Rescaling:
         """Everything that asked the old dataflow asks this one."""
         running, workers = self._running, fresh.count
         parts = running.runtime.parts
+        fresh.limit_steps(running.settings.config.engine.step_work)
         for take_place in go_on:
             take_place()
         running.closers.callback(fresh.close)

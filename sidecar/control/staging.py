@@ -8,7 +8,6 @@ else. One thread writes it, except `feed` and `finish`, which the loop calls.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,33 +18,13 @@ from headrace.engine.batch.gather_rows import conformed
 from headrace.engine.batch.redeclared_rows import redeclared_upserts
 from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.batch.updates import Updates, Upserts
-from headrace.engine.errors import HeadraceError
 from headrace.engine.operators.delta import concat
 from headrace.engine.schema import Schema
+from headrace.sidecar.control.following import Following, NothingYet
 from headrace.sidecar.execution.dataflow_host import NOTHING, Flow, Sides, ViewOutput
 from headrace.sidecar.execution.live_errors import add_errors
 from headrace.sidecar.execution.view_plans import Plans
-from headrace.sidecar.intake.table_upserts import TableErrors, push
 from headrace.sidecar.runtime.loop import Runtime
-
-ENOUGH = 4
-"""So many of the loop's steps may be left for the loop to make up for."""
-ROUNDS = 50
-"""So many steps of catching up are made before the loop is asked whatever is left."""
-STEP_ROWS = 1 << 16
-"""Changes that one step of catching up takes in: from so many on, what comes later is left to the next one."""
-
-
-class Cancelled(HeadraceError):
-    """Somebody asked for the end of it."""
-
-    code = "cancelled"
-
-
-class NothingYet(HeadraceError):
-    """No epoch is complete yet."""
-
-    code = "control"
 
 
 @dataclass
@@ -95,18 +74,16 @@ def settled(parts: Sequence[Updates], epoch: int, schema: Schema) -> Updates:
     return Updates(conformed(found.rows, layout.arrow), found.times, found.diffs)
 
 
-class StagingDataflow:
-    """The second dataflow. `epoch`: the last one complete in it; `flow`: it, once it is built."""
+class StagingDataflow(Following):
+    """The second dataflow."""
 
     def __init__(self, epoch: int, begun: Callable[[], Flow], redeclared: Mapping[str, Schema] = NOTHING) -> None:
-        self.epoch = epoch
+        super().__init__(epoch)
         self._redeclared = redeclared
         self.watched: dict[str, Watched] = {}
         self.progress = Progress()
         self._begun = begun
         self._flow: Flow | None = None
-        self._waiting: deque[tuple[int, Mapping[str, Upserts], TableErrors]] = deque()
-        self._cancelled = False
 
     @classmethod
     def begin(
@@ -131,14 +108,6 @@ class StagingDataflow:
             self._flow = self._begun()
         return self._flow
 
-    def feed(self, epoch: int, changes: Mapping[str, Upserts], errors: TableErrors) -> None:
-        """What the running dataflow takes in with the step to `epoch`. Called by the loop."""
-        self._waiting.append((epoch, changes, errors))
-
-    def cancel(self) -> None:
-        """Have it end with Cancelled at the next node or step. Called by any thread."""
-        self._cancelled = True
-
     def build(self, plans: Plans) -> None:
         """Build plans, and follow what they put out; nothing is computed yet. To be called once."""
         self.flow.build(plans, plans.schemas)
@@ -159,46 +128,22 @@ class StagingDataflow:
         progress, started = self.progress, clock()
         for progress.rows, progress.of in self.flow.hydrating():
             progress.seconds, progress.stage = clock() - started, "hydrating"
-            self._check()
+            self.check()
         progress.rows = progress.of
         for followed in self.watched.values():
-            self._check()
+            self.check()
             followed.take(*followed.output.snapshot(self.epoch))
         progress.seconds, progress.stage = clock() - started, "catching up"
 
-    def catch_up(self) -> None:
-        """Take in what came meanwhile, until little is left. Raises Cancelled.
+    def taken_in(self, changes: Mapping[str, Upserts]) -> Mapping[str, Upserts]:
+        """See `Following.taken_in`."""
+        others = {t: redeclared_upserts(changes[t], s) for t, s in self._redeclared.items() if t in changes}
+        return {**changes, **others}
 
-        A step takes in what many steps of the loop took in: the longer it waits, the cheaper it is.
-        """
-        for _ in range(ROUNDS):
-            if len(self._waiting) <= ENOUGH:
-                return
-            self._check()
-            self._step()
-
-    def finish(self) -> None:
-        """Take in the rest: then it stands where the runtime stands. Called by the loop."""
-        self._check()
-        while self._waiting:
-            self._step()
-
-    def _step(self) -> None:
-        """Take in what waits, as one step."""
-        room = STEP_ROWS
-        while self._waiting and room > 0:
-            self.epoch, changes, errors = self._waiting.popleft()
-            others = {t: redeclared_upserts(changes[t], s) for t, s in self._redeclared.items() if t in changes}
-            push(self.flow, {**changes, **others}, errors)
-            room -= sum(map(len, changes.values()))
-        self.flow.step(self.epoch + 1)
+    def stepped(self) -> None:
+        """See `Following.stepped`."""
         for followed in self.watched.values():
             followed.take(*followed.output.take())
-        self.flow.advance_since(self.epoch)
-
-    def _check(self) -> None:
-        if self._cancelled:
-            raise Cancelled("it was cancelled", hint="nothing was changed")
 
     def close(self) -> None:
         """Let it go, with all that nobody took over."""

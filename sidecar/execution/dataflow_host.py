@@ -154,6 +154,9 @@ class Flow(Protocol):
     def step(self, upper: int) -> None:
         """Complete every epoch before `upper`, everywhere."""
 
+    def limit_steps(self, work: int) -> None:
+        """From the next step on, a recursive group leaves a step in which it does more counted work than this; 0: none does."""
+
     @property
     def is_late(self) -> bool:
         """Whether a recursive group is late."""

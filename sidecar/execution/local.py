@@ -117,6 +117,10 @@ class KeptDataflow(Dataflow):
         """As `Flow.take_over`: one process, which reads by itself, has no workers that keep rows."""
         assert not handed.files, "the driver refers to rows of workers"
 
+    def limit_steps(self, work: int) -> None:
+        """As `Flow.limit_steps`."""
+        self.late.step_work = work
+
     @property
     def is_late(self) -> bool:
         """As `Flow.is_late`."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from headrace.connectors.sink import SourceFrontier
+from headrace.engine.errors import HeadraceError
 from headrace.sidecar.runtime.components import RuntimeComponents
-from headrace.sidecar.state.batch_store import StoreAway
+from headrace.sidecar.state.batch_store import Files, StoreAway
 from headrace.sidecar.state.checkpoint import Capture, Manifest, ViewRecord
 
 LOG_BYTES = 32 << 20
@@ -32,10 +33,12 @@ class Checkpointer:
         self._captured: Capture | None = None
         self._writing: Future[Manifest] | None = None
         self._last = parts.clock()
+        self._suspended = False
+        self._lent: Future[Files] | None = None
 
     def due(self, epoch: int, *, force: bool = False) -> bool:
         """Whether a capture at `epoch` should be taken. Each time that it is due counts as a try, whatever comes of it."""
-        if not force and self._parts.clock() - self._last < self._parts.checkpoint_seconds:
+        if not force and (self._suspended or self._parts.clock() - self._last < self._parts.checkpoint_seconds):
             return False
         if self._captured is not None or self._writing is not None or epoch <= self.epoch:
             return False
@@ -63,8 +66,16 @@ class Checkpointer:
         return self._writing
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait so long, or without end, for the checkpoint that is being written; whether none is any more. Raises what its
-        writing raised."""
+        """Wait so long, or without end, for the checkpoint that is being written, and for what is lent; whether none is any more.
+        Raises what its writing raised."""
+        if self._lent is not None:
+            try:
+                self._lent.result(seconds)
+            except TimeoutError:
+                return False
+            except HeadraceError:
+                pass  # whoever it is lent to hears of it
+            self._lent = None
         if self._writing is not None:
             try:
                 manifest = self._writing.result(seconds)
@@ -86,6 +97,20 @@ class Checkpointer:
         """Have none under way: what is being written is waited for, what waits for sinks is dropped and taken anew soon."""
         self._captured, self._last = None, float("-inf")
         self.wait(None)
+
+    def lend(self) -> Future[Files] | None:
+        """What the state is as of now, written for others to begin with: no checkpoint is begun until `resume`, but the last one
+        of a run. None while one is being written; what waits for sinks is dropped."""
+        self._suspended, self._captured = True, None
+        self.look()
+        if self._writing is not None:
+            return None
+        self._lent = self._parts.executor.submit(self._parts.flow.hold())
+        return self._lent
+
+    def resume(self) -> None:
+        """Begin checkpoints again."""
+        self._suspended = False
 
     def _capture(self, epoch: int, sources: Mapping[str, SourceFrontier]) -> Capture:
         parts, intakes = self._parts, self._parts.intakes

@@ -80,13 +80,15 @@ KEPT_GENERATIONS = 1
 def make_flow(settings: Settings, plans: Plans, generation: RunState, reached: Reached, maker: Maker) -> Flow:
     """The dataflow that runs the plans: one in this process, or the configured number of workers on the configured host."""
     engine = settings.config.engine
+    flow: Flow
     if engine.workers == 1 and engine.host == "local":
         flow = KeptDataflow(BatchStore(generation.place, reached=reached))
-        flow.late.step_work = engine.step_work
         flow.build(plans, plans.schemas)
-        return flow
-    task = Task(plans, generation.place, partial(failpoints, dict(os.environ)), engine.step_work)
-    return Workers.start(engine.workers, task, plans.tables, plans.schemas, maker=maker)
+    else:
+        task = Task(plans, generation.place, partial(failpoints, dict(os.environ)))
+        flow = Workers.start(engine.workers, task, plans.tables, plans.schemas, maker=maker)
+    flow.limit_steps(engine.step_work)
+    return flow
 
 
 def learn(settings: Settings, project: Project, seconds: float = LEARN_SECONDS) -> dict[str, Schema]:

@@ -24,7 +24,7 @@ from headrace.engine.errors import HeadraceError
 from headrace.sidecar.config.config import Settings
 from headrace.sidecar.control import rescale
 from headrace.sidecar.control.apply import ViewChanger
-from headrace.sidecar.control.rescale import Rescaling
+from headrace.sidecar.control.rescale import Rescaling, Successor
 from headrace.sidecar.execution.local import KeptDataflow
 from headrace.sidecar.execution.workers import kept_run, messages, worker_rows
 from headrace.sidecar.execution.workers.kept_rows import KeptRows, found_out
@@ -208,18 +208,31 @@ class Readers:
         return flow
 
     def _rescale(self, process: Process) -> None:
-        """What the loop does of a rescale, between two turns. Raises Wrong."""
+        """A rescale, with some turns of the loop in it. Raises Wrong."""
         running: Any = process.running
         rescaling, count = Rescaling(running, ViewChanger(running)), self.draw.randrange(2, 5)
         process.world.trace.append(f"{process.number} is to have {count} readers")
         try:
-            rescaling._switch(count, rescaling._begun(count))
+            self._followed(process, rescaling, count)
         except HeadraceError as error:
             self.ends_of[f"{error.code}: {error.what}"] += 1
             if not process.dead and error.code not in MAY_BE | process.excuses:
                 raise Wrong(f"the count of workers cannot be changed: {error}") from error
             return
         self.ends_of["rescaled"] += 1
+
+    def _followed(self, process: Process, rescaling: Rescaling, count: int) -> None:
+        """As `Rescaling._followed`, on one thread."""
+        runtime, successor = rescaling._running.runtime, Successor(rescaling._begun(count))
+        try:
+            while not rescaling._begin(count, successor):
+                process.work()
+            for act in self.draw.sample([successor.hydrate, process.turn, process.turn], 3):
+                act()
+            successor.catch_up()
+            rescaling._switch(count, successor)
+        finally:
+            successor.end(runtime)
 
     def _heard(self) -> Callable[[Any, float | None], None]:
         def hear(reading: Any, seconds: float | None) -> None:

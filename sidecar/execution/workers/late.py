@@ -16,7 +16,7 @@ from headrace.engine.recursion.late import Standing
 from headrace.sidecar.execution.dataflow_host import Flow, LateFacts
 from headrace.sidecar.execution.local import KeptDataflow
 from headrace.sidecar.execution.workers import messages
-from headrace.sidecar.execution.workers.messages import A, Question
+from headrace.sidecar.execution.workers.messages import A, Command, Question
 
 Told = Sequence[Sequence[Any]]
 """Of each late group the fields of Standing, and its views."""
@@ -33,6 +33,10 @@ class LateInWorkers(ABC):
     def __init__(self, frontier: int) -> None:
         self._began = frontier
         self._late: Sequence[LateFacts] = ()
+
+    def limit_steps(self, work: int) -> None:
+        """As `Flow.limit_steps`."""
+        self._tell_all(messages.LimitSteps(work))
 
     @property
     def is_late(self) -> bool:
@@ -57,6 +61,10 @@ class LateInWorkers(ABC):
     def told_late(self, shards: Sequence[Told]) -> None:
         """What each worker told last."""
         self._late = [LateFacts(Standing(*standing), frozenset(views)) for told in shards for *standing, views in told]
+
+    @abstractmethod
+    def _tell_all(self, command: Command, parts: Sequence[Message] = ()) -> None:
+        """Have each worker do it."""
 
     @abstractmethod
     def _ask(self, question: Question[A], parts: Sequence[Message] = ()) -> list[tuple[A, list[Message]]]:

@@ -135,6 +135,13 @@ class Step(Command):
 
 
 @dataclass(frozen=True)
+class LimitSteps(Command):
+    """Have recursive groups leave steps in which they do more counted work than `work`; 0: none does."""
+
+    work: int
+
+
+@dataclass(frozen=True)
 class AdvanceSince(Command):
     """Forget what was before `epoch`."""
 
@@ -311,9 +318,9 @@ class Write(Question[Written]):
 
 
 Told = (
-    Push | PushErrors | Step | AdvanceSince | Exert | TrimMemory | Build | Take | Snapshot | LookUp | Hydrate | Facts | Recover
-    | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | HandOver | TakeOver | Forget | Change | Evaluate | TurnedSince
-    | ReadersOf
+    Push | PushErrors | Step | LimitSteps | AdvanceSince | Exert | TrimMemory | Build | Take | Snapshot | LookUp | Hydrate | Facts
+    | Recover | Hold | BeginBeside | BeginIntake | TakeIn | RowsOf | HandOver | TakeOver | Forget | Change | Evaluate
+    | TurnedSince | ReadersOf
 )  # fmt: skip
 """What a worker is told and asked over the channel of its dataflow."""
 Answer = Done | Taken | Hydrated | FactsTold | Resumed | Held | RowsFound | Written | Evaluated | Named

@@ -54,14 +54,12 @@ def nobody() -> Reached:
 class Task:
     """What every worker is started with. `batches`: where the batches of checkpoints go, a folder or a store.
 
-    `watcher`: makes, in the worker, what is told of durable steps. `step_work`: what a recursion may do in a step before it is
-    late; 0 for any.
+    `watcher`: makes, in the worker, what is told of durable steps.
     """
 
     build: Build
     batches: Path | Batches
     watcher: Callable[[], Reached] = nobody
-    step_work: int = 0
 
 
 class Door(Protocol):
@@ -104,6 +102,8 @@ class Serving:
                 flow.push_errors(table, errors, epoch)
             case messages.Step(upper):
                 flow.step(upper)
+            case messages.LimitSteps(work):
+                flow.limit_steps(work)
             case messages.AdvanceSince(epoch):
                 flow.advance_since(epoch)
             case messages.Exert(fuel):
@@ -194,7 +194,6 @@ class Worker(Serving):
     def __init__(self, shard: Shard, task: Task, door: Door, port: SocketPort | None = None) -> None:
         store = BatchStore(task.batches, shard.index, task.watcher())
         super().__init__(KeptDataflow(store, shard))
-        self.flow.late.step_work = task.step_work
         self.flow.build(task.build, {})
         self.kept, self._store = KeptRows(shard.index, shard.count), store
         self.reading: list[threading.Thread] = []

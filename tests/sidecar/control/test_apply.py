@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from headrace.sidecar.config.config import load
-from headrace.sidecar.control import applied_views, staging
+from headrace.sidecar.control import applied_views, following
 from headrace.sidecar.control.apply import ViewChanger
+from headrace.sidecar.control.following import Cancelled
 from headrace.sidecar.control.plan import ApplyError
-from headrace.sidecar.control.staging import Cancelled, StagingDataflow
+from headrace.sidecar.control.staging import StagingDataflow
 from headrace.sidecar.runtime.loop_tasks import LoopClosed
 from headrace.sidecar.state.generation import StateError, last_generation
 from headrace.sidecar.wiring.project import read_project
@@ -103,7 +104,7 @@ def test_steps_that_wait_for_what_is_built_beside_are_made_up_for_at_once(
 
     def slow(self: StagingDataflow, *told: Any) -> None:
         hydrate(self, *told)
-        wait(lambda: len(self._waiting) > 5 * staging.ENOUGH, "the loop goes on meanwhile")
+        wait(lambda: len(self._waiting) > 5 * following.ENOUGH, "the loop goes on meanwhile")
 
     monkeypatch.setattr(StagingDataflow, "hydrate", slow)
     monkeypatch.setattr(StagingDataflow, "_step", counted)

@@ -24,7 +24,7 @@ from headrace.sidecar.config.config import load_for_replay
 from headrace.sidecar.control.apply import ViewChanger
 from headrace.sidecar.control.protocol import ControlError
 from headrace.sidecar.control.query import answer
-from headrace.sidecar.control.rescale import Rescaling
+from headrace.sidecar.control.rescale import Rescaling, Successor
 from headrace.sidecar.execution.workers import kept_rows
 from headrace.sidecar.execution.workers.coordinator import Workers
 from headrace.sidecar.execution.workers.pool import SlotsMissing
@@ -287,7 +287,12 @@ def test_what_was_read_ahead_is_read_again_by_other_workers(shop: Little) -> Non
     read_ahead(shop, shop.show_all)
     assert shop.running is not None
     rescaling = Rescaling(shop.running, ViewChanger(shop.running))
-    rescaling._switch(3, rescaling._begun(3))  # on the loop, before anything is handed out
+    successor = Successor(rescaling._begun(3))
+    shop.running.runtime.checkpoints.wait(None)
+    assert rescaling._begin(3, successor)
+    successor.hydrate()
+    rescaling._switch(3, successor)  # on the loop, before anything is handed out
+    successor.end(shop.running.runtime)
     shop.turn()
     check(shop)
     go_on(shop, draw)
