@@ -1,12 +1,10 @@
 //! TPC-H's tables as inputs of a circuit: kept by their primary keys, as the product's tables are, or handed on.
 //!
 //! Amounts are integers, dates integers yyyymmdd, texts padded with blanks.
-use std::fs;
-
 use dbsp::operator::Update;
 use dbsp::utils::{Tup2, Tup3, Tup4, Tup5, Tup10};
 use dbsp::{DBData, OrdIndexedZSet, OrdZSet, RootCircuit, Stream};
-use shared::columns::{column, path};
+use shared::columns::{Cell, column};
 
 use crate::door::{Door, changes};
 use crate::feed::Named;
@@ -33,25 +31,6 @@ type Keyed<K, T> = Vec<(K, T)>;
 
 /// A collection with a key: what is indexed from.
 pub type Indexed<K, V> = Stream<RootCircuit, OrdIndexedZSet<K, V>>;
-
-/// What a column holds; `count` rows of it are there.
-trait Cell: Sized {
-    fn cells(prefix: &str, name: &str, count: usize) -> Vec<Self>;
-}
-
-impl Cell for i64 {
-    fn cells(prefix: &str, name: &str, _: usize) -> Vec<i64> {
-        column(prefix, name).expect("a column").into_iter().map(|word| word as i64).collect()
-    }
-}
-
-impl Cell for String {
-    fn cells(prefix: &str, name: &str, count: usize) -> Vec<String> {
-        let bytes = fs::read(path(prefix, name)).expect("a text column");
-        let width = bytes.len() / count.max(1);
-        bytes.chunks_exact(width.max(1)).map(|text| String::from_utf8(text.to_vec()).expect("texts are UTF-8")).collect()
-    }
-}
 
 /// A table's rows, read from its columns: their types, the primary key and the row of them.
 macro_rules! table {

@@ -1,8 +1,5 @@
 //! Columns in files: raw little-endian 64-bit integers at `PREFIX.NAME`, or texts there, of one width in bytes each.
-use std::fs;
-
-pub use shared::columns::column;
-use shared::columns::path;
+pub use shared::columns::{Cell, column};
 
 /// One update as it is fed: row, epoch, diff.
 pub type Update<D> = (D, u64, isize);
@@ -49,25 +46,6 @@ impl Row for (u64, String) {
         let keys = u64::read(prefix);
         let texts = String::cells(prefix, "text", keys.len());
         keys.into_iter().zip(texts).collect()
-    }
-}
-
-/// What a column of a named table holds; `count` rows of it are there.
-pub trait Cell: Sized {
-    fn cells(prefix: &str, name: &str, count: usize) -> Vec<Self>;
-}
-
-impl Cell for i64 {
-    fn cells(prefix: &str, name: &str, _: usize) -> Vec<i64> {
-        column(prefix, name).expect("a column").into_iter().map(|word| word as i64).collect()
-    }
-}
-
-impl Cell for String {
-    fn cells(prefix: &str, name: &str, count: usize) -> Vec<String> {
-        let bytes = fs::read(path(prefix, name)).expect("a text column");
-        let width = bytes.len() / count.max(1);
-        bytes.chunks_exact(width.max(1)).map(|text| String::from_utf8(text.to_vec()).expect("texts are UTF-8")).collect()
     }
 }
 

@@ -18,6 +18,26 @@ pub fn column(prefix: &str, name: &str) -> Option<Vec<u64>> {
     Some(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect())
 }
 
+/// What a column of a named table holds; `count` rows of it are there.
+pub trait Cell: Sized {
+    fn cells(prefix: &str, name: &str, count: usize) -> Vec<Self>;
+}
+
+impl Cell for i64 {
+    fn cells(prefix: &str, name: &str, _: usize) -> Vec<i64> {
+        column(prefix, name).expect("a column").into_iter().map(|word| word as i64).collect()
+    }
+}
+
+/// Texts of one width in bytes each.
+impl Cell for String {
+    fn cells(prefix: &str, name: &str, count: usize) -> Vec<String> {
+        let bytes = fs::read(path(prefix, name)).expect("a text column");
+        let width = bytes.len() / count.max(1);
+        bytes.chunks_exact(width.max(1)).map(|text| String::from_utf8(text.to_vec()).expect("texts are UTF-8")).collect()
+    }
+}
+
 /// The column of facts that must be there, of numbers that fit 32 bits.
 fn narrow(prefix: &str, name: &str) -> Vec<u32> {
     let found = column(prefix, name).unwrap_or_else(|| panic!("no column {prefix}.{name}"));
