@@ -7,6 +7,7 @@ text) is a string of Postgres's text; nothing is rounded. Called by the readers 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ class ReadError(PublishError):
     code = "read"
 
 
+_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""Instants in UTC: pyspark 4.1 has them so by default, and does not know the argument."""
+
+
 def spark_type(kind: DataType) -> T.DataType:
     """The Spark type that holds every value of a Postgres type."""
     if kind.kind is Kind.NUMERIC and kind.fixed_scale:
@@ -63,7 +68,7 @@ def spark_schema(columns: Sequence[Column]) -> T.StructType:
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     """As Spark wants them from a Python worker."""
-    return to_arrow_schema(spark_schema(columns), timezone="UTC")
+    return to_arrow_schema(spark_schema(columns), **_UTC)
 
 
 def as_spark(columns: Sequence[Column], rows: pa.RecordBatch, name: str) -> pa.RecordBatch:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from headrace.connectors.kafka.frontier_record import FrontierRecord, decode
 from headrace.sidecar.config.config import KafkaSinkConfig, kafka_settings
 from headrace.sidecar.lake.view_schema import Asked, ReadError, as_spark, from_json, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
 
 OPERATION, EPOCH = "headrace_op", "headrace_epoch"
 """Columns beside the view's: `upsert` or `delete`, and the epoch that did it."""
@@ -52,10 +54,11 @@ class ViewStream(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
         self._asked: Asked | None = None
+        self._planned: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """As it goes to tasks: they read the configuration themselves."""
-        return {"_options": self._options, "_asked": None}
+        return {"_options": self._options, "_asked": None, "_planned": None}
 
     @property
     def asked(self) -> Asked:
@@ -69,25 +72,32 @@ class ViewStream(DataSourceStreamReader):
         return {"epoch": 0, "ends": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """All that is there: a batch cannot be cut within an epoch, and epochs between two frontier records are not told."""
+        """All that is there: a batch cannot be cut within an epoch, and epochs between two frontier records are not told.
+        Asked for from pyspark 4.2 on, which alone has the module."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
-        """See DataSourceStreamReader: where the last frontier record is."""
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: ARG002
+        """See DataSourceStreamReader: where the last frontier record is. pyspark 4.1 does not say where a batch starts; that it
+        may not end before is checked when it is planned."""
         topic, settings, frontier = self._place()
         standing = _last_frontier(settings, frontier, self._sink().name)
         if standing is None or standing.frontier is None:
-            return start
+            return start or self._planned or self.initialOffset()
         if topic in standing.errors:
             raise ReadError("the view is in error", view=self.asked.name, error=standing.errors[topic].error)
-        ends = {str(p): at for p, at in standing.ends.get(topic, {}).items()}
-        if any(ends.get(p, 0) < at for p, at in start["ends"].items()):
-            raise ReadError("the topic went back behind what was read of it", topic=topic,
-                            hint="it was made anew: start the query with another checkpoint folder")  # fmt: skip
-        return {"epoch": standing.frontier.epoch, "ends": ends}
+        return {
+            "epoch": standing.frontier.epoch,
+            "ends": {str(p): at for p, at in standing.ends.get(topic, {}).items()},
+        }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """See DataSourceStreamReader."""
+        if any(end["ends"].get(p, 0) < at for p, at in start["ends"].items()):
+            raise ReadError("the topic went back behind what was read of it", view=self.asked.name,
+                            hint="it was made anew: start the query with another checkpoint folder")  # fmt: skip
+        self._planned = end
         return [
             Span(int(p), start["ends"].get(p, 0), stop)
             for p, stop in sorted(end["ends"].items())
