@@ -31,6 +31,10 @@ ANY = ABSENT
 _ROUNDS = 1 << 10
 """So many rounds of a linear rule are worked on at a time, where work is done in portions."""
 
+_OUTGROWN, _SMALL = 8, 1 << 10
+"""From so many times its rows on, at least so many, a relation may want other paths."""
+_NO_LANES = np.empty((1, 0), np.int64)
+
 
 @dataclass
 class Frame:
@@ -63,6 +67,7 @@ class Deriver:
         self.program = program
         self.stores = list(stores)
         self.codec = codec
+        self._sizes = [store.here for store in stores]
         self._paths: dict[tuple[int, int], Path] = {}
         self._constants: list[Mapping[int, tuple[tuple[int, ...], Lanes]]] = []
         self._small: list[SmallUpdate | None] = []
@@ -93,8 +98,18 @@ class Deriver:
         """The way from there, worked out once."""
         found = self._paths.get((rule, start))
         if found is None:
-            found = self._paths[rule, start] = path_of(self.program, self.program.rules[rule], start)
+            found = self._paths[rule, start] = path_of(self.program, rule, start, self._fanout)
         return found
+
+    def _fanout(self, rule: int, atom: int, columns: tuple[int, ...]) -> float | None:
+        """See `paths.Fanout`."""
+        constant = self.constants(rule).get(atom, ((), _NO_LANES))[0]
+        return self.store(rule, atom).fanout(tuple(sorted({*columns, *constant})))
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether relations have many times the rows by which its paths were chosen."""
+        return any(s.here > _OUTGROWN * max(n, _SMALL) for s, n in zip(self.stores, self._sizes, strict=True))
 
     def constants(self, rule: int) -> Mapping[int, tuple[tuple[int, ...], Lanes]]:
         """Of each atom the columns that must have a value, and these values' lanes."""

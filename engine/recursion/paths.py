@@ -6,10 +6,17 @@ and by `small_update`, which tells it to a kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.engine.recursion.program import Place, Program, Rule
+
+Fanout = Callable[[int, int, tuple[int, ...]], float | None]
+"""About how many rows of an atom of a rule share the values of some columns; None where nothing is known yet."""
+
+NARROW, UNKNOWN = 8, 16
+"""Rows a lookup may find before fewer count as better, and how many it is taken to find where nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,10 @@ class Path:
     """Of negated atoms."""
 
 
-def path_of(program: Program, rule: Rule, start: int) -> Path:
-    """How the other atoms are visited: most equal columns first, those from outside before the group's own."""
+def path_of(program: Program, number: int, start: int, fanout: Fanout) -> Path:
+    """How the other atoms of a rule are visited: those first of which a lookup finds fewest rows, where it is many; else most
+    equal columns first, those from outside before the group's own."""
+    rule = program.rules[number]
     head = len(rule.atoms)
     classes: list[tuple[set[Place], bool]] = [(set(c), True) for c in rule.equal]
     if start < head and rule.atoms[start].negated is not None:
@@ -55,7 +64,8 @@ def path_of(program: Program, rule: Rule, start: int) -> Path:
     while left:
         options = {a: _step(program, rule, a, classes, seen) for a in left}
         own = {a: rule.atoms[a].relation < program.variables for a in left}
-        atom = max(left, key=lambda a: (len(options[a].columns), not own[a], -a))
+        wide = {a: _width(fanout(number, a, options[a].columns)) for a in left} if len(left) > 1 else {left[0]: 0}
+        atom = min(left, key=lambda a: (wide[a], -len(options[a].columns), own[a], a))
         steps.append(options[atom])
         seen.add(atom)
         left.remove(atom)
@@ -67,6 +77,11 @@ def path_of(program: Program, rule: Rule, start: int) -> Path:
             bits = sum(1 << k for k in range(len(told.negated)) if nullable[k].nullable)
             lookups.append(Step(a, tuple(range(len(told.negated))), told.negated, bits, ()))
     return Path(start, first, tuple(steps), tuple(lookups))
+
+
+def _width(found: float | None) -> int:
+    """The power of four of so many rows; 0 for few."""
+    return max(round(math.log((UNKNOWN if found is None else max(found, 1.0)) / NARROW, 4)), 0)
 
 
 def _joined(

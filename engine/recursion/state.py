@@ -7,6 +7,7 @@ no row stands twice, whatever came and went; single writer: the recursion that h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -26,6 +27,9 @@ Lanes = npt.NDArray[np.int64]
 NO_NULLS = (-1, 0)
 """Of a lookup in which every row has a key; else the lane of the NULLs' bits, and those of the key."""
 
+_SAMPLE = 1 << 10
+"""Rows by which values are counted."""
+_MIX = np.int64(-7046029254386353131)
 _LEAST_ROOM = 16
 _GROWTH = 1.125
 _MOST_DEAD = 8
@@ -125,6 +129,22 @@ class Store:
     def places(self) -> Int32s:
         """The places of the rows that are there, in their order."""
         return np.flatnonzero(self.rounds[: self.size] != ABSENT).astype(np.int32)
+
+    def fanout(self, columns: tuple[int, ...]) -> float | None:
+        """About how many rows have the same values in some columns; None where there are no rows.
+
+        By a sample, in which what is seen once stands for as many values more as the root of how much smaller it is: the
+        estimator GEE of Charikar and others, "Towards Estimation Error Guarantees for Distinct Values", PODS 2000.
+        """
+        if not self.size:
+            return None
+        if not columns:
+            return float(self.size)
+        sample = self.lanes[: self.size : -(-self.size // _SAMPLE)][:, columns]
+        powers = _MIX ** np.arange(1, len(columns) + 1, dtype=np.int64)
+        _, seen = np.unique(sample @ powers, return_counts=True)
+        once = int((seen == 1).sum())
+        return self.size / (math.sqrt(self.size / len(sample)) * once + len(seen) - once)
 
     def find(self, rows: Lanes, columns: tuple[int, ...] | None = None, nulls: tuple[int, int] = NO_NULLS) -> Int32s:
         """Where rows stand, there or not, or -1; by some lanes, where these tell them apart."""

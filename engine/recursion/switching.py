@@ -205,6 +205,8 @@ class SparseRecursion:
                 size += len(places)
         if not outside:
             return self.nothing()
+        if self._deriver.is_outgrown:
+            self._deriver = Deriver(self.program, self._stores, self._codec)
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
         meter = Meter(self._budget(), piece=self._piece, at_once=self.most_work)
         update: Following = kind(self._deriver, meter)

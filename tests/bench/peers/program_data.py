@@ -22,6 +22,9 @@ Facts = npt.NDArray[np.int64]
 HELD_OUT = 0.1
 """The part of a relation's facts that is not there at first."""
 
+MODULE, FIELDS, FAR = 32, 4, 0.02
+"""Variables of a module and fields of an object in points-to, and the part of its assignments that go from module to module."""
+
 
 def unique(*columns: npt.NDArray[Any]) -> Facts:
     """Facts, each once, in an order of their own."""
@@ -74,18 +77,26 @@ def reach(size: int) -> Data:
 
 
 def points_to(size: int) -> Data:
-    """About `size` facts of a program: allocations, assignments, loads and stores of four fields, half as many variables."""
+    """About `size` facts of a program in modules of MODULE variables: allocations, assignments, loads and stores of four fields,
+    of which FAR assign from a variable of another module. So what a variable may point to is a part of the program, as in
+    programs; over variables at random it soon is most of it, and the answer grows with the square of the facts."""
     random = np.random.default_rng(19)
-    variables = max(size // 2, 8)
+    modules = max(size // 2 // MODULE, 1)
 
-    def some(share: float, *ranges: int) -> Relation:
-        return Relation(unique(*(random.integers(0, r, int(size * share)) for r in ranges)))
+    def some(share: float, *ranges: int, far: float = 0.0) -> Relation:
+        """Facts of which each variable, and object, is of one module; numbers below 5 are fields."""
+        count = int(size * share)
+        home = random.integers(0, modules, count)
+        columns = [random.integers(0, r, count) + (home * r if r > FIELDS else 0) for r in ranges]
+        away = random.random(count) < far
+        columns[-1][away] = random.integers(0, modules * ranges[-1], int(away.sum()))
+        return Relation(unique(*columns))
 
     return {
-        "new": some(0.2, variables, variables // 5),
-        "assign": some(0.5, variables, variables),
-        "load": some(0.15, variables, variables, 4),
-        "store": some(0.15, variables, 4, variables),
+        "new": some(0.2, MODULE, MODULE // 5),
+        "assign": some(0.5, MODULE, MODULE, far=FAR),
+        "load": some(0.15, MODULE, MODULE, FIELDS),
+        "store": some(0.15, MODULE, FIELDS, MODULE),
     }
 
 
