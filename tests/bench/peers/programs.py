@@ -189,7 +189,8 @@ def declared(program: Program, strategy: str) -> Held:
     held = Held(Dataflow(), schemas)
     for name, schema in schemas.items():
         held.flow.table(f"public.{name}", schema)
-    spec = ViewSpec("v", program.text, recursion=RecursionModel(strategy=strategy))  # type: ignore[arg-type]
+    recursion = RecursionModel(strategy=strategy)  # type: ignore[arg-type]
+    spec = ViewSpec("v", program.text, recursion=recursion, rounds=1 << 20)
     views = compile_views(
         [spec] if program.is_sql else programs_views(spec), Catalog({f"public.{n}": s for n, s in schemas.items()})
     )
