@@ -194,3 +194,16 @@ def test_more_derivations_than_can_be_counted_are_an_error() -> None:
     store.counts[0] = ABSENT
     with pytest.raises(DiffOverflow):
         store.count_in(lanes([(1,)], 1), 1)
+
+
+@pytest.mark.parametrize(("values", "size"), [(1, 50), (4, 30_000), (500, 30_000), (10_000, 30_000), (30_000, 30_000)])
+def test_how_many_rows_share_a_value_is_estimated_within_a_factor(values: int, size: int) -> None:
+    draw, store = np.random.default_rng(values), Store(2)
+    rows = np.stack([draw.integers(0, values, size) if values < size else np.arange(size), np.arange(size)], 1)
+    store.place(np.ascontiguousarray(rows.astype(np.int64)))
+    true = size / len(np.unique(rows[:, 0]))
+    found = store.fanout((0,))
+    assert found is not None
+    assert true / 6 <= found <= 6 * true
+    assert store.fanout((0, 1)) == pytest.approx(1, abs=6)
+    assert Store(2).fanout((0,)) is None

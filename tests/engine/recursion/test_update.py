@@ -143,6 +143,39 @@ def test_a_dropped_update_leaves_the_variables_as_they_were(monkeypatch: pytest.
     assert dropped > 40
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_what_matches_many_rows_is_looked_up_last(*, swapped: bool) -> None:
+    """Each of `l` is one of two values by its first column, where `e` has one row a node."""
+    wide, narrow = elastic.Literal("l", ("f", "v")), elastic.Literal("e", ("x", "v"))
+    body = (narrow, wide) if swapped else (wide, narrow)
+    program = [
+        elastic.Rule(elastic.Literal("t", ("x", "y")), (elastic.Literal("n", ("x", "y")),)),
+        elastic.Rule(elastic.Literal("t", ("x", "v")), (elastic.Literal("t", ("x", "f")), *body)),
+    ]
+    count = 4000
+    facts: set[Fact] = {("n", (x, x % 2)) for x in range(count)} | {("l", (v % 2, v)) for v in range(2, count + 2)}
+    facts |= {("e", (x, x + 2)) for x in range(count)}
+    recursion = SparseRecursion(translated(program), Strategy.AUTO)
+    recursion.follow(changes_of(program, set(), facts))
+    assert recursion.rows == 2 * count
+    assert recursion.account.work < 100 * count
+    store = recursion._stores[-1]
+    assert store.fanout(()) == store.size
+
+
+def test_paths_are_chosen_anew_where_relations_have_grown() -> None:
+    program = PROGRAMS["closure"]
+    recursion = SparseRecursion(translated(program), Strategy.UPDATE)
+    recursion.follow(changes_of(program, set(), {("e", (0, 1))}))
+    first = recursion._deriver
+    many: set[Fact] = {("e", (2 * k, 2 * k + 1)) for k in range(9000)}
+    recursion.follow(changes_of(program, {("e", (0, 1))}, many))
+    assert recursion._deriver is first
+    recursion.follow(changes_of(program, many, many - {("e", (4, 5))}))
+    assert recursion._deriver is not first
+    assert state_of(recursion, program) == elastic.bootstrap(program, many - {("e", (4, 5))})
+
+
 def test_no_updates_are_tried_that_are_sure_to_fail() -> None:
     program = PROGRAMS["closure"]
     recursion = SparseRecursion(translated(program), Strategy.AUTO)
