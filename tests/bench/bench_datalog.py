@@ -18,6 +18,7 @@ from tests.bench.report import Row, publish, row
 from tests.bench.sides import (
     DIFFERENTIAL,
     FLOWLOG,
+    PEERS,
     Chosen,
     beside,
     chosen_of,
@@ -99,7 +100,9 @@ def series(chosen: Chosen, program: str) -> list[Row]:
     """The 13 epochs of a program, on all sides; the first line carries what the picture shows."""
     data = sized(chosen, program)
     changes = Changes(chosen.data / f"series-{program}", data)
-    sides_of = commands(chosen, program) | {name: own(f"{program}/{way}") for name, way in FORCED.items()}
+    # FlowLog's plan of the ontology had not followed the large epoch after eight minutes.
+    peers = [peer for peer in PEERS if program != "ontology" or peer != FLOWLOG]
+    sides_of = commands(chosen, program, peers) | {name: own(f"{program}/{way}") for name, way in FORCED.items()}
     title = f"{TITLES[program]}, {changes.size:,} facts, 13 epochs"
     with contest_of(sides_of) as sides:
         told = [sides.ask("run", changes.first())]
