@@ -86,8 +86,12 @@ def _rows(title: str, rates: Rates, goal: float | None) -> Sequence[Row]:
 def main() -> None:
     """Run all of it."""
     chosen = options("tpch", __doc__, rounds=3, second=True)
-    rows = [one for scale in SCALES for one in queries(chosen, scale, chosen.rounds if scale < 1 else 1)]
-    publish("tpch", rows, folder=chosen.folder, arguments=chosen.arguments)
+    rows: list[Row] = []
+    try:
+        for scale in SCALES:
+            rows += queries(chosen, scale, chosen.rounds if scale < 1 else 1)
+    finally:
+        publish("tpch", rows, folder=chosen.folder, arguments=chosen.arguments)
 
 
 if __name__ == "__main__":
