@@ -75,7 +75,7 @@ batches of few rows, of which Python's calls are a fixed part that the peer has 
 level, with a payload that the peer does not have.
 
 3. **First computations of recursive views beside batch libraries**, which sort and merge where ours looks each derivation up in
-a hash table; and their changes of one row, where the calls of a step are most of it.
+a hash table; and their changes of one row, and questions with a parameter, where the calls of a step are most of it.
 
 The last full runs beside the peer were on one afternoon, one after the other, on a machine that did nothing else but, now and
 then, on its second core, short tests of other parts.
