@@ -156,8 +156,8 @@ ABOUT = {
     "datalog": "Programs in Datalog over tables, and two views in WITH RECURSIVE; peers and rules as above. A series: the first "
     "computation, six epochs of ten changed facts, one of a fifth of all facts, four of ten, one of a fifth. Updates alone and "
     "Bootstraps alone are ours with the strategy fixed. The parts were run one after the other, the ontology at a scale of 0.03: "
-    "its large epoch FlowLog, which is left out there, had not followed after eight minutes at 0.2.\n\n![Seconds of each epoch of the series, ours and the peers', with "
-    "marks where ours began anew](series.svg)",
+    "its large epoch FlowLog, which is left out there, had not followed after eight minutes at 0.2."
+    "\n\n![Seconds of each epoch of the series, ours and the peers', with marks where ours began anew](series.svg)",
     "strategies": "Views in WITH RECURSIVE, kept by each of the strategies in a process of its own: all edges at one epoch, then "
     "epochs in which edges go, and come back in the next. Every epoch's answer has one checksum. Beside each line is `history`, "
     "which keeps every round, in the same run. Figures are processor seconds, and resident bytes a row, with the "
@@ -166,7 +166,8 @@ ABOUT = {
     "first); each row at an epoch of its own, or where a line says so a batch at one epoch. Plans are the same on all sides. "
     "Ours takes rows as the product does, as upserts of tables with a primary key, each of which keeps its own arrangement, "
     "and so does dbsp; differential-dataflow's inputs keep nothing. In lines without tables nobody's do. dbsp runs with one "
-    "epoch a batch alone, a transaction. Amounts are integers, and order and limit are left to the reader, on all sides.",
+    "epoch a batch alone, a transaction. Lines of SF 1 are of an earlier run. Amounts are integers, and order and limit are "
+    "left to the reader, on all sides.",
     "sql": "TPC-H's own rows in one random order, each query a view of its own over the tables that it reads; a transaction is "
     "an epoch and a step. Beside it Postgres with the same rows, with indexes, one process: what one refresh of the "
     "materialized view costs, once a transaction. While loading, beside the Rust peer's plan by hand of bench-tpch, where "
