@@ -31,10 +31,6 @@ ANY = ABSENT
 _ROUNDS = 1 << 10
 """So many rounds of a linear rule are worked on at a time, where work is done in portions."""
 
-_OUTGROWN, _SMALL = 8, 1 << 10
-"""From so many times its rows on, at least so many, a relation may want other paths."""
-_NO_LANES = np.empty((1, 0), np.int64)
-
 
 @dataclass
 class Frame:
@@ -61,13 +57,13 @@ class Concluded:
 
 
 class Deriver:
-    """The rules of a program over stores of its relations."""
+    """The rules of a program over stores of its relations. `sizes`: how many rows these had when it was made."""
 
     def __init__(self, program: Program, stores: Sequence[Store], codec: Codec) -> None:
         self.program = program
         self.stores = list(stores)
         self.codec = codec
-        self._sizes = [store.here for store in stores]
+        self.sizes = [store.here for store in stores]
         self._paths: dict[tuple[int, int], Path] = {}
         self._constants: list[Mapping[int, tuple[tuple[int, ...], Lanes]]] = []
         self._small: list[SmallUpdate | None] = []
@@ -103,13 +99,8 @@ class Deriver:
 
     def _fanout(self, rule: int, atom: int, columns: tuple[int, ...]) -> float | None:
         """See `paths.Fanout`."""
-        constant = self.constants(rule).get(atom, ((), _NO_LANES))[0]
-        return self.store(rule, atom).fanout(tuple(sorted({*columns, *constant})))
-
-    @property
-    def is_outgrown(self) -> bool:
-        """Whether relations have many times the rows by which its paths were chosen."""
-        return any(s.here > _OUTGROWN * max(n, _SMALL) for s, n in zip(self.stores, self._sizes, strict=True))
+        told = self.constants(rule)
+        return self.store(rule, atom).fanout(tuple(sorted({*columns, *(told[atom][0] if atom in told else ())})))
 
     def constants(self, rule: int) -> Mapping[int, tuple[tuple[int, ...], Lanes]]:
         """Of each atom the columns that must have a value, and these values' lanes."""

@@ -36,6 +36,9 @@ SWITCH = 0.2
 LEAST = 4_096
 """The work that an Update may always do: less is over before a Bootstrap has begun."""
 
+_OUTGROWN = 8
+"""From so many times its rows on a relation may want another order of the atoms that are looked up."""
+
 _SURE = 2
 """So many Updates dropped one after the other, of changes no larger, and one is not tried."""
 
@@ -205,7 +208,7 @@ class SparseRecursion:
                 size += len(places)
         if not outside:
             return self.nothing()
-        if self._deriver.is_outgrown:
+        if any(s.here > _OUTGROWN * max(n, LEAST) for s, n in zip(self._stores, self._deriver.sizes, strict=True)):
             self._deriver = Deriver(self.program, self._stores, self._codec)
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
         meter = Meter(self._budget(), piece=self._piece, at_once=self.most_work)
