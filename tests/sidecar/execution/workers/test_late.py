@@ -37,7 +37,9 @@ def test_other_views_are_as_ever_and_late_ones_come_back_whole(
     outputs = {name: collection.output(name) for name, collection in plans(flow).items()}
 
     def begun() -> Workers:
-        return Workers(Threads(2, Task(plans, tmp_path, step_work=step_work)), plans.tables, plans.schemas)
+        flow = Workers(Threads(2, Task(plans, tmp_path)), plans.tables, plans.schemas)
+        flow.limit_steps(step_work)
+        return flow
 
     workers, told, was = begun(), {name: Counter[tuple[object, ...]]() for name in outputs}, set[str]()
     lates = returns = 0
