@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +165,8 @@ class Rescaling:
         runtime = self._running.runtime
         try:
             while not runtime.tasks.ask(lambda: self._begin(workers, successor)):
-                time.sleep(_LOOK_AGAIN)
+                if (writing := runtime.checkpoints.writing) is not None:
+                    wait([writing])
             successor.hydrate()
             successor.catch_up()
             return runtime.tasks.ask(lambda: self._switch(workers, successor), PATIENCE)

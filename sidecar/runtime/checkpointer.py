@@ -40,6 +40,8 @@ class Checkpointer:
         """Whether a capture at `epoch` should be taken. Each time that it is due counts as a try, whatever comes of it."""
         if not force and (self._suspended or self._parts.clock() - self._last < self._parts.checkpoint_seconds):
             return False
+        if self._lent is not None and not self._lent.done():
+            return False  # the dataflow holds one state at a time
         if self._captured is not None or self._writing is not None or epoch <= self.epoch:
             return False
         self._last = self._parts.clock()
