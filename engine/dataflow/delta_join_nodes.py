@@ -17,7 +17,8 @@ from headrace.engine.dataflow.node import Memo, Node, merged
 from headrace.engine.operators.chunked_delta import Pieced, each
 from headrace.engine.operators.delta import QUIET, Delta
 from headrace.engine.operators.join import Joined, Probes, Span, join_trace, without_nulls
-from headrace.engine.operators.small_join import Side, join_few
+from headrace.engine.operators.reduce import Reduced
+from headrace.engine.operators.small_join import Side, join_few, look_up_few
 from headrace.engine.schema import Schema
 
 
@@ -84,10 +85,10 @@ class LookUpNode(Node):
         """The partners of a few rows, in one call of a kernel; None where that takes more."""
         if rows is None:
             return QUIET
-        mine, other = (
-            Side(rows, self._layout, self._slim, None),
-            Side(None, self._arranged.layout, None, self._arranged.index),
-        )
+        mine, index = Side(rows, self._layout, self._slim, None), self._arranged.index
+        if isinstance(index, Reduced):
+            return look_up_few(mine, index, since, self._joined.assembly, strictly=self._strictly)
+        other = Side(None, self._arranged.layout, None, index)
         return join_few(mine, other, since, self._joined.assembly, strictly=self._strictly)
 
     def compute(self, as_of: int, memo: Memo) -> Delta:

@@ -167,4 +167,4 @@ class ReducedNode(ArrangeNode):
 
     def index_over(self, trace: Trace) -> Index:
         """What the reduce shows of its state."""
-        return Reduced(self._shape, trace.settled, self.layout)
+        return Reduced(self._shape, trace.settled, self.layout, Plan.of(self._shape, trace.layout))

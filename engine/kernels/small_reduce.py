@@ -294,6 +294,55 @@ def _lay(values, there, versions_of, code, cells, bits):
     return nulls
 
 
+@helper
+def shown_states(structs, matches, size, shape):
+    """Keep of `matches`, a block of `gather`, the states that are shown: (how many, the lanes of each).
+
+    `shape`: as `join_results` has it; behind the columns of the key the packed lanes stand.
+    """
+    _, key, width, least = shape
+    lanes = np.empty((size, width), np.int64)
+    kept = 0
+    for k in range(size):
+        struct = structs[matches[1, k]]
+        child = load_i64(load_i64(struct + 48) + key * 8)
+        buffers = load_i64(child + 40)
+        at = load_i64(child + 16) + load_i64(struct + 16) + matches[2, k]
+        data = load_i64(buffers + 16) + load_i64(load_i64(buffers + 8) + at * 8)
+        if key > 0 and load_i64(data) < least:
+            continue
+        for c in range(width):
+            lanes[kept, c] = load_i64(data + c * 8)
+        for row in range(6):
+            matches[row, kept] = matches[row, k]
+        kept += 1
+    return kept, np.ascontiguousarray(lanes[:kept])
+
+
+@helper
+def lay_shows(lanes, shows):
+    """What aggregates show of each row of `lanes`, a column each: (their struct, what holds them, whether all fit)."""
+    size, columns = len(lanes), len(shows)
+    words = np.zeros(WORDS + columns * (WORDS + 1), np.int64)
+    cells = np.zeros((columns, 2 * size + 2), np.int64)
+    bits = np.zeros((columns, ((size + 7) >> 3) + 8), np.uint8)
+    texts = np.empty((columns, size * ROOM + 1), np.uint8)
+    words[0], words[3], words[COLUMNS], words[CHILDREN] = size, 1, columns, address(words) + WORDS * 8
+    fits = True
+    for c in range(columns):
+        fits &= _show_column(words, columns, c, shows[c], lanes, cells[c], bits[c], texts[c])
+    return words, cells, bits, texts, fits
+
+
+@helper
+def _show_column(words, columns, c, show, lanes, cells, bits, texts):
+    """Column `c` of the rows whose struct is `words`: what an aggregate shows; whether all of it could be shown."""
+    nulls, fits = _show(show, lanes, cells, bits, texts)
+    data = np.int64(address(texts)) if show[0] in (NARROW_AVERAGE, WIDE_AVERAGE) else np.int64(0)
+    _column(words, columns, c, len(lanes), nulls, np.int64(address(bits)), np.int64(address(cells)), data)
+    return fits
+
+
 @kernel(
     _LAID(
         types.int64,
@@ -353,11 +402,8 @@ def regroup_rows(struct, plans, times, diffs, tables, shape, steps):
         _column(words, columns, c, size, nulls, np.int64(address(bits[c])), np.int64(address(cells[c])), 0)
     for s in range(len(shows)):
         c = 1 + len(extremes) + s
-        nulls, fits = _show(shows[s], lanes, cells[c], bits[c], texts[c])
-        if not fits:
+        if not _show_column(words, columns, c, shows[s], lanes, cells[c], bits[c], texts[c]):
             how = LONG
-        data = np.int64(address(texts[c])) if shows[s, 0] in (NARROW_AVERAGE, WIDE_AVERAGE) else np.int64(0)
-        _column(words, columns, c, size, nulls, np.int64(address(bits[c])), np.int64(address(cells[c])), data)
     if how == LONG:
         size = 0
     sources, positions = np.zeros((2, size), np.int64), np.empty((2, size), np.int64)

@@ -348,20 +348,21 @@ def _result_columns(shape: Shape, lanes: Int64s, values: Sequence[pa.Array]) -> 
 class Reduced:
     """The results of a reduce, looked up in the arrangement of its state. `layout`: of the results, by their key.
 
-    `settled`: gives that arrangement, with all that is known to lie in it.
+    `settled`: gives that arrangement, with all that is known to lie in it; `plan`: how a kernel lays results out, if one does.
     """
 
-    def __init__(self, shape: Shape, settled: Callable[[], Spine], layout: Layout) -> None:
-        self._shape = shape
-        self._settled = settled
+    def __init__(self, shape: Shape, settled: Callable[[], Spine], layout: Layout, plan: Plan | None) -> None:
+        self.shape = shape
+        self.settled = settled
+        self.plan = plan
         self._layout = layout
 
     def __len__(self) -> int:
-        return len(self._settled())
+        return len(self.settled())
 
     def gather(self, keys: Keys, since: int | None = None, until: int | None = None, most: int = LATEST) -> Matches:
         """As `Spine.gather`; states of one result are not consolidated. Raises DiffOverflow."""
-        shape, found = self._shape, self._settled().gather(keys, since, until, most)
+        shape, found = self.shape, self.settled().gather(keys, since, until, most)
         rows = found.rows()
         lanes = unpacked(rows.column(shape.key), shape.lanes)
         columns, messages = _result_columns(shape, lanes, rows.columns[shape.key + 1 :])

@@ -16,6 +16,7 @@ from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.kernels import entries, small_join
 from headrace.engine.operators.delta import QUIET, Delta
 from headrace.engine.operators.filtered_trace import Index
+from headrace.engine.operators.reduce import Reduced
 from headrace.engine.trace.spine import Spine
 
 FEW = 256
@@ -75,6 +76,30 @@ def join_few(left: Side, right: Side, since: int, assembly: Assembly, *, strictl
         return QUIET
     rows = Picked(assembly.itself, size, words, (block, data, where, words))
     return Delta(Updates(rows, facts[0], facts[1]), None)
+
+
+def look_up_few(side: Side, results: Reduced, since: int, assembly: Assembly, *, strictly: bool) -> Delta | None:
+    """As `join_few`, of one side's changes and the results of a reduce; None where that takes more than one call."""
+    plan, changes = results.plan, side.updates
+    if plan is None or changes is None or not side.is_few or not len(assembly.steps) or not len(plan.read.steps):
+        return None
+    shape = results.shape
+    block, data, where, words, facts, how = small_join.join_results(
+        changes.struct.address,
+        (side.layout.sealing, _ALL if side.slim is None else side.slim.steps, plan.shows),
+        changes.times,
+        changes.diffs,
+        results.settled().view.table,
+        strictly,
+        (plan.read.steps, assembly.steps),
+        (since, shape.key, shape.lanes, shape.least),
+    )
+    if how == small_join.LONG:
+        return None
+    size = facts.shape[1]
+    if not size:
+        return QUIET
+    return Delta(Updates(Picked(assembly.itself, size, words, (block, data, where, words)), facts[0], facts[1]), None)
 
 
 def _table(index: Index | None) -> Int64s:

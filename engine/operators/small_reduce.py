@@ -52,12 +52,14 @@ class Laid(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How the kernel lays rows out: what the extremes and the other aggregates show, and how rows are put together."""
+    """How the kernel lays rows out: what the extremes and the other aggregates show, and how rows are put together: those
+    that are kept, those shown, and those shown that are made of a state and of what the other aggregates show."""
 
     extremes: Int64s
     shows: Int64s
     kept: Assembly
     shown: Assembly
+    read: Assembly
 
     @classmethod
     def of(cls, shape: Shape, layout: Layout) -> Plan | None:
@@ -77,7 +79,12 @@ class Plan(NamedTuple):
         ]
         state = Assembly.of(layout.arrow, [*key, *range(1 + len(extremes))], [*mine, *[1] * (1 + len(extremes))])
         result = Assembly.of(shape.schema.arrow, [*key, *columns], [*mine, *[1] * len(columns)])
-        return cls(_table(extremes, 5), _table(shows, 4), state, result)
+        places = [
+            (shape.key + 1 + shape.places[k], 0) if slot.extreme else (others.index(slot), 1)
+            for k, slot in enumerate(shape.slots)
+        ]
+        read = Assembly.of(shape.schema.arrow, [*key, *(c for c, _ in places)], [*mine, *(lane for _, lane in places)])
+        return cls(_table(extremes, 5), _table(shows, 4), state, result, read)
 
 
 def regrouped(

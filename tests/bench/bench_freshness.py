@@ -32,7 +32,7 @@ from headrace.sidecar.devstack.processes import Child, spawn
 from headrace.sidecar.devstack.stack import Stack
 from headrace.sidecar.telemetry.metrics import STAGES, quantile
 from tests.bench import history
-from tests.bench.freshness_contest import contest
+from tests.bench.freshness_contest import contest, loads
 from tests.bench.report import Row, publish, row
 from tests.sidecar.support.channel import Channel
 
@@ -258,19 +258,29 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=2, help="of the contest with peers; 0: none")
     parser.add_argument("--orders", type=int, default=4_000, help="of the contest, beside the first thousand")
+    parser.add_argument(
+        "--fast", type=float, default=600.0, help="transactions a second of the contest's last turns; 0: none"
+    )
+    parser.add_argument(
+        "--many", type=int, default=75_000, help="orders of which each system is measured loading; 0: none"
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="keep data and logs here")
     return parser.parse_args(arguments)
 
 
 def _contest(stack: Stack, before: Bench, chosen: argparse.Namespace) -> list[Row]:
-    """The contest, over databases and topics of its own."""
-    stack.connect.delete(before.name)
-    bench = Bench(stack, stack.folder, "contest")
-    bench.children = {}
-    tuning = Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms)
-    bench.make_all(tuning, whole=True, more=chosen.orders)
-    return contest(bench, chosen)
+    """The contest, over databases and topics of its own, and the loads of many rows, over others."""
+    found: list[Row] = []
+    for name, orders, run in (("contest", chosen.orders, contest), ("many", chosen.many, loads)):
+        if not orders:
+            continue
+        stack.connect.delete(before.name)
+        bench = before = Bench(stack, stack.folder, name)
+        bench.children = {}
+        bench.make_all(Tuning(poll_ms=chosen.poll_ms, linger_ms=chosen.linger_ms), whole=True, more=orders)
+        found += run(bench, chosen)
+    return found
 
 
 def main() -> int:

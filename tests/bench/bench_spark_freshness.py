@@ -86,7 +86,8 @@ def main() -> int:
         outcomes: dict[str, list[Outcome]] = {side.name: [] for side in sides}
         for number in range(chosen.rounds):
             for side in sides if number % 2 == 0 else reversed(sides):
-                outcomes[side.name].append(turn(bench, side, chosen, number))
+                folder = bench.folder / f"{side.tables}_{number}"
+                outcomes[side.name].append(turn(bench, side, chosen, folder, chosen.rate, chosen.seed + number))
     rows = measured(outcomes, chosen.rate)
     given = " ".join(
         f"--{n.replace('_', '-')} {getattr(chosen, n):g}" for n, v in DEFAULTS.items() if getattr(chosen, n) != v

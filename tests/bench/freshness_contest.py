@@ -2,8 +2,7 @@
 
 Always: one system runs at a time, beside the same writer; all write to tables of one database. When a transaction is visible is
 read off a sixth view, the greatest order number; a checker reads states in one REPEATABLE READ transaction each, and counts
-those that no commit ever left. What is not built is left out, and said so. Called by bench_freshness; as a program it is the
-checker: `python -m tests.bench.freshness_contest SCHEMA PAUSE_MS`.
+those that no commit ever left (`contest_checker`). What is not built is left out, and said so. Called by bench_freshness.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,15 +54,8 @@ VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
 }  # fmt: skip
 """Of each view its key, its columns and its query; the last one tells what is visible."""
 
-STATE = """
-select (select count(*) from {s}.order_totals where balance <> 0) as off_balance,
-       (select coalesce(sum(lines), 0) from {s}.order_totals) as order_lines,
-       (select coalesce(sum(lines), 0) from {s}.revenue_by_city) as city_lines,
-       (select coalesce(sum(lines), 0) from {s}.sold_by_product) as product_lines,
-       (select coalesce(sum(total), 0) from {s}.order_totals) as totals,
-       (select coalesce(sum(revenue), 0) from {s}.revenue_by_city) as revenue,
-       (select coalesce(sum(paid), 0) from {s}.books) as paid
-"""
+READ = ("customers", "orders", "order_lines", "payments")
+"""The tables that the views read."""
 PATIENCE = 300.0
 
 
@@ -233,9 +224,9 @@ def load(bench: Channel, system: System, child: Child) -> float:
     raise TimeoutError(f"{system.name} has not loaded within {PATIENCE} s: {child.log}")
 
 
-def turn(bench: Channel, system: System, chosen: argparse.Namespace, number: int) -> Outcome:
-    """Start one system, let it load, write, watch, and end it again."""
-    out, folder = Outcome(), bench.folder / f"{system.tables}_{number}"
+@contextmanager
+def started(bench: Channel, system: System, folder: Path, out: Outcome) -> Iterator[Child]:
+    """One system, which has loaded all that there is; it ends with the block."""
     folder.mkdir()
     with psycopg.connect(bench.sink_url, autocommit=True) as db:
         db.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(system.tables)))
@@ -243,33 +234,40 @@ def turn(bench: Channel, system: System, chosen: argparse.Namespace, number: int
         make_tables(bench.sink_url, system.tables, system.types)
     line, environment = system.start(bench, folder, system.tables)
     child = spawn(system.tables, line, folder / "system.log", environment={**os.environ, **environment})
-    running = [child]
     try:
         out.load = load(bench, system, child)
-        samples = folder / "samples"
-        every = max(1, round(chosen.rate / 40))
-        running.append(
-            child_of(bench, folder, "examples.demo.writer", str(chosen.rate), str(chosen.seed + number), str(samples), str(every),
-                   url=bench.source_url)
-        )  # fmt: skip
-        checker = child_of(
-            bench, folder, "tests.bench.freshness_contest", system.tables, str(chosen.check_ms), url=bench.sink_url
-        )
-        running.append(checker)
-        watch(bench.sink_url, system.tables, chosen.warm_up, 0.1)
-        before, began = _busy(child), time.monotonic()
-        seen = watch(bench.sink_url, system.tables, chosen.seconds, chosen.watch_ms / 1000)
-        ended = time.monotonic()
-        out.cores = (_busy(child) - before) / (ended - began)
-        out.resident = _resident(child)
-        checker.stop(20)
-        told = json.loads(checker.log.read_text().splitlines()[-1])
-        out.states, out.off_balance, out.torn = told["states"], told["off_balance"], told["torn"]
-        noted = [(float(a), int(c)) for a, _, c in (text.split() for text in samples.read_text().splitlines())]
-        out.latencies, out.lost = seen_after([s for s in noted if s[1] and began <= s[0] < ended - 1], seen, ended)
+        yield child
     finally:
-        for one in reversed(running):
-            one.stop(30)
+        child.stop(30)
+
+
+def turn(bench: Channel, system: System, chosen: argparse.Namespace, folder: Path, rate: float, seed: int) -> Outcome:
+    """Start one system, let it load, write, watch, and end it again. `rate`: transactions a second."""
+    out = Outcome()
+    with started(bench, system, folder, out) as child:
+        running: list[Child] = []
+        try:
+            samples = folder / "samples"
+            told = str(rate), str(seed), str(samples), str(max(1, round(rate / 40)))
+            running.append(child_of(bench, folder, "examples.demo.writer", *told, url=bench.source_url))
+            checker = child_of(
+                bench, folder, "tests.bench.contest_checker", system.tables, str(chosen.check_ms), url=bench.sink_url
+            )
+            running.append(checker)
+            watch(bench.sink_url, system.tables, chosen.warm_up, 0.1)
+            before, began = _busy(child), time.monotonic()
+            seen = watch(bench.sink_url, system.tables, chosen.seconds, chosen.watch_ms / 1000)
+            ended = time.monotonic()
+            out.cores = (_busy(child) - before) / (ended - began)
+            out.resident = _resident(child)
+            checker.stop(20)
+            found = json.loads(checker.log.read_text().splitlines()[-1])
+            out.states, out.off_balance, out.torn = found["states"], found["off_balance"], found["torn"]
+            noted = [(float(a), int(c)) for a, _, c in (text.split() for text in samples.read_text().splitlines())]
+            out.latencies, out.lost = seen_after([s for s in noted if s[1] and began <= s[0] < ended - 1], seen, ended)
+        finally:
+            for one in reversed(running):
+                one.stop(30)
     return out
 
 
@@ -310,71 +308,75 @@ def _resident(child: Child) -> float:
 
 
 def contest(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
-    """Every system in turns, `chosen.rounds` times; the medians of the rounds. Updates in the topics have the row before: Flink's
-    format refuses those that have not."""
-    outcomes: dict[str, list[Outcome]] = {}
+    """Every system in turns, `chosen.rounds` times; the medians of the rounds. Then, once, those that read the same records as
+    we do at the higher rate. Updates in the topics have the row before: Flink's format refuses those that have not."""
+    found: dict[str, list[Outcome]] = {}
+    fast: dict[str, list[Outcome]] = {}
     there = list(systems())
-    for number in range(chosen.rounds):
-        for system in there if number % 2 == 0 else reversed(there):
-            folder = f"{system.tables}_{number}"
-            try:
-                with records_with_schemas(bench, folder, chosen, PATIENCE) if system.schemas else nullcontext():
-                    outcomes.setdefault(system.name, []).append(turn(bench, system, chosen, number))
-            except (TimeoutError, RuntimeError, AssertionError, DevstackError) as why:
-                sys.stdout.write(f"{system.name} is left out of round {number + 1}: {str(why)[-2000:]}\n")
-    return list(rows({name: some for name, some in outcomes.items() if some}))
+    turns = [
+        (found, system, chosen.rate, number)
+        for number in range(chosen.rounds)
+        for system in (there if number % 2 == 0 else reversed(there))
+    ]
+    turns += [(fast, system, chosen.fast, chosen.rounds) for system in there if not system.schemas and chosen.fast]
+    for outcomes, system, rate, number in turns:
+        folder = f"{system.tables}_{number}"
+        with left_out(system, f"round {number + 1}"):
+            with records_with_schemas(bench, folder, chosen, PATIENCE) if system.schemas else nullcontext():
+                out = turn(bench, system, chosen, bench.folder / folder, rate, chosen.seed + number)
+            outcomes.setdefault(system.name, []).append(out)
+    ahead = f"{chosen.fast:.0f} transactions/s, " if chosen.fast else ""
+    return [*rows(found, "", {50: 10.0, 95: 18.0, 99: 30.0}), *rows(fast, ahead, {50: 15.0, 95: 35.0})]
 
 
-def rows(outcomes: Mapping[str, list[Outcome]]) -> Iterator[Row]:
-    """The report: ours with one sink beside each of the others."""
-    ours, *others = outcomes
-    for name, some in ((n, outcomes[n]) for n in (ours, *others)):
+def loads(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
+    """Every system once, over many rows: until its views are right, and what it holds then."""
+    made: list[Row] = []
+    with psycopg.connect(bench.source_url) as source:
+        tables = sql.SQL(" + ").join(sql.SQL("(select count(*) from {})").format(sql.Identifier(t)) for t in READ)
+        counted = source.execute(sql.SQL("select {}").format(tables)).fetchone()
+    assert counted is not None, "a sum gives one row"
+    for system in systems():
+        out, folder = Outcome(), f"{system.tables}_loads"
+        with left_out(system, "loading"):
+            records = records_with_schemas(bench, folder, chosen, PATIENCE) if system.schemas else nullcontext()
+            with records, started(bench, system, bench.folder / folder, out) as child:
+                out.resident = _resident(child)
+            ours = not made
+            title = f"{system.name}: {counted[0]:,} rows"
+            made += [
+                row(f"{title}, until the views are right", "s", out.load, 4.0 if ours else None),
+                row(f"{title}, resident then", "MB", out.resident / 1e6, 350.0 if ours else None),
+            ]
+    return made
+
+
+@contextmanager
+def left_out(system: System, where: str) -> Iterator[None]:
+    """One that fails is left out, and said so."""
+    try:
+        yield
+    except (TimeoutError, RuntimeError, AssertionError, DevstackError) as why:
+        sys.stdout.write(f"{system.name} is left out of {where}: {str(why)[-2000:]}\n")
+
+
+def rows(outcomes: Mapping[str, list[Outcome]], ahead: str, goals: Mapping[int, float]) -> Iterator[Row]:
+    """The report: ours with one sink beside each of the others. `ahead`: what names begin with; `goals`: ms at quantiles."""
+    for k, (name, some) in enumerate(outcomes.items()):
         latencies = sorted(one for out in some for one in out.latencies)
         states = sum(out.states for out in some)
+        title, first = f"{ahead}{name}", k == 0
         for q in (50, 95, 99):
-            yield row(f"{name}: commit → visible, p{q}", "ms", 1000 * quantile(latencies, q / 100),
-                      {50: 10.0, 95: 18.0, 99: 30.0}[q] if name == ours else None)  # fmt: skip
-        yield row(
-            f"{name}: processor", "cores", sum(out.cores for out in some) / len(some), 0.25 if name == ours else None
-        )
-        yield row(f"{name}: resident", "MB", max(out.resident for out in some) / 1e6, 350.0 if name == ours else None)
-        yield row(f"{name}: load until the views are right", "s", min(out.load for out in some))
-        yield row(f"{name}: sampled commits not visible at the end", "commits", sum(out.lost for out in some))
-        yield row(f"{name}: states that never were, one view", "states", sum(out.off_balance for out in some),
-                  0.0 if name.startswith("Headrace") else None, note=f"of {states} states read")  # fmt: skip
-        yield row(f"{name}: states that never were, views side by side", "states", sum(out.torn for out in some),
-                  0.0 if name.startswith("Headrace") else None, note=f"of {states} states read")  # fmt: skip
-
-
-def check(url: str, tables: str, pause: float) -> None:
-    """Read states until SIGTERM, then print how many, and how many of them never were."""
-    stopping: list[int] = []
-    signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
-    told = {"states": 0, "off_balance": 0, "torn": 0}
-    with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as db:
-        db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        db.read_only = True
-        query = sql.SQL(STATE).format(s=sql.Identifier(tables))
-        while not stopping:
-            with db.transaction():
-                state = db.execute(query).fetchone()
-            assert state is not None, "an aggregate gives one row"
-            off, torn = wrong(state)
-            told = {"states": told["states"] + 1, "off_balance": told["off_balance"] + off, "torn": told["torn"] + torn}
-            time.sleep(pause)
-    sys.stdout.write(json.dumps(told) + "\n")
-
-
-def wrong(state: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether no commit left a state: a view by itself, and the views side by side.
-
-    >>> wrong({"off_balance": 0, "order_lines": 3, "city_lines": 3, "product_lines": 2, "totals": 5, "revenue": 5, "paid": 5})
-    (False, True)
-    """
-    lines = {int(state[n]) for n in ("order_lines", "city_lines", "product_lines")}
-    sums = {state[n] for n in ("totals", "revenue", "paid")}
-    return bool(state["off_balance"]), len(lines) > 1 or len(sums) > 1
-
-
-if __name__ == "__main__":
-    check(os.environ[shop.URL], sys.argv[1], float(sys.argv[2]) / 1000)
+            value = 1000 * quantile(latencies, q / 100)
+            yield row(f"{title}: commit → visible, p{q}", "ms", value, goals.get(q) if first else None)
+        limits = (0.25, 350.0) if first and not ahead else (None, None)
+        yield row(f"{title}: processor", "cores", sum(out.cores for out in some) / len(some), limits[0])
+        yield row(f"{title}: resident", "MB", max(out.resident for out in some) / 1e6, limits[1])
+        if not ahead:
+            yield row(f"{title}: load until the views are right", "s", min(out.load for out in some))
+        yield row(f"{title}: sampled commits not visible at the end", "commits", sum(out.lost for out in some))
+        none = 0.0 if name.startswith("Headrace") else None
+        read = f"of {states} states read"
+        alone, beside = sum(out.off_balance for out in some), sum(out.torn for out in some)
+        yield row(f"{title}: states that never were, one view", "states", alone, none, note=read)
+        yield row(f"{title}: states that never were, views side by side", "states", beside, none, note=read)

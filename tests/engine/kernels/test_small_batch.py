@@ -166,12 +166,24 @@ def test_reduces(steps: list[Upserts]) -> None:
 
 
 def joined(sides: tuple[list[Upserts], ...]) -> list[object]:
-    """What joins of tables without a key send in each step: of two with a condition and of some columns, of three by look-ups."""
+    """What joins of tables without a key send in each step: of two with a condition and of some columns, of three by look-ups,
+    the third of them a table, or what a reduce shows."""
     flow = Dataflow()
     schema = Schema(tuple(Column(n, DataType.parse(t)) for n, t in VALUES.items()))
     one, two, three = (flow.table(name, schema) for name in "xyz")
     less = Call("<(integer,integer)", (ColumnRef(1, INTEGER), ColumnRef(6, INTEGER)), BOOLEAN)
+    a, b, c, d = (ColumnRef(k, schema.columns[k].type) for k in range(1, 5))
+    shown = [
+        Aggregate("count", d, BIGINT), Aggregate("sum", a, BIGINT), Aggregate("avg", c, NUMERIC), Aggregate("min", b, b.type),
+        Aggregate("bool_or", d, d.type), Aggregate("sum", c, DataType(Kind.NUMERIC, scale=2)), Aggregate("max", c, c.type),
+    ]  # fmt: skip
+    names = Schema((Column("k", TEXT), *(Column(f"s{k}", of.type) for k, of in enumerate(shown))))
+    by_key = [(0, 0), (1, 0), (2, 0)]
+    summed = three.reduce([0], shown, names)
+    flags = three.reduce([0], shown[4:5], Schema((names.columns[0], names.columns[5])))
     views = [
+        delta_join([one, two, summed], [by_key], [(0, 1), (1, 2), *((2, k) for k in range(8))]),
+        delta_join([one, two, flags], [by_key], [(2, 0), (2, 1)]),
         one.join(two, [0], [0]),
         one.join(two, [0, 1], [0, 1], None, (0, 2, 9)),
         one.join(one, [0], [0], less),
