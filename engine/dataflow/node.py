@@ -115,7 +115,8 @@ class Node:
             raise
 
     def _checked(self, delta: Delta, lower: int, upper: int) -> Delta:
-        if not (times_within(delta.rows, lower, upper) and times_within(delta.errors, lower, upper)):
+        rows, errors = delta
+        if not (times_within(rows, lower, upper) and (errors is None or times_within(errors, lower, upper))):
             raise InvariantBroken("an update was sent outside of its step", node=self.label, lower=lower, upper=upper)
         return delta
 
@@ -142,10 +143,12 @@ class Node:
         self._owes = True
 
     def _run_or_fail(self, lower: int, upper: int) -> Delta:
+        failed = self.failed
         for node in self.inputs:
-            if not self.takes_pieces or node.readers > 1:
+            if isinstance(node.delta, Pieced) and (not self.takes_pieces or node.readers > 1):
                 node.made(lower)
-        if not self.failed and not any(node.failed for node in self.inputs):
+            failed = failed or node.failed
+        if not failed:
             try:
                 return self.run(lower, upper)
             except DiffOverflow as why:
