@@ -221,6 +221,8 @@ def _junction(args: Sequence[_Node], *, decides: bool, null_decides: bool = Fals
                 errors = fault if errors is None else col.first_error(errors, fault)
             outcomes.append((value, fault))
             values = value if values is None else combine.call([values, value])
+            if errors is None and _is_decided(values, decides, null_decides=null_decides):
+                return values, None
         if errors is None:
             return values, None
         decided = pc.fill_null(pc.equal(values, decides), False)
@@ -232,6 +234,13 @@ def _junction(args: Sequence[_Node], *, decides: bool, null_decides: bool = Fals
     if all(a.constant for a in args):
         return _constant(*_first(program(_no_columns), None))
     return _Node(program)
+
+
+def _is_decided(values: Any, decides: bool, *, null_decides: bool) -> bool:
+    """Whether each row has an operand that decides, so that no other one counts."""
+    if not isinstance(values, pa.BooleanArray) or (values.null_count and not null_decides):
+        return False
+    return not (values.false_count if decides else values.true_count)
 
 
 def _case(expr: Case) -> _Node:
