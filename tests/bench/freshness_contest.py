@@ -28,7 +28,7 @@ from headrace.sidecar.devstack.ports import pick
 from headrace.sidecar.devstack.processes import Child, spawn
 from headrace.sidecar.telemetry.metrics import quantile
 from tests.bench.peers import flink, pathway
-from tests.bench.peers.records_with_schemas import records_with_schemas
+from tests.bench.peers.records_with_schemas import records_with_schemas, wait_for_snapshot
 from tests.bench.report import Row, row
 
 VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -330,12 +330,13 @@ def contest(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
 
 
 def loads(bench: Channel, chosen: argparse.Namespace) -> list[Row]:
-    """Every system once, over many rows: until its views are right, and what it holds then."""
+    """Every system once, over many rows that all are in Kafka: until its views are right, and what it holds then."""
     made: list[Row] = []
     with psycopg.connect(bench.source_url) as source:
         tables = sql.SQL(" + ").join(sql.SQL("(select count(*) from {})").format(sql.Identifier(t)) for t in READ)
         counted = source.execute(sql.SQL("select {}").format(tables)).fetchone()
     assert counted is not None, "a sum gives one row"
+    wait_for_snapshot(bench, bench.name, PATIENCE)
     for system in systems():
         out, folder = Outcome(), f"{system.tables}_loads"
         with left_out(system, "loading"):

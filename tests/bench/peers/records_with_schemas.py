@@ -47,21 +47,26 @@ def records_with_schemas(
     try:
         _set_defaults(bench.source_url, WORDS)
         register(connect.url, prefix, connector_config(prefix, login, shop.TABLES, tuning=tuning, overrides=defaults))
-        with psycopg.connect(bench.source_url, autocommit=True) as source:
-            counted = source.execute("select count(*) from order_lines").fetchone()
-        assert counted is not None, "an aggregate gives one row"
-        consumer = Consumer({"bootstrap.servers": bench.stack.kafka.bootstrap, "group.id": prefix})
-        lines = TopicPartition(f"{prefix}.public.order_lines", 0)
-        began = time.monotonic()
-        while _end(consumer, lines) < counted[0]:
-            assert time.monotonic() - began < patience, "the connector with schemas does not take its snapshot"
-            time.sleep(0.2)
-        consumer.close()
+        wait_for_snapshot(bench, prefix, patience)
         yield
     finally:
         connect.delete(prefix)
         _set_defaults(bench.source_url, dict.fromkeys(WORDS))
         connect.request("PUT", f"/connectors/{bench.name}/resume")
+
+
+def wait_for_snapshot(bench: Place, prefix: str, patience: float) -> None:
+    """Until the topics under `prefix` hold every row of the largest table."""
+    with psycopg.connect(bench.source_url, autocommit=True) as source:
+        counted = source.execute("select count(*) from order_lines").fetchone()
+    assert counted is not None, "an aggregate gives one row"
+    consumer = Consumer({"bootstrap.servers": bench.stack.kafka.bootstrap, "group.id": prefix})
+    lines = TopicPartition(f"{prefix}.public.order_lines", 0)
+    began = time.monotonic()
+    while _end(consumer, lines) < counted[0]:
+        assert time.monotonic() - began < patience, "the connector does not take its snapshot"
+        time.sleep(0.2)
+    consumer.close()
 
 
 def _set_defaults(url: str, words: Mapping[tuple[str, str], str | None]) -> None:
