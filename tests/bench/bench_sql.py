@@ -173,10 +173,12 @@ def queries(chosen: Options, made: Tables, scale: float) -> list[Row]:
             peer = count / sum(side.ask("run", chosen.data / view.name, LOADED).cpu)
             side.close()
         loaded = at / kept.load(feed, at)
-        rows.append(row(f"{title}, loading", "rows/s", loaded, peer=NAME if peer else None, peer_value=peer))
+        goal = 0.35 * peer if peer else None
+        rows.append(row(f"{title}, loading", "rows/s", loaded, goal, peer=NAME if peer else None, peer_value=peer))
         other = _of_pathway(chosen, view.name, hand)
         if other is not None:
-            rows.append(row(f"{title}, loading", "rows/s", loaded, peer=pathway.NAME, peer_value=other))
+            name = f"{title}, loading, ten times {pathway.NAME}"
+            rows.append(row(name, "rows/s", loaded, 10 * other, peer=pathway.NAME, peer_value=other))
         for size, times in TAIL.items():
             spent = []
             for _ in range(times):
@@ -184,7 +186,8 @@ def queries(chosen: Options, made: Tables, scale: float) -> list[Row]:
                 at += size
             name = f"{title}, transactions of {size:,}"
             theirs = size / max(asked[view.name], 0.01)  # the system counts in hundredths
-            rows.append(row(name, "rows/s", size / float(np.median(spent)), peer=REFRESH, peer_value=theirs))
+            goal = theirs if size == LOADED else None
+            rows.append(row(name, "rows/s", size / float(np.median(spent)), goal, peer=REFRESH, peer_value=theirs))
     return rows
 
 

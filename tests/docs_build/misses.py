@@ -1,4 +1,4 @@
-"""The goals beside the peer that are missed: a table made of the figures, and what is known of each, written by hand.
+"""The goals that are missed: a table made of the figures, and what is known of each, written by hand.
 
 Always: by how much a goal is missed comes from the figures alone, so that the words hold none that a benchmark measures anew;
 what is written by hand says what a profile showed and what was tried. Called by `figures`.
@@ -14,12 +14,44 @@ from tests.docs_build.markdown import table
 
 Row = Mapping[str, Any]
 
-HEAD = """## Goals beside the peer that are missed, and why
+HEAD = """## Goals that are missed, and why
 
 Within each benchmark those come first that are furthest behind. The factor is how many times better ours would have to be.
 """
 
 REASONS = {
+    "freshness": """Database, broker, connector, writer, checker and sidecar want 1.7 of the two cores, so that each waits for a
+core as long as it runs, or longer; who has more threads waits less. Of what the sidecar's loop runs, two fifths are the engine, a
+third is taking records in (half of that decoding), a tenth emitting, and nothing in these stands out. Tried: results of a
+reduce looked up in one call of a kernel (kept: a seventh of a step); steps not more often than every 10, 20 or 30 ms (p50 3 to
+17 ms more, processor time 3 to 20 % less: left); steps that do not wait for an idle sink (no difference: left); steps that begin
+before a sink is idle, by what its writes usually take (p50 half as much again: left); pauses between writes of 15 ms (no
+difference) and 30 ms (p50 half as much again: left); shorter slices of the scheduler, 0.1 and 1 ms (no difference: left). Memory
+is as `make bench-resident` says. A load shares the cores with the sink's Postgres, which takes the rows in.""",
+    "catchup": """The loop's thread is busy all the while, and shares Python's lock with those of the sinks: a fifth of its time
+is decoding, a sixth the engine, an eighth putting transactions together, a ninth taking messages from Kafka's client, a
+twentieth binding. Of the start, imports take 1.9 s, loading the kernels 0.8 s, the state and the sinks half a second each.
+Tried: where the rest begins is kept in heaps instead of looked for in all that waits, and freshness is observed once a write
+(kept: an eighth to a sixth faster together); changes of columns that a view does not read cancel before they are joined (kept:
+the engine's part of a transaction no longer grows with what is stored; nearly half as many transactions a second more at
+100,000); fetching and decoding in processes of their own, two workers that read (a third as many transactions a second more, a
+start of two seconds more, twice the memory: no sooner right on two cores).""",
+    "views": """Of a step through the five views a quarter is projections, a fifth each look-ups and the visits of sixty nodes, an
+eighth each reduces and arranging, a tenth filters. A view of another shape adds some 0.4 ms to every step that touches its
+tables: its own joins and groups are a fixed number of Python's calls between kernels, however few rows come; shared
+arrangements spare memory, and not these. Tried: sealing, joins and reduces of few rows in one call of a kernel each (kept),
+visits of nodes with input alone (kept), results of a reduce looked up in one call (kept: a seventh of the step), conditions
+that stop where each row is decided (kept). Not tried: a kernel that evaluates expressions over few rows, and one for a whole
+path of look-ups.""",
+    "resident": """Three fifths are libraries, mapped files and the code of kernels, whatever the views are: Python with numpy,
+pyarrow, numba, the clients and sqlglot is 170 MB before Headrace is loaded. Arrangements are a tenth. The rest is what the
+allocator keeps for the next step. Tried: one heap for all threads (kept), kernels whose code is loaded when they are first
+called (kept), merges that give no room to lanes of one value (kept).""",
+    "sql": """Where Postgres has a view anew in some ten milliseconds (Q2, Q8, Q11, Q19, Q20, Q22 at this scale), following 10,000
+rows costs more than that, as each row passes the table's intake, which keeps rows by primary key. The peer's plans by hand have
+integers for amounts and keep no tables; Pathway's answers are slow enough but for Q5 and Q9, whose joins of six tables are most
+of ours. Tried: joins in another order a changed table (kept: delta joins), look-ups that sift many keys in a small trace
+(kept), narrow columns through a plan (kept).""",
     "arrange": """Many epochs of one update: two fifths of the time are merges (three quarters of them comparing and adding
 up, the rest copying), a sixth each is sealing a physical batch and making one of eight small ones, the rest is Python, a
 fixed cost a batch: with ten times the epochs a batch it all but goes. The peer moves key, time and diff; ours moves a hash
