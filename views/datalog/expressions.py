@@ -6,7 +6,7 @@ is a name of its own. Invariant: every character of that SELECT knows its place 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -21,8 +21,10 @@ from headrace.views.spec import ViewSpec
 from headrace.views.sql.binder import Binder
 from headrace.views.sql.coerce import settled
 from headrace.views.sql.from_clause.set_returning import SetCalls
-from headrace.views.sql.parsing.parse import Source, parse
+from headrace.views.sql.parsing.parse import LONGEST_NAME, Source, parse
 from headrace.views.sql.scope import Relation, Scope
+
+_HEAD = "select ("
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,22 @@ class Reader:
         return self._select([(f"{function}(", at), *self._parts(value), (")", at)])
 
     def _parsed(self, expression: Expression) -> Read:
+        match expression.pieces:
+            case (Token("name", name, at),) if name in self.variables and len(name.encode()) <= LONGEST_NAME:
+                return self._variable(name, at)
         return self._select(self._parts(expression))
+
+    def _variable(self, name: str, at: int) -> Read:
+        """What `_select` reads of a variable alone, which most expressions are: nothing needs a parser."""
+        text = f'{_HEAD}"{name}" )'
+        source = Source(self._spec(text, lambda _: self.context.spec.place(at)), text, self.context.env.catalog)
+        identifier = exp.Identifier(this=name, quoted=True)
+        identifier.meta.update(start=len(_HEAD), end=len(text) - 3)
+        return Read(source, exp.Column(this=identifier), (name,))
+
+    def _spec(self, text: str, locate: Callable[[int], tuple[int, int]]) -> ViewSpec:
+        spec = self.context.spec
+        return ViewSpec(spec.program, text, spec.file, line=spec.line, locate=locate)
 
     def _parts(self, expression: Expression) -> list[tuple[str, int]]:
         parts: list[tuple[str, int]] = []
@@ -119,7 +136,7 @@ class Reader:
 
     def _select(self, parts: list[tuple[str, int]]) -> Read:
         """The SELECT of the expression's parts, each with its place. Raises ViewError."""
-        text, places = "select (", [parts[0][1]] * len("select (")
+        text, places = _HEAD, [parts[0][1]] * len(_HEAD)
         for part, at in parts:
             text += part + " "
             places += [at] * (len(part) + 1)
@@ -130,8 +147,7 @@ class Reader:
         def locate(offset: int) -> tuple[int, int]:
             return spec.place(places[min(offset, len(places) - 1)])
 
-        own = ViewSpec(spec.program, text, spec.file, line=spec.line, locate=locate)
-        source, query = parse(own, self.context.env.catalog)
+        source, query = parse(self._spec(text, locate), self.context.env.catalog)
         source.only(query, {"expressions"})
         [item] = query.expressions if len(query.expressions) == 1 else [query]
         node = item.this if isinstance(item, exp.Paren) else item

@@ -202,16 +202,16 @@ def spelled_as(node: exp.Expr) -> str:
     return node.sql(dialect=Dialect, comments=False)
 
 
-_LONGEST_NAME = 63
+LONGEST_NAME = 63
 
 
 def name_of(identifier: exp.Expr) -> str:
     """An identifier as Postgres stores it: folded to lower case unless it was quoted, and cut after 63 bytes."""
     text = str(identifier.this)
     text = text if identifier.args.get("quoted") else text.lower()
-    if len(text) * 4 <= _LONGEST_NAME or len(text.encode()) <= _LONGEST_NAME:
+    if len(text) * 4 <= LONGEST_NAME or len(text.encode()) <= LONGEST_NAME:
         return text
-    return text.encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return text.encode()[:LONGEST_NAME].decode(errors="ignore")
 
 
 _TOLD = re.compile(r'(syntax error at or near ".*?")(?:: (.*))?')
