@@ -339,6 +339,7 @@ class _Past(Trace):
 
     def advance(self, since: int) -> bool:
         """Forget what changed before: at `since` and later it is of no account."""
+        self.catch_up(since + 1)
         done = super().advance(since)
         at = self.spine.since.epoch
         for variable, changes in enumerate(self.changes):
