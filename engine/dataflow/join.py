@@ -23,6 +23,7 @@ from headrace.engine.operators.join import Joined, Probes, Span, join_round, joi
 from headrace.engine.operators.linear import filter_rows
 from headrace.engine.operators.small_join import Side, join_few
 from headrace.engine.schema import Schema
+from headrace.engine.trace.spine import Spine
 
 _MANY = 256
 """Sorting fewer probes costs less than finding the lanes of a batch."""
@@ -145,11 +146,12 @@ class JoinNode(Node):
 
         In a loop: with all of the other up to its moment, or (`strictly`) before it.
         """
-        if updates is None or not len(updates):
+        index = other.arranged.index
+        if updates is None or not len(updates) or (isinstance(index, Spine) and not len(index)):
             return QUIET
         is_left = mine is self._left
         how = self._from_left if is_left else self._from_right
-        probes, index = mine.probes(updates), other.arranged.index
+        probes = mine.probes(updates)
         if self.scope is None:
             return join_trace(probes, index, span, how, strictly=strictly)
         return join_round(probes, index, self.scope.moment, how, self._wait, old=strictly)

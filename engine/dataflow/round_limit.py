@@ -15,11 +15,12 @@ from headrace.engine.dataflow.collection import COUNT_ROWS, Collection
 from headrace.engine.dataflow.node import Node, StatelessNode, fingerprint_of
 from headrace.engine.operators.delta import QUIET, Delta, errors_at
 from headrace.engine.operators.expressions.core.columns import MESSAGE
-from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
+from headrace.engine.operators.expressions.core.ir import Literal
 from headrace.engine.schema import BIGINT, BOOLEAN, Column, Schema
 
 _ONE = Schema((Column("one", BOOLEAN, nullable=False),))
 _COUNT = Schema((Column("count", BIGINT, nullable=False),))
+_COUNTED = Schema((*_ONE.columns, *_COUNT.columns))
 
 
 def until_it_ends(
@@ -32,12 +33,10 @@ def until_it_ends(
     """
     if takes_back:
         left_over = [_changed(c) for c in left_over]
-    brought, *others = left_over
-    if others:
-        brought, *others = (c.project([Literal(True, BOOLEAN)], _ONE) for c in left_over)
-        brought = brought.concat(*others)
-    some = Call(">(bigint,bigint)", (ColumnRef(0, BIGINT), Literal(0, BIGINT)), BOOLEAN)
-    last = brought.reduce([], [COUNT_ROWS], _COUNT).filter(some)
+    brought, *others = (c.project([Literal(True, BOOLEAN)], _ONE) for c in left_over)
+    # A group is there while it has rows: of a loop that ends nothing is kept, and nothing looked up.
+    together = brought.concat(*others) if others else brought
+    last = together.reduce([0], [COUNT_ROWS], _COUNTED)
     counted = last.join(rows.reduce([], [COUNT_ROWS], _COUNT), [], [])
     fingerprint = fingerprint_of("endless", counted.fingerprint, name, rounds, remedy)
     schema = Schema(rows.schema.columns)
@@ -55,7 +54,7 @@ def _changed(left_over: Collection) -> Collection:
 
 
 class RoundLimitNode(StatelessNode):
-    """An error for each row (how many rows the last round brought, how many there are) of its input, and no rows.
+    """An error for each row (true, how many rows the last round brought, how many there are) of its input, and no rows.
 
     The input's errors stop here: they are those of the loop, which its rows carry.
     """
@@ -72,7 +71,7 @@ class RoundLimitNode(StatelessNode):
         rows = deltas[0].rows
         if rows is None or not len(rows):
             return QUIET
-        counts = zip(*(rows.rows.column(i).to_pylist() for i in (0, 1)), strict=True)
+        counts = zip(*(rows.rows.column(i).to_pylist() for i in (1, 2)), strict=True)
         texts = [
             f"{self._said}: {all_of} rows so far, {last} of them in the last; {self._remedy}" for last, all_of in counts
         ]
