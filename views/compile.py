@@ -154,9 +154,9 @@ def compile_bound(source: Source, bound: Plan, reads: tuple[str, ...] = ()) -> C
     # Only the sink-facing schema carries the key: plans know theirs by proof.
     schema = replace(plan.schema, key=key)
     plan = optimize(plan, FINAL, fired)
-    # How a recursion is followed is part of what is built.
+    # How a recursion is followed is part of what is built; where no part is given it is spelled as it always was.
     followed = source.spec.recursion if Recursion in plan.kinds else FOLLOWED
-    told = [] if followed == FOLLOWED else [followed.strategy, repr(followed.switch)]
+    told = [] if followed == FOLLOWED else [followed.strategy, repr(followed.switch or 0.2)]
     digest = hashlib.sha256(ENCODER.encode([plan, schema, proved, *told]).encode()).hexdigest()
     return CompiledView(
         source.spec.name,

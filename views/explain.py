@@ -152,8 +152,9 @@ def _followed(view: CompiledView, plan: Recursion) -> tuple[str, str]:
         return "history", "every round is kept (history), as the view asks"
     if isinstance(found, str):
         return "history", f"every round is kept (history), for {found}"
+    past = "where that is less work" if how.switch is None else f"past {how.switch:g} of a Bootstrap's work"
     words = {
-        "auto": f"kept by state: changes are followed by Update, and past {how.switch:g} of a Bootstrap's work by Bootstrap",
+        "auto": f"kept by state: changes are followed by Update, and {past} by Bootstrap",
         "update": "kept by state: changes are followed by Update",
         "bootstrap": "kept by state: changes are followed by Bootstrap",
     }

@@ -80,11 +80,12 @@ class RecursionModel(StrictModel):
         description="`update` follows each change, `bootstrap` begins anew, `auto` takes the one that costs less, `history` "
         "keeps every round; where a recursion cannot be kept by state it is always `history`, which explain tells",
     )
-    switch: float = Field(
-        default=0.2,
+    switch: float | None = Field(
+        default=None,
         gt=0,
         le=10,
-        description="Of `auto`: the part of the work of beginning anew past which following a change is given up",
+        description="Of `auto`: the part of the work of beginning anew past which following a change is given up; without it "
+        "a fifth, or more where what was done so far shows that all of it will be less than to begin anew",
     )
 
 

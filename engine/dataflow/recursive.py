@@ -41,7 +41,7 @@ def recursive(
     program: Program,
     outside: Sequence[Collection],
     strategy: Strategy = Strategy.AUTO,
-    switch: float = SWITCH,
+    switch: float | None = None,
     limit: MostRows | None = None,
 ) -> tuple[Collection, ...]:
     """The rows of a program's variables, each once, and behind its columns whether it came in the last round.
@@ -56,7 +56,9 @@ def recursive(
     ]
     types = [[(c.type, c.nullable) for c in schema.columns] for schema in program.schemas]
     inputs = [c.fingerprint for c in outside]
-    spelled = (types, program.variables, rules, program.last, program.copies, strategy.value, repr(switch))
+    # Where none is given it is spelled as it always was, so that what was saved is found.
+    spelled_switch = repr(SWITCH) if switch is None else f"fixed {switch!r}"
+    spelled = (types, program.variables, rules, program.last, program.copies, strategy.value, spelled_switch)
     told = [] if limit is None else [limit.most, *limit.said]
     fingerprint = fingerprint_of("recursion", *inputs, *spelled, program.extreme, *told)
     last = Column("last", BOOLEAN, nullable=False)

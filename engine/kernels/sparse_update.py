@@ -44,7 +44,7 @@ from headrace.engine.kernels.sparse_rules import (
 from headrace.engine.kernels.sparse_state import ABSENT
 
 DONE, GIVEN_UP, OVER_BUDGET, BROKEN = range(4)
-"""How it ended. GIVEN_UP: there is no room for what is to be kept; BROKEN: a row lost more derivations than it had."""
+"""How it ended. GIVEN_UP: columns take less, or there is no room for what is kept; BROKEN: a row lost more than it had."""
 
 _TERM, _RULE, _START, _FOUND, _HEAD_PLACE, _AT = range(6)
 _DELETION, _INSERTION, _REDISCOVERY = range(3)
@@ -136,7 +136,7 @@ def _counts(code, stores, notes, rules, entry, now):
 
 @helper
 def _derived(code, tables_of, kept, term, rule, start, seed, now, last, state):
-    """Let the derivations from one row wait for their rounds; how that ended. `state`: entries, waiting, work, the most work."""
+    """Let the derivations from one row wait for their rounds; how that ended. `state`: as `follow` has it."""
     stores, tables, rules = tables_of
     atoms = rules[rule, ATOMS]
     path = code[rules[rule, PATHS_AT] + start]
@@ -168,8 +168,8 @@ def _derived(code, tables_of, kept, term, rule, start, seed, now, last, state):
             depth -= 1
             continue
         state[2] += 1
-        if state[2] > state[3]:
-            return OVER_BUDGET
+        if state[2] > min(state[3], state[4]):
+            return OVER_BUDGET if state[2] > state[3] else GIVEN_UP
         relation = code[rules[rule, RELATIONS_AT] + code[step]]
         cursors[depth] = np.int64(load_i32(tables[code[step + 1], NEXTS_AT] + 4 * place))
         there = term == _INSERTION or old_round(stores, relation, place) != ABSENT
@@ -256,8 +256,8 @@ def _spread(code, tables_of, kept, now, last, changed, state):
 def follow(told, kept, changes, last, state):
     """Follow changes of rows from outside, which are noted, the first of its lost rows being at hand before those found.
 
-    `changes`: of how many rows at hand the first are lost times 2^32, and how many are found; `state`: 0, 0, 0, the most work.
-    Leaves how many derivations waited in all, and the work; returns how it ended.
+    `changes`: of how many rows at hand the first are lost times 2^32, and how many are found; `state`: entries, waiting and work,
+    0 each; the most work; the work at which it gives up, and what each round adds to that. Returns how it ended.
     """
     code, stores, tables, rules = told
     tables_of = (stores, tables, rules)
@@ -273,6 +273,7 @@ def follow(told, kept, changes, last, state):
         if state[1] == 0:
             return DONE
         now = np.int64(queue[heap[0], _AT])
+        state[4] += state[5]
         some = 0
         while state[1] > 0 and queue[heap[0], _AT] == now:
             entry = queue[heap[0]]

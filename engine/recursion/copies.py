@@ -103,6 +103,7 @@ class UpdateCopies:
                 break
             self._meter.spend(2 * CALL)
             moved = yield from self._round(now, moved)
+            self._meter.round_is_over(now)
             if self._program.most and self.notes[0].store.size - self.notes[0].size > self._program.most:
                 raise OverBudget
 

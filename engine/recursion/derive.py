@@ -211,13 +211,13 @@ class Deriver:
         step, at = min(1 << 15, meter.piece >> 3), 0
         while at < len(seeds):
             some, before = seeds[at : at + step], meter.spent
-            meter.spend(CALL)
+            meter.spend(meter.call)
             frame = self._extended(rule, path, some, latest, meter, among)
             at += step
             if len(frame):
                 yield frame
             # In portions it counts too what is done with a frame.
-            cost = len(frame) if meter.piece >= PIECE else (meter.spent - before) // meter.rate
+            cost = len(frame) if meter.piece >= PIECE else meter.spent - before
             step = max(min(step * meter.piece // max(cost, 1), 4 * step), 1)
 
     def _extended(

@@ -22,14 +22,13 @@ class OverBudget(Exception):
 class Meter:
     """Counted work: rows looked at, derivations found, and calls. Past `most` it raises OverBudget.
 
-    `rate`: what a piece of work counts, where it takes longer than it does in Bootstrap. `piece`: about how many derivations are
-    worked on at a time; less than PIECE where work is done in portions. `at_once`: what an Update may do before it stops, to go
-    on later; 0 for any.
+    `call`: what finding derivations counts at all. `piece`: about how many derivations are worked on at a time; less than PIECE
+    where work is done in portions. `at_once`: what an Update may do before it stops, to go on later; 0 for any.
     """
 
     most: int = 1 << 62
     spent: int = 0
-    rate: int = 1
+    call: int = CALL
     piece: int = PIECE
     at_once: int = 0
     _stopped: int = 0
@@ -37,7 +36,7 @@ class Meter:
     @property
     def left(self) -> int:
         """The work that may still be done."""
-        return (self.most - self.spent) // self.rate
+        return self.most - self.spent
 
     def stops(self) -> bool:
         """Whether an Update stops here: so much was done since it stopped last."""
@@ -46,9 +45,12 @@ class Meter:
         self._stopped = self.spent
         return True
 
+    def round_is_over(self, now: int) -> None:
+        """A round of an Update is over, and what follows from it is known."""
+
     def spend(self, work: int) -> None:
         """So much more. Raises OverBudget."""
-        self.spent += work * self.rate
+        self.spent += work
         if self.spent > self.most:
             raise OverBudget
 

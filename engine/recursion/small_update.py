@@ -26,6 +26,9 @@ MOST_CHANGES = 256
 """Larger changes are followed in columns at once."""
 
 _MOST_NOTES, _MOST_WAITING = 1 << 14, 1 << 15
+_FIRST, _A_ROUND = 2_048, 1_024
+"""So much work, and so much more for each rule in each round, and columns take less."""
+
 _SPARE = 128
 _COMPARED = {
     "=": rules.EQUAL,
@@ -88,7 +91,7 @@ class SmallUpdate:
         changes = [(r, p) for some in (lost, found) for r, places in some.items() for p in places.tolist()]
         self._hand[: 2 * len(changes)] = np.array(changes, np.int64).reshape(-1)
         count = sum(len(places) for places in lost.values())
-        state = np.array([0, 0, 0, most], np.int64)
+        state = np.array([0, 0, 0, most, _FIRST, _A_ROUND * len(self._rules)], np.int64)
         kept = self._notes, self._queue, self._heap, self._hand
         ended = kernel.follow(told, kept, count << 32 | (len(changes) - count), self._program.last, state)
         if ended == kernel.BROKEN:

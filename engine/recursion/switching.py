@@ -1,8 +1,9 @@
 """A recursive group by state: each change is followed by an Update, or the group is made anew by Bootstrap.
 
-An Update may do a fraction of the work that the last Bootstrap did; past it, it is dropped and Bootstrap runs, also in
-portions. What leaves is the difference of the two states, whichever was taken; work is counted, never timed. Invariant: after
-`follow` the state is that of a Bootstrap over what is outside now. Called by the dataflow's node of recursive groups.
+An Update may do a part of the work that the last Bootstrap did, or more where its end is foreseen (`budget`); past it, it is
+dropped and Bootstrap runs, also in portions. What leaves is the difference of the two states, whichever was taken; work is
+counted, never timed. Invariant: after `follow` the state is that of a Bootstrap over what is outside now. Called by the
+dataflow's node of recursive groups.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Updates
 from headrace.engine.recursion.bootstrap import Over, bootstrap
+from headrace.engine.recursion.budget import LEAST, SWITCH, budget
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.copies import UpdateCopies, bootstrap_copies
 from headrace.engine.recursion.derive import Deriver
@@ -30,17 +32,11 @@ from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store
 from headrace.engine.recursion.unsaved import Unsaved
 from headrace.engine.recursion.update import Update
 
-SWITCH = 0.2
-"""The fraction of a Bootstrap's work that an Update may do, unless a view says another."""
-
-LEAST = 4_096
-"""The work that an Update may always do: less is over before a Bootstrap has begun."""
-
-_OUTGROWN = 8
-"""From so many times its rows on a relation may want another order of the atoms that are looked up."""
+_OUTGROWN, _FEW = 8, 4_096
+"""From so many times its rows, and so many at least, a relation may want another order of the atoms that are looked up."""
 
 _SURE = 2
-"""So many Updates dropped one after the other, of changes no larger, and one is not tried."""
+"""So many Updates one after the other, of changes no larger, that came to a whole Bootstrap or were dropped: one is not tried."""
 
 _TRY_AGAIN = 8
 """After so many that were not tried, one is."""
@@ -56,7 +52,8 @@ Following = Update | UpdateCopies | UpdateExtremes
 class SparseRecursion:
     """The state of a recursive group, and how it follows changes.
 
-    Between steps these may change: `strategy`, `switch`, and `least`, the work that an Update may always do. `told`: the error of
+    Between steps these may change: `strategy`; `switch`, the part of a Bootstrap past which an Update is dropped, None where what
+    it does in its rounds may show that it is worth more; and `least`, the work that an Update may always do. `told`: the error of
     too many rows, of which it is given those of the round that would bring them. `most_work`: what is done before the group may
     become late, 0 for any. `base`: what a late group was when it left, else None.
     """
@@ -65,7 +62,7 @@ class SparseRecursion:
         self,
         program: Program,
         strategy: Strategy = Strategy.AUTO,
-        switch: float = SWITCH,
+        switch: float | None = None,
         told: Callable[[Over, pa.RecordBatch], str] = lambda over, _: f"more rows than {over.so_far}",
     ) -> None:
         self.program = program
@@ -208,10 +205,10 @@ class SparseRecursion:
                 size += len(places)
         if not outside:
             return self.nothing()
-        if any(s.here > _OUTGROWN * max(n, LEAST) for s, n in zip(self._stores, self._deriver.sizes, strict=True)):
+        if any(s.here > _OUTGROWN * max(n, _FEW) for s, n in zip(self._stores, self._deriver.sizes, strict=True)):
             self._deriver = Deriver(self.program, self._stores, self._codec)
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
-        meter = Meter(self._budget(), piece=self._piece, at_once=self.most_work)
+        meter = self._meter(size)
         update: Following = kind(self._deriver, meter)
         if self._worth_trying(size):
             try:
@@ -236,10 +233,15 @@ class SparseRecursion:
 
     # Which way.
 
-    def _budget(self) -> int:
-        if self.strategy is Strategy.UPDATE:
-            return 1 << 62
-        return max(int(self.account.work * self.switch), self.least)
+    def _meter(self, size: int) -> Meter:
+        """What an Update of a change of so many rows may do."""
+        own, outside = self._stores[: self.program.variables], self._stores[self.program.variables :]
+        meter = Meter()
+        if self.strategy is not Strategy.UPDATE:
+            there = sum(store.here for store in outside)
+            meter = budget(size, there, self.account.work, own, self.least, self.switch)
+        meter.piece, meter.at_once = self._piece, self.most_work
+        return meter
 
     @property
     def _piece(self) -> int:
@@ -266,7 +268,8 @@ class SparseRecursion:
     ) -> Followed:
         """Let the state be what the Update noted."""
         self.account.updates += 1
-        self._dropped = [s for s in self._dropped if s > size]
+        dear = work > max(self.account.work, self.least)
+        self._dropped = [*self._dropped[1 - _SURE :], size] if dear else [s for s in self._dropped if s > size]
         # A group that is late tells the difference at its return.
         found = replace(self.nothing() if self.base else self._followed(parts, Counter()), work=work)
         self._totals = totals

@@ -20,7 +20,7 @@ from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion.among import Among
 from headrace.engine.recursion.beside import NONE, Beside
 from headrace.engine.recursion.derive import ANY, Deriver, Frame
-from headrace.engine.recursion.meter import CALL, Meter, OverBudget
+from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.portions import Portions, Progress
 from headrace.engine.recursion.small_update import GIVEN_UP, MOST_CHANGES, OVER_BUDGET
 from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store
@@ -28,8 +28,14 @@ from headrace.engine.recursion.state import ABSENT, Int32s, Stated, Store
 _WORTH_A_LOOK = 64
 """Where less than a part in so many is lost, all that comes later is taken to be more."""
 
-_IN_COLUMNS = 4
-"""What a piece of work of an Update in columns counts: it takes several times what it takes in Bootstrap's kernels."""
+_CALL = 2_048
+"""What a piece of work of an Update in columns counts, however few derivations there are: some tens of calls of numpy."""
+
+_DERIVATION = 8
+"""What a derivation counts that an Update comes upon: the rounds of its rows, its head and its wait, a pass over columns each."""
+
+_IN_KERNEL = 4
+"""What a row counts that the kernel of small changes looks at: it takes several times what it takes in Bootstrap's."""
 
 Places = dict[int, Int32s]
 """Of relations the places of some of their rows."""
@@ -88,14 +94,16 @@ class Update:
             found[relation] = places[(before == ABSENT) & (rounds == 0)]
         if self._is_small(lost, found):
             return
-        self._meter.rate = _IN_COLUMNS
+        self._meter.call = _CALL
         yield from self._spread(0, lost, found)
+        self._meter.round_is_over(0)
         while self._waiting:
             now = min(self._waiting)
             self.rounds += 1
-            self._meter.spend(2 * CALL)
+            self._meter.spend(_CALL)
             lost, found = self._decided(now, self._waiting.pop(now))
             yield from self._spread(now, lost, found)
+            self._meter.round_is_over(now)
 
     def _is_small(self, lost: Places, found: Places) -> bool:
         """Whether the change is small, and was followed by a kernel, which does not stop. Raises OverBudget."""
@@ -104,10 +112,10 @@ class Update:
         if small is None:
             return False
         most = min(self._meter.left, self._meter.at_once or self._meter.left)
-        ended, work = small.run(self.notes, lost, found, most)
+        ended, work = small.run(self.notes, lost, found, most // _IN_KERNEL)
+        self._meter.spend(work * _IN_KERNEL)
         if ended == GIVEN_UP:
             return False
-        self._meter.spend(work)
         if ended != OVER_BUDGET:
             return True
         if most == self._meter.at_once:
@@ -295,12 +303,11 @@ class Update:
         """Let derivations wait for their rounds, if they can count there at all."""
         if not len(frame):
             return
-        self._meter.spend(2 * CALL)
+        self._meter.spend(_CALL + _DERIVATION * len(frame))
         concluded = self._deriver.conclude(frame)
         if concluded.errors:
             raise FailedRow
         frame, rows = concluded.frame, concluded.rows
-        self._meter.spend(len(rows))
         if self._program.rules[frame.rule].head < 0:
             return
         old, new = self._rounds(frame)

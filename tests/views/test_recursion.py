@@ -219,7 +219,7 @@ def followed(step: str, word: str = "union", **recursion: object) -> str:
 def test_explain_says_how_changes_are_followed() -> None:
     rest = "; of several workers one holds it"
     assert followed(STEP, "union all") == followed(STEP)
-    assert followed(STEP).endswith(f"Update, and past 0.2 of a Bootstrap's work by Bootstrap{rest}")
+    assert followed(STEP).endswith(f"Update, and where that is less work by Bootstrap{rest}")
     assert "past 1.5 of a Bootstrap's" in followed(STEP, switch=1.5)
     assert followed(STEP, strategy="update").endswith(f"followed by Update{rest}")
     assert followed(STEP, strategy="bootstrap").endswith(f"followed by Bootstrap{rest}")

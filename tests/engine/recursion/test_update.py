@@ -109,8 +109,8 @@ def test_an_update_past_its_budget_changes_nothing_and_bootstrap_runs() -> None:
     program = PROGRAMS["closure"]
     before: set[Fact] = {("e", (a, b)) for a in range(20) for b in range(20) if (a * b) % 7 == 1}
     recursion = SparseRecursion(translated(program), Strategy.AUTO, switch=1e-9)
+    recursion.least = 3
     recursion.follow(changes_of(program, set(), before))
-    recursion._budget = lambda: 3  # type: ignore[method-assign]
     after: set[Fact] = {f for f in before if f[1][0] % 3}
     recursion.follow(changes_of(program, before, after))
     assert (recursion.account.dropped, recursion.account.updates, recursion.account.bootstraps) == (1, 0, 2)
@@ -179,8 +179,8 @@ def test_paths_are_chosen_anew_where_relations_have_grown() -> None:
 
 def test_no_updates_are_tried_that_are_sure_to_fail() -> None:
     program = PROGRAMS["closure"]
-    recursion = SparseRecursion(translated(program), Strategy.AUTO)
-    recursion._budget = lambda: 3  # type: ignore[method-assign]
+    recursion = SparseRecursion(translated(program), Strategy.AUTO, switch=1e-9)
+    recursion.least = 3
     before: set[Fact] = set()
     for k in range(12):
         after: set[Fact] = {("e", (a, a + 1 + k % 2)) for a in range(15)}
