@@ -35,6 +35,39 @@ _OF_LARGE = 0.5
 _LOOK = 0.05
 """Before this part of a Bootstrap nothing is foreseen."""
 
+_SURE = 2
+"""So many Updates one after the other, of changes no larger, that were dropped or came to a whole Bootstrap: one is not tried."""
+
+_PAUSE = 8
+"""So many at the most are not tried before one is: one at first, and twice as many each time that it fails too."""
+
+
+@dataclass
+class Trials:
+    """How Updates of changes of so many rows ended. Single writer: the group."""
+
+    _failed: list[int] = field(default_factory=list)
+    _skipped: int = 0
+    _pause: int = 1
+
+    def worth(self, size: int) -> bool:
+        """Whether to try one. Where not, it is counted as not tried."""
+        if len(self._failed) < _SURE or any(s > size for s in self._failed):
+            return True
+        if self._skipped < self._pause:
+            self._skipped += 1
+            return False
+        self._skipped, self._pause = 0, min(2 * self._pause, _PAUSE)
+        return True
+
+    def failed(self, size: int) -> None:
+        """One was dropped, or came to a whole Bootstrap."""
+        self._failed = [*self._failed[1 - _SURE :], size]
+
+    def succeeded(self, size: int) -> None:
+        """One came to less than a Bootstrap."""
+        self._failed, self._pause = [s for s in self._failed if s > size], 1
+
 
 def budget(size: int, outside: int, whole: int, stores: Sequence[Store], least: int, switch: float | None) -> Meter:
     """Of an Update of a change of `size` of `outside` rows; `whole`: the work of the last Bootstrap; `stores`: the rows of the
@@ -95,4 +128,4 @@ def _shares(stores: Sequence[Store]) -> npt.NDArray[np.float64]:
     return shares
 
 
-__all__ = ["LEAST", "SWITCH", "Budget", "budget"]
+__all__ = ["LEAST", "SWITCH", "Budget", "Trials", "budget"]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Updates
 from headrace.engine.recursion.bootstrap import Over, bootstrap
-from headrace.engine.recursion.budget import LEAST, SWITCH, budget
+from headrace.engine.recursion.budget import LEAST, SWITCH, Trials, budget
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.copies import UpdateCopies, bootstrap_copies
 from headrace.engine.recursion.derive import Deriver
@@ -34,12 +34,6 @@ from headrace.engine.recursion.update import Update
 
 _OUTGROWN, _FEW = 8, 4_096
 """From so many times its rows, and so many at least, a relation may want another order of the atoms that are looked up."""
-
-_SURE = 2
-"""So many Updates one after the other, of changes no larger, that came to a whole Bootstrap or were dropped: one is not tried."""
-
-_TRY_AGAIN = 8
-"""After so many that were not tried, one is."""
 
 _SPARE_NUMBERS = 4_096
 
@@ -82,8 +76,7 @@ class SparseRecursion:
         widths = [lanes_of(schema) + (program.copies and k == 0) for k, schema in enumerate(program.schemas)]
         self._stores = [Store(width) for width in widths]
         self._deriver = Deriver(program, self._stores, self._codec)
-        self._dropped: list[int] = []
-        self._skipped = 0
+        self._trials = Trials()
         self._begun = self._endless = False
         self.unsaved = Unsaved(program.variables)
         """What changed since the state was last saved."""
@@ -218,7 +211,7 @@ class SparseRecursion:
                 self._updating = None
                 update.drop()
                 self.account.dropped += 1
-                self._dropped = [*self._dropped[1 - _SURE :], size]
+                self._trials.failed(size)
                 return (yield from self._anew(meter.spent))
             parts = [self._noted(update, variable) for variable in range(self.program.variables)]
             totals = [n + sum(int(d.sum()) for _, _, d in some) for n, some in zip(self._totals, parts, strict=True)]
@@ -253,11 +246,8 @@ class SparseRecursion:
             return False
         if self.strategy is Strategy.UPDATE:
             return True
-        sure = len(self._dropped) >= _SURE and all(s <= size for s in self._dropped)
-        if not sure or self._skipped >= _TRY_AGAIN:
-            self._skipped = 0
+        if self._trials.worth(size):
             return True
-        self._skipped += 1
         self.account.not_tried += 1
         return False
 
@@ -268,8 +258,10 @@ class SparseRecursion:
     ) -> Followed:
         """Let the state be what the Update noted."""
         self.account.updates += 1
-        dear = work > max(self.account.work, self.least)
-        self._dropped = [*self._dropped[1 - _SURE :], size] if dear else [s for s in self._dropped if s > size]
+        if work > max(self.account.work, self.least):
+            self._trials.failed(size)
+        else:
+            self._trials.succeeded(size)
         # A group that is late tells the difference at its return.
         found = replace(self.nothing() if self.base else self._followed(parts, Counter()), work=work)
         self._totals = totals

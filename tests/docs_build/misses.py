@@ -81,11 +81,12 @@ rounds of a linear rule in one call (kept: nothing is listed on the way). A chan
 a quarter of its step; the rest is Python's calls of the nodes around it, a fixed part that the peer has not.""",
     "datalog": """A change of few facts is Python's calls around one kernel, some three milliseconds whatever the rules are; a
 question with a parameter is such a change. Batch libraries follow nothing and sort. Of the closure of a random graph nearly
-every change moves the rounds of half of the rows: an Update does a fifth of Bootstrap's counted work and by then has taken half
-of its time, and is dropped where it would have ended at three quarters. A larger share loses more where no Update ends. The same
-goes for a fact of points-to whose removal is dear: its rows come in other rounds, though hardly any goes. Tried: the order of a
-rule's atoms by how many rows match (kept: points-to's work grew with the square of the facts). Not tried: a budget that follows
-how Updates of that size ended; a weight of Update's work that is measured for each program.""",
+every change moves the rounds of half of the rows: an Update takes two fifths of a Bootstrap's time. A fact of points-to whose
+removal is dear takes up to a third: its rows come in other rounds, though hardly any goes. What is lost against the better
+strategy are Updates of large changes, which are dropped at a tenth. Tried: the order of a rule's atoms by how many rows match
+(kept: points-to's work grew with the square of the facts); counted work by what each term takes (kept); an Update's end foreseen
+from its last round (kept), from the mean of all rounds, from three rounds and from their growth (less sure: Updates of four
+Bootstraps went on); giving up early where more than a Bootstrap is foreseen (dropped Updates that ended at a third).""",
     "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of
 updates, resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as
 they come. Of Q6 with its table, merging the table's own arrangement is two fifths, looking up whether each key is new a

@@ -72,7 +72,9 @@ class Pairs:
             state = node.state
             state.strategy = self.rng.choice([Strategy.UPDATE, Strategy.UPDATE, Strategy.BOOTSTRAP, Strategy.AUTO])
             if state.strategy is Strategy.AUTO:
-                state.least, state.switch = self.rng.choice([(1, 1e-9), (10, 1e-9), (100, 1e-9), (1 << 40, 1e-9), (1, None)])
+                state.least, state.switch = self.rng.choice(
+                    [(1, 1e-9), (10, 1e-9), (100, 1e-9), (1 << 40, 1e-9), (1, None)]
+                )
         self.flow.step(upper)
         asked = self.rng.randrange(self.since, upper)
         for sql, one, other in self.outputs:

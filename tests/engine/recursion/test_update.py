@@ -57,7 +57,7 @@ def test_the_state_is_the_twins(name: str, strategy: Strategy, *, columns: bool)
     assert not [seed for seed in range(25) if different(name, seed, strategy, columns=columns)]
 
 
-@pytest.mark.parametrize("room", ["_MOST_WAITING", "_SPARE"])
+@pytest.mark.parametrize("room", ["_MOST_WAITING", "_SPARE", "_FIRST"])
 def test_what_is_too_large_for_a_kernel_is_followed_in_columns(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = []
     run = small_update.SmallUpdate.run
@@ -67,7 +67,8 @@ def test_what_is_too_large_for_a_kernel_is_followed_in_columns(room: str, monkey
         given_up.append(found[0] == small_update.GIVEN_UP)
         return found
 
-    monkeypatch.setattr(small_update, room, {"_MOST_WAITING": 6, "_SPARE": 1}[room])
+    monkeypatch.setattr(small_update, room, {"_MOST_WAITING": 6, "_SPARE": 1, "_FIRST": 20}[room])
+    monkeypatch.setattr(small_update, "_A_ROUND", 1 if room == "_FIRST" else 1_024)
     monkeypatch.setattr(small_update.SmallUpdate, "run", told)
     assert not [seed for seed in range(25) if different("closure", seed)]
     assert 0 < sum(given_up) < len(given_up)
@@ -187,7 +188,7 @@ def test_no_updates_are_tried_that_are_sure_to_fail() -> None:
         recursion.follow(changes_of(program, before, after))
         assert state_of(recursion, program) == elastic.bootstrap(program, after)
         before = after
-    assert (recursion.account.dropped, recursion.account.not_tried) == (3, 8)
+    assert (recursion.account.dropped, recursion.account.not_tried) == (4, 7)
 
 
 def test_rows_of_the_last_round_leave_with_a_mark() -> None:
