@@ -8,7 +8,7 @@ seconds. Writes build/bench/datalog.json. Run it as `make bench-datalog`; `--sca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -121,6 +121,7 @@ def series(chosen: Chosen, program: str) -> list[Row]:
         )
     ]
     rows += beside(title, "s", totals, goals)
+    rows.append(_dearest(title, told[1:]))
     rows[0]["series"] = {side: [round(seconds(r, side), 5) for r in told] for side in told[0]}
     rows[0]["ways"] = [r[OURS].ways[0] for r in told]
     rows[0]["panel"] = f"{TITLES[program]}, {changes.size:,} facts"
@@ -137,7 +138,13 @@ def worst(chosen: Chosen, program: str) -> list[Row]:
         told += [sides.ask("run", changes.next(int(share * changes.size))) for share in shares]
     ours, anew = (seconds(told, side) for side in (OURS, "Bootstraps alone"))
     title = f"{TITLES[program]}, every epoch large, 13 epochs"
-    return [row(title, "s", ours, 1.25 * anew, peer="Bootstraps alone", peer_value=anew)]
+    return [row(title, "s", ours, 1.25 * anew, peer="Bootstraps alone", peer_value=anew), _dearest(title, told[1:])]
+
+
+def _dearest(title: str, told: Sequence[Round]) -> Row:
+    """Of all epochs behind the first the dearest one, measured by what beginning anew takes in it."""
+    by = max(seconds(r, OURS) / seconds(r, "Bootstraps alone") for r in told)
+    return row(f"{title}: the dearest epoch : beginning anew", "×", by, 1.25)
 
 
 def questions(chosen: Chosen) -> list[Row]:
