@@ -26,7 +26,7 @@ MOST_CHANGES = 256
 """Larger changes are followed in columns at once."""
 
 _MOST_NOTES, _MOST_WAITING = 1 << 14, 1 << 15
-_FIRST, _A_ROUND = 2_048, 1_024
+_FIRST, _A_ROUND = 2_048, 2_048
 """So much work, and so much more for each rule in each round, and columns take less."""
 
 _SPARE = 128
