@@ -21,8 +21,8 @@ from headrace.engine.kernels.join import ASKER, CURSOR, DIFF, SPAN, TIME, meet
 from headrace.engine.kernels.lookup import gather
 from headrace.engine.kernels.memory import address, load_i64
 from headrace.engine.kernels.reduce import group_rows
+from headrace.engine.kernels.reduce_results import lay_shows, shown_states
 from headrace.engine.kernels.small_batch import settle
-from headrace.engine.kernels.small_reduce import lay_shows, shown_states
 
 DONE, LONG = range(2)
 """How it went: or it takes more than this (many pairs, or a number that does not fit 64 bits)."""

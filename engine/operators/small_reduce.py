@@ -16,7 +16,7 @@ from headrace.engine.batch.gather_rows import Assembly, Picked
 from headrace.engine.batch.keys import lane_code
 from headrace.engine.batch.sort_layout import Layout
 from headrace.engine.batch.updates import Int64s, Updates
-from headrace.engine.kernels import entries, hashing
+from headrace.engine.kernels import entries, hashing, reduce_results
 from headrace.engine.kernels import small_reduce as kernels
 from headrace.engine.operators.aggregates import MESSAGE, SMALL_INTS, Slot
 from headrace.engine.operators.delta import QUIET, Delta
@@ -38,7 +38,7 @@ _ORDERED = {
 }
 """Kinds of which equal values look alike, and whose order is that of their lane read as a number."""
 
-_FLAGS = {"bool_and": kernels.EVERY, "every": kernels.EVERY, "bool_or": kernels.SOME}
+_FLAGS = {"bool_and": reduce_results.EVERY, "every": reduce_results.EVERY, "bool_or": reduce_results.SOME}
 
 
 class Laid(NamedTuple):
@@ -149,17 +149,17 @@ def _show(slot: Slot) -> tuple[int, int, int, int] | None:
     """What the kernel shows of an aggregate, its first lane, its lanes, and digits behind the point; None if it does not."""
     function, arg = slot.aggregate.function, slot.arg
     if slot.column is None or arg is None:
-        return kernels.COUNT, 0, 1, 0
+        return reduce_results.COUNT, 0, 1, 0
     if not slot.width:
         return None
     if function == "count":
-        return kernels.COUNT, slot.first, 1, 0
+        return reduce_results.COUNT, slot.first, 1, 0
     if function in _FLAGS:
         return _FLAGS[function], slot.first, slot.width, 0
     is_sum = function == "sum"
     if arg.kind in SMALL_INTS:
-        return kernels.NARROW if is_sum else kernels.NARROW_AVERAGE, slot.first, slot.width, 0
-    return kernels.WIDE if is_sum else kernels.WIDE_AVERAGE, slot.first, slot.width, _scale(slot)
+        return reduce_results.NARROW if is_sum else reduce_results.NARROW_AVERAGE, slot.first, slot.width, 0
+    return reduce_results.WIDE if is_sum else reduce_results.WIDE_AVERAGE, slot.first, slot.width, _scale(slot)
 
 
 def _scale(slot: Slot) -> int:
@@ -169,9 +169,9 @@ def _scale(slot: Slot) -> int:
 def _lane(slot: Slot) -> pa.DataType:
     """The lane in which the kernel shows it."""
     shown = _show(slot)
-    how = kernels.COUNT if shown is None else shown[0]
-    if how in (kernels.COUNT, kernels.NARROW):
+    how = reduce_results.COUNT if shown is None else shown[0]
+    if how in (reduce_results.COUNT, reduce_results.NARROW):
         return pa.int64()
-    if how in (kernels.EVERY, kernels.SOME):
+    if how in (reduce_results.EVERY, reduce_results.SOME):
         return pa.bool_()
-    return pa.decimal128(MAX_DIGITS, _scale(slot)) if how == kernels.WIDE else MESSAGE
+    return pa.decimal128(MAX_DIGITS, _scale(slot)) if how == reduce_results.WIDE else MESSAGE

@@ -181,7 +181,9 @@ def joined(sides: tuple[list[Upserts], ...]) -> list[object]:
     by_key = [(0, 0), (1, 0), (2, 0)]
     summed = three.reduce([0], shown, names)
     flags = three.reduce([0], shown[4:5], Schema((names.columns[0], names.columns[5])))
+    both = three.reduce([0, 4], shown[1:2], Schema((names.columns[0], schema.columns[4], names.columns[2])))
     views = [
+        delta_join([one, two, both], [by_key, [(0, 4), (1, 4), (2, 1)]], [(0, 1), (1, 2), (2, 1), (2, 2)]),
         delta_join([one, two, summed], [by_key], [(0, 1), (1, 2), *((2, k) for k in range(8))]),
         delta_join([one, two, flags], [by_key], [(2, 0), (2, 1)]),
         one.join(two, [0], [0]),
