@@ -22,17 +22,16 @@ from headrace.engine.kernels.times import EPOCHS
 from headrace.engine.operators.delta import QUIET, Delta, concat, negated
 from headrace.engine.operators.group_versions import group, versions_of
 from headrace.engine.operators.reduce import (
-    Input,
     Lookup,
     State,
     corrected,
-    input_of,
     nothing_at,
     prior_lanes,
     results_from,
     stream_of,
     unpacked,
 )
+from headrace.engine.operators.reduce_input import Input, input_of
 from headrace.engine.operators.reduce_layout import Shape
 from headrace.engine.operators.rounds import Later, Moment
 from headrace.engine.operators.value_history import Clock, least

@@ -44,6 +44,18 @@ def _taken_over(block, filled, pairs, lanes, place, found_nulls, row_nulls):
             block[filled, row_nulls] |= missing << pairs[k, 0]
 
 
+@helper
+def _counted_all(block, filled, slots, target, size, now):
+    """Count the rows of a block in the round `now`: how many rows there are then, or OVERFLOWED."""
+    lanes, facts, table = target
+    warmed(block[:filled], 0, lanes, facts[0], table[1], slots)
+    for j in range(filled):
+        size = counted(block, j, slots[j], lanes, facts, table, size, now)
+        if size == OVERFLOWED:
+            return size
+    return size
+
+
 @kernel(types.boolean(LANES, LANES, _STORE, _ASKED, _TAKEN, _STORE, types.int64, types.Array(types.int64, 1, "C")))
 def count_joined(keys, begun, probed, asked, taken, target, now, done):
     """As `probe` and then `count_in`, without a list of what is found: each key with every row that has it becomes a row of
@@ -59,50 +71,42 @@ def count_joined(keys, begun, probed, asked, taken, target, now, done):
     pairs, row_nulls, found_nulls = taken
     wide = begun.shape[1]
     block = np.empty((BLOCK, wide), np.int64)
-    slots = np.empty(BLOCK + 1, np.int64)
-    target_slots = np.empty(BLOCK + 1, np.int64)
-    target_lanes, target_facts, target_table = target
-    limit = min(len(target_facts[0]), len(target_table[1]))
-    i, place, size = done[0], done[1] - 1, done[2]
+    slots, target_slots = np.empty(BLOCK + 1, np.int64), np.empty(BLOCK + 1, np.int64)
+    limit = min(len(target[1][0]), len(target[2][1]))
+    i, place, size, visited, found = done[0], done[1] - 1, done[2], done[3], done[4]
     if size + BLOCK > limit:
         return False
     warm = first = i
     filled = 0
     while True:
-        if filled == BLOCK or (i == len(keys) and place < 0):
-            if filled:
-                warmed(block[:filled], 0, target_lanes, target_facts[0], target_table[1], target_slots)
-            for j in range(filled):
-                size = counted(block, j, target_slots[j], target_lanes, target_facts, target_table, size, now)
-                if size == OVERFLOWED:
-                    done[2] = OVERFLOWED
-                    return True
+        while place >= 0 and filled < BLOCK:
+            visited += 1
+            if (
+                rounds[place] <= latest
+                and meets(lanes, place, columns, keys, i - 1)
+                and (lane < 0 or lanes[place, lane] & bits == 0)
+            ):
+                for k in range(wide):
+                    block[filled, k] = begun[i - 1, k]
+                _taken_over(block, filled, pairs, lanes, place, found_nulls, row_nulls)
+                filled += 1
+            place = nexts[place]
+        if filled == BLOCK or i == len(keys):
+            size = _counted_all(block, filled, target_slots, target, size, now)
+            found += filled
             filled = 0
-            done[0], done[1], done[2] = i, place + 1, size
-            if i == len(keys) and place < 0:
+            done[0], done[1], done[2], done[3], done[4] = i, place + 1, size, visited, found
+            if size == OVERFLOWED or (i == len(keys) and place < 0):
                 return True
             if size + BLOCK > limit:
                 return False
-        if place < 0:
+        if place < 0 and i < len(keys):
             if i == warm:
                 first = i
                 warm += warmed(keys, i, lanes, rounds, heads, slots)
             place = heads[slots[i - first]]
             i += 1
-            done[3] += 1
-            continue
-        done[3] += 1
-        if (
-            rounds[place] <= latest
-            and meets(lanes, place, columns, keys, i - 1)
-            and (lane < 0 or lanes[place, lane] & bits == 0)
-        ):
-            for k in range(wide):
-                block[filled, k] = begun[i - 1, k]
-            _taken_over(block, filled, pairs, lanes, place, found_nulls, row_nulls)
-            filled += 1
-            done[4] += 1
-        place = nexts[place]
+            visited += 1
 
 
 @helper
@@ -143,58 +147,60 @@ def count_rounds(target, own, probed, asked, taken, until, done):
     lanes, (rounds, _), (columns, heads, nexts) = probed
     latest, lane, bits = asked
     pairs, row_nulls, found_nulls = taken
-    target_lanes, target_facts, target_table = target
-    limit = min(len(target_facts[0]), len(target_table[1]))
-    block = np.empty((BLOCK, target_lanes.shape[1]), np.int64)
+    own_rows = target[0]
+    limit = min(len(target[1][0]), len(target[2][1]))
+    block = np.empty((BLOCK, own_rows.shape[1]), np.int64)
     slots, target_slots = np.empty(BLOCK + 1, np.int64), np.empty(BLOCK + 1, np.int64)
     i, place, size, now, upper = done[0], done[1] - 1, done[2], done[5], done[6]
+    visited, found = done[3], done[4]
     if size + BLOCK > limit:
         return False
     warm = first = i
     filled = 0
     while True:
-        if filled == BLOCK or (i == upper and place < 0):
-            if filled:
-                warmed(block[:filled], 0, target_lanes, target_facts[0], target_table[1], target_slots)
-            for j in range(filled):
-                size = counted(block, j, target_slots[j], target_lanes, target_facts, target_table, size, now)
-                if size == OVERFLOWED:
-                    done[2] = OVERFLOWED
-                    return True
+        while place >= 0 and filled < BLOCK:
+            visited += 1
+            if (
+                rounds[place] <= latest
+                and _same_at(lanes, place, columns, own_rows, i - 1, key)
+                and (lane < 0 or lanes[place, lane] & bits == 0)
+            ):
+                if row_nulls >= 0:
+                    block[filled, row_nulls] = 0
+                _taken_over(block, filled, own_pairs, own_rows, i - 1, row_nulls, row_nulls)
+                _taken_over(block, filled, pairs, lanes, place, found_nulls, row_nulls)
+                filled += 1
+            place = nexts[place]
+        if filled == BLOCK or i == upper:
+            size = _counted_all(block, filled, target_slots, target, size, now)
+            found += filled
             filled = 0
-            if i == upper and place < 0:
+            over = False
+            if size != OVERFLOWED and i == upper and place < 0:
                 over = size == upper or now >= until[0] or size > until[1]
                 done[7] = upper
                 if not over:
                     now += 1
+                warm = upper
                 upper = size
-                done[0], done[1], done[2], done[5], done[6] = i, 0, size, now, upper
-                if over:
-                    return True
-                warm = i
-            else:
-                done[0], done[1], done[2] = i, place + 1, size
+            done[0], done[1], done[2], done[3], done[4], done[5], done[6] = (
+                i,
+                place + 1,
+                size,
+                visited,
+                found,
+                now,
+                upper,
+            )
+            if over or size == OVERFLOWED:
+                return True
             if size + BLOCK > limit:
                 return False
-        if place < 0:
+        if place < 0 and i < upper:
             if i == warm:
                 first = i
-                warm += _warmed_at(target_lanes, i, upper, key, lanes, rounds, heads, slots)
-            if own_nulls < 0 or target_lanes[i, own_nulls] & own_bits == 0:
+                warm += _warmed_at(own_rows, i, upper, key, lanes, rounds, heads, slots)
+            if own_nulls < 0 or own_rows[i, own_nulls] & own_bits == 0:
                 place = heads[slots[i - first]]
             i += 1
-            done[3] += 1
-            continue
-        done[3] += 1
-        if (
-            rounds[place] <= latest
-            and _same_at(lanes, place, columns, target_lanes, i - 1, key)
-            and (lane < 0 or lanes[place, lane] & bits == 0)
-        ):
-            if row_nulls >= 0:
-                block[filled, row_nulls] = 0
-            _taken_over(block, filled, own_pairs, target_lanes, i - 1, row_nulls, row_nulls)
-            _taken_over(block, filled, pairs, lanes, place, found_nulls, row_nulls)
-            filled += 1
-            done[4] += 1
-        place = nexts[place]
+            visited += 1

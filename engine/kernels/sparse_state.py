@@ -63,6 +63,15 @@ def meets(lanes, place, columns, keys, i):
 
 
 @helper
+def same(lanes, place, rows, i):
+    """Whether a row is another one, lane by lane."""
+    equal = True
+    for k in range(rows.shape[1]):
+        equal = equal and lanes[place, k] == rows[i, k]
+    return equal
+
+
+@helper
 def warmed(keys, start, lanes, rounds, heads, slots):
     """Look at what the next keys will be compared with: reads that do not wait for each other hide the memory's latency.
 
@@ -124,9 +133,9 @@ def look_up(keys, lanes, table, nulls):
 def counted(rows, i, slot, lanes, facts, table, size, now):
     """Add a row to those of the round `now`, for which there is room: how many rows there are then, or OVERFLOWED."""
     rounds, counts = facts
-    columns, heads, nexts = table
+    _, heads, nexts = table
     place = heads[slot]
-    while place >= 0 and not meets(lanes, place, columns, rows, i):
+    while place >= 0 and not same(lanes, place, rows, i):
         place = nexts[place]
     if place >= 0:
         if rounds[place] == now:
@@ -171,7 +180,7 @@ def place_in(rows, start, lanes, facts, table, size, places):
     Returns (rows that stand, rows done); it stops where there is no room.
     """
     rounds, counts = facts
-    columns, heads, nexts = table
+    _, heads, nexts = table
     slots = np.empty(BLOCK + 1, np.int64)
     limit = min(len(rounds), len(heads))
     for i in range(start, len(rows)):
@@ -179,7 +188,7 @@ def place_in(rows, start, lanes, facts, table, size, places):
             warmed(rows, i, lanes, rounds, heads, slots)
         slot = slots[(i - start) % BLOCK]
         place = heads[slot]
-        while place >= 0 and not meets(lanes, place, columns, rows, i):
+        while place >= 0 and not same(lanes, place, rows, i):
             place = nexts[place]
         if place < 0:
             if size >= limit:

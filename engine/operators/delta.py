@@ -75,7 +75,7 @@ def concat_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def rows_of(columns: Sequence[pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:
     """A payload from its columns; `length` counts when there is no column."""
     if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * length, pa.struct([])))
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), length, [None]))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

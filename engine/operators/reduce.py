@@ -22,13 +22,14 @@ from headrace.engine.batch.sort_layout import Layout
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.kernels import small_reduce
 from headrace.engine.kernels.reduce import sum_packed
-from headrace.engine.operators.aggregates import MESSAGE, add_lanes, first_message, results_of
+from headrace.engine.operators.aggregates import MESSAGE, first_message, results_of
 from headrace.engine.operators.delta import QUIET, Delta, concat, rows_of, take
 from headrace.engine.operators.group_versions import Versions, corrections_of, group, versions_of
 from headrace.engine.operators.holistic_aggregates import sum_at_versions
 from headrace.engine.operators.linear import present, split
 from headrace.engine.operators.min_max import Changes, extreme_at_versions, prior_values, taken
 from headrace.engine.operators.ranks import row_ranks
+from headrace.engine.operators.reduce_input import Input, input_of, summed_up
 from headrace.engine.operators.reduce_layout import Shape
 from headrace.engine.operators.small_reduce import Laid, Plan, regrouped
 from headrace.engine.operators.value_history import Clock, Stream, least
@@ -54,16 +55,6 @@ class State(NamedTuple):
     wholes: Sequence[Spine] = ()
     images: Spine | None = None
     plan: Plan | None = None
-
-
-class Input(NamedTuple):
-    """The updates of a step: of the rows, then of distinct values. `rows`: parts that begin with the key columns."""
-
-    rows: Sequence[pa.RecordBatch]
-    times: Int64s
-    diffs: Int64s
-    keys: Keys
-    lanes: Int64s
 
 
 class Kept(NamedTuple):
@@ -110,16 +101,22 @@ def reduce_changes(
     `distinct`: for each of the shape's, what they make of (key columns …, value). `initial`: nothing was ever emitted,
     so that a reduce without a key gets its one row at `lower`.
     """
-    if shape.key == 0 and initial:
+    put = None
+    if shape.key == 0 and shape.is_sums and updates is not None and len(updates) >= FEW:
+        put = summed_up(shape, state.layout, updates, lower if initial else None)
+    if put is not None:
+        updates = Updates(put.rows[0], put.times, put.diffs)
+    elif shape.key == 0 and initial:
         updates = concat([nothing_at(shape.types, lower), updates])
     if updates is None:
         return None, QUIET
     is_simple = shape.is_sums or state.plan is not None
-    if is_simple and state.kept is not None and not initial and len(updates) < FEW:
+    if put is None and is_simple and state.kept is not None and not initial and len(updates) < FEW:
         made = _few_changes(shape, state, state.kept, updates, lower - 1)
         if made is not None:
             return made
-    put = input_of(shape, state.layout, updates, distinct)
+    if put is None:
+        put = input_of(shape, state.layout, updates, distinct)
     found = group(put.keys, put.times)
     changes = Changes(updates, found.ids[: len(updates)], put.keys.take(found.first), lower - 1)
     kept = None if state.kept is None else state.kept.gather(changes.keys, changes.since)
@@ -216,41 +213,6 @@ def _present(shape: Shape, states: Versions, key_rows: pa.RecordBatch, key_at: I
         return QUIET
     rows = rows_of(take_rows(key_rows, key_at[version]).columns, shape.schema.arrow, len(version))
     return Delta(Updates(rows, times, diffs), None)
-
-
-def input_of(shape: Shape, layout: Layout, updates: Updates, distinct: Sequence[Updates | None]) -> Input:
-    """All updates as one, with what each adds to the lanes of its group."""
-    schema = layout.assembly(range(shape.key)).schema
-    parts = [updates, *(part for part in distinct if part is not None)]
-    lanes = (np.zeros if shape.distinct else np.empty)((sum(len(p) for p in parts), shape.lanes), np.int64)
-    size = len(updates)
-    lanes[:size, 0] = 1
-    for slot in shape.plain:
-        assert slot.column is not None
-        add_lanes(updates.struct, slot.column, slot, lanes[:size, slot.first : slot.first + slot.width])
-    if len(parts) == 1:
-        rows = [_key_columns(updates, schema)]
-        return Input(rows, updates.times, updates.diffs, layout.keys_of(updates), lanes)
-    for column, part in zip(shape.distinct, distinct, strict=True):
-        if part is None:
-            continue
-        for slot in shape.distinct_slots:
-            if slot.column == column:
-                wanted = lanes[size : size + len(part), slot.first : slot.first + slot.width]
-                add_lanes(part.struct, shape.key, slot, wanted)
-        size += len(part)
-    keys = [layout.keys_of(part) for part in parts]
-    return Input(
-        [_key_columns(part, schema) for part in parts],
-        np.concatenate([part.times for part in parts]),
-        np.concatenate([part.diffs for part in parts]),
-        Keys(np.concatenate([k.hash for k in keys]), np.concatenate([k.check for k in keys])),
-        lanes,
-    )
-
-
-def _key_columns(updates: Updates, schema: pa.Schema) -> pa.RecordBatch:
-    return rows_of([updates.struct.column(k) for k in range(len(schema))], schema, len(updates))
 
 
 def prior_lanes(shape: Shape, kept: Matches | None, count: int) -> Int64s:

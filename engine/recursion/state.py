@@ -31,7 +31,8 @@ _SAMPLE = 1 << 10
 """Rows by which values are counted."""
 _MIX = np.int64(-7046029254386353131)
 _LEAST_ROOM = 16
-_GROWTH = 1.125
+_GROWTH, _GROWTH_ANEW = 1.125, 1.5
+"""How much room more a store takes: while it follows changes, and while it is made anew, which ends with `shrink`."""
 _MOST_DEAD = 8
 """Rows that are not there are thrown out once they are a part in so many."""
 
@@ -181,7 +182,7 @@ class Store:
             self.size = self.here = self._whole.linked = size
             if done == len(rows):
                 return
-            self._grow(len(rows) - done)
+            self._grow(len(rows) - done, by=_GROWTH_ANEW)
 
     def count_joined(self, keys: Lanes, begun: Lanes, of: Joined, now: int) -> tuple[int, int]:
         """As `count_in` of the rows that `probe` finds in another store, without a list of them: rows looked at, rows found.
@@ -199,7 +200,7 @@ class Store:
             self.size = self.here = self._whole.linked = int(done[2])
             if over:
                 return int(done[3]), int(done[4])
-            self._grow(len(keys) - int(done[0]), sparse_state.BLOCK)
+            self._grow(len(keys) - int(done[0]), sparse_state.BLOCK, _GROWTH_ANEW)
 
     def count_rounds(self, key: Keyed, of: Joined, begun: int, now: int, until: tuple[int, int]) -> Counted:
         """Round after round, `count_joined` of the rows that the round before brought, those from the place `begun` on first.
@@ -215,7 +216,7 @@ class Store:
             self.size = self.here = self._whole.linked = int(done[2])
             if over:
                 return Counted(int(done[3]), int(done[4]), int(done[5]), int(done[7]))
-            self._grow(int(done[6] - done[0]), sparse_state.BLOCK)
+            self._grow(int(done[6] - done[0]), sparse_state.BLOCK, _GROWTH_ANEW)
 
     def parts(self, columns: tuple[int, ...]) -> tuple[Lanes, tuple[Int32s, Int32s], tuple[Int64s, Int32s, Int32s]]:
         """Rows, what is told of them, and where they are by some lanes, as kernels take it."""
@@ -302,9 +303,9 @@ class Store:
         found.catch_up(self.lanes, self.size)
         return found
 
-    def _grow(self, more: int, least: int = 0) -> None:
+    def _grow(self, more: int, least: int = 0, by: float = _GROWTH) -> None:
         """Room for more rows, for `least` of them at any rate, in all that has an entry a place."""
-        room = max(int(self.size * _GROWTH), min(self.size + more, 2 * self.size), _LEAST_ROOM, self.size + least)
+        room = max(int(self.size * by), min(self.size + more, 2 * self.size), _LEAST_ROOM, self.size + least)
         self.lanes = _longer(self.lanes, room)
         self.rounds, self.counts = _longer(self.rounds, room), _longer(self.counts, room)
         if self._slots is not None:
