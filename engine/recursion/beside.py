@@ -84,6 +84,14 @@ class Beside:
         """A copy of the store as it was when the Update began."""
         return self.store.copied(self.store.rounds[: self.size].copy(), self.store.counts[: self.size].copy())
 
+    def up_to(self, last: int) -> Store:
+        """A store of the rows that are to come by the round `last`, those of earlier rounds first."""
+        places = np.arange(self.store.size, dtype=np.int32)
+        rounds = self.new(places)
+        places = places[rounds <= last]
+        places = places[np.argsort(rounds[places], kind="stable")]
+        return Store.of(self.store.lanes[places], rounds[places], self.new_counts(places))
+
     def changes(self) -> tuple[Stated, Stated]:
         """The rows whose round or count changes: as they were, and as they will be."""
         places, new, after = self.places, self.rounds, self._counts[: self._noted]

@@ -1,4 +1,4 @@
-"""Bootstrap: a recursive group from nothing, in rounds, each from the rows that the round before brought.
+"""Bootstrap: a recursive group from nothing, or from its first rounds, each round from the rows that the one before brought.
 
 Invariant: each derivation is found once, in the round after the last of its rows came; a row stands with the round of its first
 derivations and the number of them. Nothing is written but that state, which is its own until it ends: it may stop between any two
@@ -43,21 +43,37 @@ class Made:
     rounds: int
     errors: list[pa.Array]
     over: Over | None = None
+    by_round: Sequence[int] = ()
+    """By round, from 0: the work that it took by the end of it, as far as that is known; 0 for rounds that were begun."""
 
 
-def bootstrap(program: Program, outside: Sequence[Store], codec: Codec, meter: Meter) -> Portions[Made]:
-    """All rounds, up to the program's last, over the rows that `outside` holds, which nobody changes meanwhile. Raises
-    DiffOverflow.
+@dataclass(frozen=True)
+class Begun:
+    """The rounds of a Bootstrap up to `round`: the rows that these bring to each variable, in the order of their rounds."""
+
+    round: int
+    stores: list[Store]
+
+
+def bootstrap(
+    program: Program, outside: Sequence[Store], codec: Codec, meter: Meter, begun: Begun | None = None
+) -> Portions[Made]:
+    """All rounds, up to the program's last, over the rows that `outside` holds, which nobody changes meanwhile; those of `begun`
+    are taken as they are, and none of their derivations may fail. Raises DiffOverflow.
     """
-    own = [Store(lanes_of(program.schemas[v])) for v in range(program.variables)]
+    own = begun.stores if begun else [Store(lanes_of(program.schemas[v])) for v in range(program.variables)]
     deriver, errors = Deriver(program, [*own, *outside], codec), list[pa.Array]()
-    before, now, linear = [0] * program.variables, 1, deriver.linear()
-    for number, rule in enumerate(program.rules):
+    now, linear = begun.round if begun else 1, deriver.linear()
+    before = [int((store.rounds[: store.size] < now).sum()) for store in own]
+    at_first, by_round = meter.spent, [0] * (now + (begun is not None))
+    for number, rule in enumerate(program.rules) if begun is None else ():
         if all(atom.relation >= program.variables for atom in rule.atoms):
             places = deriver.store(number, 0).places()
             for some in _counted(deriver, meter, number, 0, places, 1, ()):
                 errors += some
                 yield come_to(meter, own, now)
+    if begun is None:
+        by_round.append(meter.spent - at_first)
     over = too_many(program, own, before, now)
     while now < program.last and over is None:
         upper = [store.size for store in own]
@@ -65,9 +81,10 @@ def bootstrap(program: Program, outside: Sequence[Store], codec: Codec, meter: M
             break
         head = -1 if linear is None else program.rules[linear].head
         if linear is not None and (meter.piece >= PIECE or upper[head] - before[head] <= meter.piece >> 1):
-            now, begun = deriver.count_rounds(linear, before[head], now, meter)
+            now, last = deriver.count_rounds(linear, before[head], now, meter)
+            by_round += _by_round(own[head], upper[head], len(by_round), by_round[-1], meter.spent - at_first)
             before = [store.size for store in own]
-            before[head] = begun
+            before[head] = last
             yield come_to(meter, own, now)
         else:
             now += 1
@@ -75,15 +92,25 @@ def bootstrap(program: Program, outside: Sequence[Store], codec: Codec, meter: M
                 errors += some
                 yield come_to(meter, own, now)
             before = upper
+            by_round.append(meter.spent - at_first)
         over = too_many(program, own, before, now)
     for store in own:
         store.shrink()
-    return Made(own, meter.spent, now, errors, over)
+    return Made(own, meter.spent, now, errors, over, by_round)
 
 
 def come_to(meter: Meter, own: Sequence[Store], now: int) -> Progress:
     """How far a Bootstrap has come."""
     return Progress(meter.spent, now, sum(store.here for store in own))
+
+
+def _by_round(store: Store, start: int, first: int, before: int, after: int) -> list[int]:
+    """The work by the end of each of the rounds from `first` on, whose rows are those from the place `start` on, where a kernel
+    took from `before` to `after` for all of them: by the derivations that they brought.
+    """
+    counts = np.bincount(store.rounds[start : store.size] - first, store.counts[start : store.size])
+    found: list[int] = (before + (after - before) * np.cumsum(counts) / max(counts.sum(), 1)).astype(np.int64).tolist()
+    return found
 
 
 def _round(
@@ -148,4 +175,4 @@ def _counted(
         yield concluded.errors
 
 
-__all__ = ["Made", "Over", "bootstrap", "come_to", "too_many"]
+__all__ = ["Begun", "Made", "Over", "bootstrap", "come_to", "too_many"]

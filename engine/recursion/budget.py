@@ -1,42 +1,48 @@
-"""How much an Update may do: a part of the last Bootstrap's counted work, or all that it takes once its end is foreseen.
+"""How much an Update may do: a part of a Bootstrap's counted work, and what it spares the Bootstrap that goes on from it.
 
-When a round is over, what the Update did in it is set against the derivations that Bootstrap counts in that round, and as much
-is expected of each derivation of the rounds to come. Always: an Update goes past its part only where that end was clearly less
-than a whole Bootstrap, and is dropped where more than one is still expected. Work is counted, so the same changes end the same
-way anywhere. Called by `switching`, which makes a budget for each Update, and by whatever ends a round.
+An Update that is dropped hands over the rounds that are over, and Bootstrap goes on with the next one. So with each round that
+is over it may do more, by what the last Bootstrap took for these rounds. Always: an Update and the
+Bootstrap that takes its place come to little more than a Bootstrap alone. Called by `switching`, which makes a budget for each
+Update, and by whatever ends a round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from headrace.engine.recursion.meter import Meter, OverBudget
+from headrace.engine.recursion.meter import Meter
 from headrace.engine.recursion.state import ABSENT, Store
 
+Shares = npt.NDArray[np.float64]
+"""By round, from 0: the part of a Bootstrap's work that is done by the end of it."""
+
 SWITCH = 0.2
-"""The part of a Bootstrap's work that an Update may do whatever its rounds foretell, unless a view says another."""
+"""The part of a Bootstrap's work that an Update may do that hands nothing over, unless a view says another."""
+
+_PART = 0.15
+"""That of one that hands over its rounds, before the first is over."""
 
 LEAST = 1 << 14
 """The work that an Update may always do: less is over before a Bootstrap has begun."""
 
-_FORESEEN = 0.6
-"""An Update whose end is foreseen below this part of a Bootstrap goes on. Later rounds mostly take more than the last one."""
+_SPARED = 0.75
+"""Of what a Bootstrap takes for some rounds what it is spared that goes on from them: their rows are copied and indexed."""
 
 _LARGE = 0.025
-"""Of a change of more than this part of what is outside nothing is foreseen: its early rounds promise too much."""
+"""A change of more than this part of what is outside mostly comes to several Bootstraps."""
 
 _OF_LARGE = 0.5
-"""What an Update of such a change may do, as a part of what others may: it mostly comes to several Bootstraps."""
+"""What an Update of such a change may do before a round is over, as a part of what others may."""
 
-_LOOK = 0.05
-"""Before this part of a Bootstrap nothing is foreseen."""
+_LOOK = 4
+"""Before so small a part of what it may do has been done, an Update is as good as followed: nobody counts the derivations."""
 
 _SURE = 2
-"""So many Updates one after the other, of changes no larger, that were dropped or came to a whole Bootstrap: one is not tried."""
+"""So many Updates one after the other, of changes no larger, that came to more than a Bootstrap: one is not tried."""
 
 _PAUSE = 8
 """So many at the most are not tried before one is: one at first, and twice as many each time that it fails too."""
@@ -60,72 +66,70 @@ class Trials:
         self._skipped, self._pause = 0, min(2 * self._pause, _PAUSE)
         return True
 
-    def failed(self, size: int) -> None:
-        """One was dropped, or came to a whole Bootstrap."""
-        self._failed = [*self._failed[1 - _SURE :], size]
+    def ended(self, size: int, *, cheap: bool) -> None:
+        """One came to no more than a Bootstrap, or it did, alone or with the Bootstrap that took its place."""
+        if cheap:
+            self._failed, self._pause = [s for s in self._failed if s > size], 1
+        else:
+            self._failed = [*self._failed[1 - _SURE :], size]
 
-    def succeeded(self, size: int) -> None:
-        """One came to less than a Bootstrap."""
-        self._failed, self._pause = [s for s in self._failed if s > size], 1
 
-
-def budget(size: int, outside: int, whole: int, stores: Sequence[Store], least: int, switch: float | None) -> Meter:
-    """Of an Update of a change of `size` of `outside` rows; `whole`: the work of the last Bootstrap; `stores`: the rows of the
-    variables; `least`: what it may always do; `switch`: the part of a Bootstrap that it may do, None where more may be foreseen.
+def budget(size: int, outside: int, whole: int, shares: Callable[[], Shares], least: int) -> Budget:
+    """Of an Update of a change of `size` of `outside` rows; `whole`: the work of a Bootstrap; `shares`: gives what part of it is
+    done by the end of each round; `least`: what the Update may always do.
     """
-    if switch is not None:
-        return Meter(max(int(whole * switch), least))
-    if size > _LARGE * outside:
-        return Meter(max(int(whole * SWITCH * _OF_LARGE), least))
-    return Budget(max(int(whole * SWITCH), least), whole=whole, stores=stores)
+    part = whole * _PART * (_OF_LARGE if size > _LARGE * outside else 1)
+    return Budget(max(int(part), least), whole=whole, shares=shares)
 
 
 @dataclass
 class Budget(Meter):
-    """The meter of an Update that may go on. `whole`: the work of the last Bootstrap; `stores`: the variables' rows as they were.
-
-    Single writer: the Update.
-    """
+    """The meter of an Update that hands over its rounds; see `budget`. Single writer: the Update."""
 
     whole: int = 0
-    stores: Sequence[Store] = ()
+    shares: Callable[[], Shares] = lambda: np.ones(1)
     _part: int = field(init=False)
-    _before: tuple[int, int] = (-1, 0)
-    """The round that was over last, and the work by then."""
-    _shares: npt.NDArray[np.float64] | None = None
+    _known: Shares | None = None
 
     def __post_init__(self) -> None:
         self._part = self.most
 
     def round_is_over(self, now: int) -> None:
-        """Set what may be done from here on. Raises OverBudget where a whole Bootstrap is less than what is expected."""
-        before, self._before = self._before, (now, self.spent)
-        if self.spent < _LOOK * self.whole:
+        """The next round is handed over too, wherever the Update stops in it but at its beginning."""
+        if self.spent * _LOOK < self._part:
             return
-        share = self._share(now)
-        more = (self.spent - before[1]) / max(share - self._share(before[0]), 1e-9) * (1 - share)
-        if self.spent > self._part and more > self.whole:
-            raise OverBudget
-        foreseen = self.spent > self._part or self.spent + more < _FORESEEN * self.whole
-        self.most = max(self.spent + self.whole, self._part) if foreseen else self._part
-
-    def _share(self, now: int) -> float:
-        """The part of all derivations that follow from rows of the round `now` and before it."""
-        if self._shares is None:
-            self._shares = _shares(self.stores)
-        return 0.0 if now < 0 else float(self._shares[min(now + 1, len(self._shares) - 1)])
+        if self._known is None:
+            self._known = self.shares()
+        self.most = self._part + int(_SPARED * self.whole * self._known[min(now + 1, len(self._known) - 1)])
 
 
-def _shares(stores: Sequence[Store]) -> npt.NDArray[np.float64]:
-    """By round: the part of all derivations that came by then."""
-    found: npt.NDArray[np.float64] = np.zeros(1)
-    for store in stores:
-        there = np.flatnonzero(store.rounds[: store.size] != ABSENT)
-        own = np.bincount(store.rounds[there], store.counts[there], len(found)).astype(np.float64)
-        own[: len(found)] = own[: len(found)] + found
-        found = own
-    shares: npt.NDArray[np.float64] = np.cumsum(found) / max(float(found.sum()), 1.0)
-    return shares
+class WorkByRound:
+    """What the last Bootstrap took by the end of each round. Single writer: the group."""
+
+    def __init__(self) -> None:
+        self._work: Shares = np.zeros(1)
+
+    def shares(self, stores: Sequence[Store]) -> Shares:
+        """Of each round the part of the whole; where no Bootstrap has told, as after a restart, by the derivations of the rows of
+        `stores`, in time linear in these.
+        """
+        shares: Shares
+        if self._work[-1]:
+            shares = self._work / self._work[-1]
+            return shares
+        found: Shares = np.zeros(1)
+        for store in stores:
+            there = np.flatnonzero(store.rounds[: store.size] != ABSENT)
+            own = np.bincount(store.rounds[there], store.counts[there], len(found)).astype(np.float64)
+            own[: len(found)] += found
+            found = own
+        shares = np.cumsum(found)
+        return shares / max(float(found.sum()), 1.0)
+
+    def told(self, spared: Shares, own: Sequence[int]) -> None:
+        """A Bootstrap has ended: what its first rounds would have taken, which were handed over, and what it took."""
+        self._work = np.append(spared, np.full(max(len(own) - len(spared), 0), spared[-1]))
+        self._work[: len(own)] += own
 
 
-__all__ = ["LEAST", "SWITCH", "Budget", "Trials", "budget"]
+__all__ = ["LEAST", "SWITCH", "Budget", "Shares", "Trials", "WorkByRound", "budget"]

@@ -113,6 +113,14 @@ class Store:
         self._whole = _Table(tuple(range(width)), 0)
         self._tables: dict[tuple[int, ...], _Table] = {tuple(range(width)): self._whole}
 
+    @classmethod
+    def of(cls, lanes: Lanes, rounds: Int32s, counts: Int32s) -> Store:
+        """A store of these rows, of which none stands twice, in their order."""
+        made = cls(lanes.shape[1])
+        made.lanes, made.rounds, made.counts = lanes, rounds, counts
+        made._keep_all()
+        return made
+
     @property
     def slots(self) -> Int32s:
         """For an Update: where it notes what becomes of a place, or -1; all -1 between Updates."""
@@ -269,8 +277,12 @@ class Store:
     def keep(self, places: Int32s) -> None:
         """Only these rows, in this order, in no more memory than they need."""
         self.lanes, self.rounds, self.counts = self.lanes[places], self.rounds[places], self.counts[places]
+        self._keep_all()
+
+    def _keep_all(self) -> None:
+        """Only the rows that the arrays have, all of which are there."""
         self._slots = None
-        self.size = self.here = len(places)
+        self.size = self.here = len(self.rounds)
         whole = tuple(self._whole.columns.tolist())
         # The other tables are made again when they are asked for.
         self._tables = {whole: _Table(whole, self.size)}

@@ -1,7 +1,7 @@
 """A recursive group by state: each change is followed by an Update, or the group is made anew by Bootstrap.
 
-An Update may do a part of the work that the last Bootstrap did, or more where its end is foreseen (`budget`); past it, it is
-dropped and Bootstrap runs, also in portions. What leaves is the difference of the two states, whichever was taken; work is
+An Update may do a part of the work of a Bootstrap, and more for each round that is over (`budget`); past it, it is dropped and
+Bootstrap goes on from its rounds, also in portions. What leaves is the difference of the two states, whichever was taken; work is
 counted, never timed. Invariant: after `follow` the state is that of a Bootstrap over what is outside now. Called by the
 dataflow's node of recursive groups.
 """
@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Updates
-from headrace.engine.recursion.bootstrap import Over, bootstrap
-from headrace.engine.recursion.budget import LEAST, SWITCH, Trials, budget
+from headrace.engine.recursion.bootstrap import Begun, Over, bootstrap
+from headrace.engine.recursion.budget import LEAST, SWITCH, Trials, WorkByRound, budget
 from headrace.engine.recursion.codec import Codec, lanes_of
 from headrace.engine.recursion.copies import UpdateCopies, bootstrap_copies
 from headrace.engine.recursion.derive import Deriver
@@ -46,8 +46,8 @@ Following = Update | UpdateCopies | UpdateExtremes
 class SparseRecursion:
     """The state of a recursive group, and how it follows changes.
 
-    Between steps these may change: `strategy`; `switch`, the part of a Bootstrap past which an Update is dropped, None where what
-    it does in its rounds may show that it is worth more; and `least`, the work that an Update may always do. `told`: the error of
+    Between steps these may change: `strategy`; `switch`, the part of a Bootstrap past which an Update is dropped, None where each
+    round that is over adds to it; and `least`, the work that an Update may always do. `told`: the error of
     too many rows, of which it is given those of the round that would bring them. `most_work`: what is done before the group may
     become late, 0 for any. `base`: what a late group was when it left, else None.
     """
@@ -78,6 +78,7 @@ class SparseRecursion:
         self._deriver = Deriver(program, self._stores, self._codec)
         self._trials = Trials()
         self._begun = self._endless = False
+        self._by_round = WorkByRound()
         self.unsaved = Unsaved(program.variables)
         """What changed since the state was last saved."""
 
@@ -201,7 +202,7 @@ class SparseRecursion:
         if any(s.here > _OUTGROWN * max(n, _FEW) for s, n in zip(self._stores, self._deriver.sizes, strict=True)):
             self._deriver = Deriver(self.program, self._stores, self._codec)
         kind = UpdateCopies if self.program.copies else UpdateExtremes if self.program.extreme else Update
-        meter = self._meter(size)
+        meter = self._meter(size, hands_over=kind is Update)
         update: Following = kind(self._deriver, meter)
         if self._worth_trying(size):
             try:
@@ -209,10 +210,12 @@ class SparseRecursion:
                 yield from update.run(outside)
             except OverBudget:
                 self._updating = None
+                begun = update.begun() if isinstance(update, Update) else None
                 update.drop()
                 self.account.dropped += 1
-                self._trials.failed(size)
-                return (yield from self._anew(meter.spent))
+                found = yield from self._anew(meter.spent, begun)
+                self._trials.ended(size, cheap=found.work <= self.account.work)
+                return found
             parts = [self._noted(update, variable) for variable in range(self.program.variables)]
             totals = [n + sum(int(d.sum()) for _, _, d in some) for n, some in zip(self._totals, parts, strict=True)]
             self._updating = None
@@ -224,15 +227,17 @@ class SparseRecursion:
             self._stores[relation].set(places, np.where(counts > 0, 0, ABSENT).astype(np.int32), counts)
         return (yield from self._anew(0))
 
-    # Which way.
-
-    def _meter(self, size: int) -> Meter:
+    def _meter(self, size: int, *, hands_over: bool) -> Meter:
         """What an Update of a change of so many rows may do."""
         own, outside = self._stores[: self.program.variables], self._stores[self.program.variables :]
         meter = Meter()
         if self.strategy is not Strategy.UPDATE:
-            there = sum(store.here for store in outside)
-            meter = budget(size, there, self.account.work, own, self.least, self.switch)
+            if hands_over and self.switch is None:
+                there = sum(store.here for store in outside)
+                meter = budget(size, there, self.account.work, lambda: self._by_round.shares(own), self.least)
+            else:
+                switch = SWITCH if self.switch is None else self.switch
+                meter = Meter(max(int(self.account.work * switch), self.least))
         meter.piece, meter.at_once = self._piece, self.most_work
         return meter
 
@@ -258,16 +263,15 @@ class SparseRecursion:
     ) -> Followed:
         """Let the state be what the Update noted."""
         self.account.updates += 1
-        if work > max(self.account.work, self.least):
-            self._trials.failed(size)
-        else:
-            self._trials.succeeded(size)
+        self._trials.ended(size, cheap=work <= max(self.account.work, self.least))
         # A group that is late tells the difference at its return.
         found = replace(self.nothing() if self.base else self._followed(parts, Counter()), work=work)
-        self._totals = totals
+        self._totals, before = totals, self.rows
         for variable in range(self.program.variables) if not self.unsaved.whole else ():
             self.unsaved.note(variable, update.changes(variable), self.rows)
         update.adopt()
+        # A Bootstrap would take about as much more or less as there are rows now.
+        self.account.work = self.account.work * self.rows // max(before, 1)
         for store in self._stores:
             store.compact()
         self._renew()
@@ -288,21 +292,29 @@ class SparseRecursion:
         come = (new != ABSENT) & ((old == ABSENT) | other)
         return [part(lanes[gone], old[gone] == last, -1), part(lanes[come], new[come] == last, 1)]
 
-    def _anew(self, spent: int) -> Portions[Followed]:
-        """Bootstrap over what is outside now, and what differs. `spent`: the work of an Update that was dropped."""
+    def _anew(self, spent: int, begun: Begun | None = None) -> Portions[Followed]:
+        """Bootstrap over what is outside now, and what differs. `spent`, `begun`: the work and the rounds of an Update that was
+        dropped.
+        """
         variables = self.program.variables
+        spared = np.zeros(1)
+        if begun is not None:
+            spared = self.account.work * self._by_round.shares(self._stores[:variables])[: begun.round + 1]
         if self._begun:
             yield Progress(spent, 0, 0, self.account.work)
         for store in self._stores[variables:]:
             store.compact()
-        extremes = bootstrap_extremes if self.program.extreme else bootstrap
-        begin = bootstrap_copies if self.program.copies else extremes
         meter = Meter(spent=spent, piece=self._piece)
-        made = yield from begin(self.program, self._stores[variables:], self._codec, meter)
+        given = self.program, self._stores[variables:], self._codec, meter
+        if self.program.copies:
+            made = yield from bootstrap_copies(*given)
+        else:
+            made = yield from bootstrap_extremes(*given) if self.program.extreme else bootstrap(*given, begun)
         self._begun = True
         self.unsaved.forget()
         self.account.bootstraps += 1
-        self.account.work, self.account.rounds = made.work - spent, made.rounds
+        self._by_round.told(spared, made.by_round)
+        self.account.work, self.account.rounds = made.work - spent + int(spared[-1]), made.rounds
         # Which extreme comes in which round, where they do not come to rest, is for Bootstrap to tell.
         self._endless = bool(self.program.extreme) and any((s.rounds == self.program.last).any() for s in made.stores)
         failures = Counter(m for part in made.errors for m in part.to_pylist())

@@ -19,6 +19,7 @@ from headrace.engine.batch.updates import Bools
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion.among import Among
 from headrace.engine.recursion.beside import NONE, Beside
+from headrace.engine.recursion.bootstrap import Begun
 from headrace.engine.recursion.derive import ANY, Deriver, Frame
 from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.portions import Portions, Progress
@@ -77,6 +78,8 @@ class Update:
         self._meter = meter
         self._waiting: dict[int, list[_Waiting]] = {}
         self._more = [0] * deriver.program.variables
+        self._final = 0
+        """The rows of this round and of those before it are what they will be."""
 
     def run(self, outside: Mapping[int, tuple[Int32s, Int32s]]) -> Portions[None]:
         """`outside`: of each relation from outside the places of rows that change, and how often each is there now.
@@ -101,7 +104,9 @@ class Update:
             now = min(self._waiting)
             self.rounds += 1
             self._meter.spend(_CALL)
+            self._final = now - 1
             lost, found = self._decided(now, self._waiting.pop(now))
+            self._final = now
             yield from self._spread(now, lost, found)
             self._meter.round_is_over(now)
 
@@ -129,6 +134,12 @@ class Update:
         """Stop between two pieces of the round `now`, if it is time to."""
         if self._meter.stops():
             yield Progress(self._meter.spent, now, sum(n.store.here for n in self.notes[: self._program.variables]))
+
+    def begun(self) -> Begun | None:
+        """What a Bootstrap need not do again, where this one is going to be dropped."""
+        if self._final < 1:
+            return None
+        return Begun(self._final, [note.up_to(self._final) for note in self.notes[: self._program.variables]])
 
     def drop(self) -> None:
         """Leave the variables as they were; the rows from outside become what they are now."""

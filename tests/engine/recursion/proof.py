@@ -1,6 +1,6 @@
 """Update(Bootstrap(E), Δ) = Bootstrap(E ± Δ): each row's round and count after every epoch of many random histories.
 
-Updates are followed by a kernel alone and in columns by turns.
+Updates are followed by a kernel alone, in columns, and dropped anywhere, so that Bootstrap goes on from them, by turns.
 
 `python -m tests.engine.recursion.proof --histories N --seed S`: each program of the twin in turn, and those that keep copies;
 prints how many histories were the same, and the first that is not.
@@ -25,6 +25,7 @@ def main() -> None:
     given = parser.parse_args()
     in_columns = partial(test_update.different, columns=True)
     tried = [(way, name) for name in PROGRAMS for way in (test_update.different, in_columns)]
+    tried += [(test_update.different_where_dropped, name) for name in PROGRAMS]
     tried += [(test_copies.different, n) for n in test_copies.WALKS]
     for seed, (different, name) in zip(range(given.seed, given.seed + given.histories), cycle(tried), strict=False):
         if different(name, seed, Strategy.UPDATE):

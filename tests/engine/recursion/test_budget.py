@@ -1,11 +1,11 @@
-"""What an Update may do: a part of a Bootstrap, or more where the end that its rounds foretell is less than a Bootstrap's."""
+"""What an Update may do: a part of a Bootstrap, and for each round that is over what it spares the Bootstrap."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from headrace.engine.recursion.budget import SWITCH, Budget, budget
+from headrace.engine.recursion.budget import SWITCH, WorkByRound, budget
 from headrace.engine.recursion.meter import OverBudget
 from headrace.engine.recursion.state import Store
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
@@ -13,19 +13,13 @@ from tests.engine.recursion.histories import changes_of, state_of, translated
 from tests.reference.elastic import PROGRAMS, Fact
 
 WHOLE, LEAST, ROUNDS = 1_000_000, 100, 10
+EVEN = np.arange(ROUNDS + 1) / ROUNDS
+"""A Bootstrap of ten rounds that take as much each."""
 
 
-def stores() -> list[Store]:
-    """A hundred rows of one derivation each, as many in each of ten rounds."""
-    store = Store(1)
-    places = store.place(np.arange(100, dtype=np.int64).reshape(-1, 1))
-    store.set(places, 1 + np.arange(100, dtype=np.int32) // ROUNDS, np.ones(100, np.int32))
-    return [store]
-
-
-def ended(spent: list[int]) -> tuple[bool, int]:
+def ended(spent: list[int], size: int = 10) -> tuple[bool, int]:
     """Whether an Update that has spent so much by the end of each round comes to its end, and how much it had spent."""
-    meter = budget(10, 100_000, WHOLE, stores(), LEAST, None)
+    meter = budget(size, 100_000, WHOLE, lambda: EVEN, LEAST)
     try:
         for now, by_then in enumerate(spent):
             meter.spend(by_then - meter.spent)
@@ -35,35 +29,47 @@ def ended(spent: list[int]) -> tuple[bool, int]:
     return True, meter.spent
 
 
-def test_an_update_whose_end_is_foreseen_goes_past_its_part() -> None:
-    assert ended([k * 50_000 for k in range(1, 11)]) == (True, 500_000)
+@pytest.mark.parametrize("a_round", [10_000, 50_000, 75_000])
+def test_an_update_whose_rounds_take_less_than_a_bootstraps_goes_on(a_round: int) -> None:
+    assert ended([k * a_round for k in range(1, 11)]) == (True, 10 * a_round)
 
 
-@pytest.mark.parametrize(
-    ("a_round", "dropped_at"), [(70_000, 210_000), (150_000, 300_000), (250_000, 250_000)], ids=str
-)
-def test_an_update_that_comes_near_to_a_bootstrap_is_dropped_past_its_part(a_round: int, dropped_at: int) -> None:
-    assert ended([k * a_round for k in range(1, 11)]) == (False, dropped_at)
+@pytest.mark.parametrize(("a_round", "rounds"), [(100_000, 4), (150_000, 2), (250_000, 1)], ids=str)
+def test_an_update_whose_rounds_take_more_is_dropped(a_round: int, rounds: int) -> None:
+    assert ended([k * a_round for k in range(1, 11)]) == (False, rounds * a_round)
 
 
-def test_an_update_that_grows_beyond_a_whole_bootstrap_is_dropped_late() -> None:
-    assert ended([50_000, 100_000, 150_000, 200_000, 250_000, 600_000]) == (False, 600_000)
-    assert ended([50_000, 100_000, 150_000, 200_000, 250_000, 300_000, 350_000, 900_000]) == (False, 900_000)
+@pytest.mark.parametrize("rounds", range(ROUNDS))
+def test_whenever_it_is_dropped_both_come_to_little_more_than_a_bootstrap(rounds: int) -> None:
+    cheap = [(k + 1) * 70_000 for k in range(rounds)]
+    is_over, spent = ended([*cheap, WHOLE])
+    assert not is_over
+    meter = budget(10, 100_000, WHOLE, lambda: EVEN, LEAST)
+    for now, by_then in enumerate(cheap):
+        meter.spend(by_then - meter.spent)
+        meter.round_is_over(now)
+    # The round in which it is dropped is handed over too.
+    assert meter.most + WHOLE * (1 - EVEN[rounds]) <= 1.25 * WHOLE
+    assert spent > meter.most
 
 
-def test_an_update_that_is_nearly_over_goes_on_whatever_it_took() -> None:
-    assert ended([*(k * 50_000 for k in range(1, 9)), 800_000, 1_100_000]) == (True, 1_100_000)
+def test_of_a_large_change_less_is_tried() -> None:
+    assert (
+        budget(10_000, 100_000, WHOLE, lambda: EVEN, LEAST).most < budget(10, 100_000, WHOLE, lambda: EVEN, LEAST).most
+    )
+    assert budget(10, 100_000, 0, lambda: EVEN, LEAST).most == LEAST
 
 
-def test_nothing_is_foreseen_of_large_changes_and_of_a_part_that_a_view_says() -> None:
-    assert isinstance(budget(10, 100_000, WHOLE, stores(), LEAST, None), Budget)
-    large = budget(10_000, 100_000, WHOLE, stores(), LEAST, None)
-    assert not isinstance(large, Budget)
-    assert large.most < SWITCH * WHOLE
-    fixed = budget(10, 100_000, WHOLE, stores(), LEAST, 0.2)
-    assert not isinstance(fixed, Budget)
-    assert fixed.most == 200_000
-    assert budget(10, 100_000, 0, stores(), LEAST, None).most == LEAST
+def test_the_work_by_round_is_the_last_bootstraps_or_else_told_by_the_rows() -> None:
+    store, found = Store(1), WorkByRound()
+    places = store.place(np.arange(100, dtype=np.int64).reshape(-1, 1))
+    store.set(places, 1 + np.arange(100, dtype=np.int32) // ROUNDS, np.ones(100, np.int32))
+    assert found.shares([store]).tolist() == EVEN.tolist()
+    found.told(np.zeros(1), [0, 10, 40, 100])
+    assert found.shares([store]).tolist() == [0, 0.1, 0.4, 1]
+    # Of a Bootstrap that went on from the second round, after which it took 20 and 40.
+    found.told(200 * found.shares([store])[:3], [0, 0, 0, 20, 60])
+    assert found.shares([store]).tolist() == [0, 20 / 140, 80 / 140, 100 / 140, 1]
 
 
 def graph() -> set[Fact]:

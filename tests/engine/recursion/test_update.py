@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.recursion import small_update
 from headrace.engine.recursion import update as update_module
+from headrace.engine.recursion.bootstrap import Begun
+from headrace.engine.recursion.budget import Trials
 from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.portions import whole
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
@@ -36,6 +39,44 @@ def _different(name: str, seed: int, strategy: Strategy) -> bool:
             return True
         before = facts
     return False
+
+
+def different_where_dropped(name: str, seed: int, _: Strategy = Strategy.AUTO) -> bool:
+    """As `different`, of Updates in columns that are dropped anywhere, so that Bootstrap goes on from their rounds."""
+    program, random = PROGRAMS[name], Random(seed)
+    recursion = SparseRecursion(translated(program), Strategy.AUTO, switch=1e-9)
+    before: set[Fact] = set()
+    with patch.object(update_module, "MOST_CHANGES", -1), patch.object(update_module, "_CALL", 64):
+        for facts in histories(seed, EPOCHS):
+            recursion.least, recursion._trials = random.randrange(4_000), Trials()
+            recursion.follow(changes_of(program, before, facts))
+            if state_of(recursion, program) != elastic.bootstrap(program, facts):
+                return True
+            before = facts
+    return False
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bootstrap_goes_on_from_the_rounds_of_an_update_that_is_dropped(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_over: list[int] = []
+
+    def begun(update: Update) -> Begun | None:
+        found = told(update)
+        handed_over.append(0 if found is None else found.round)
+        return found
+
+    told = Update.begun
+    monkeypatch.setattr(Update, "begun", begun)
+    assert not [seed for seed in range(40) if different_where_dropped(name, seed)]
+    assert min(handed_over) == 0
+    assert max(handed_over) >= (2 if max(r for r, _ in _deepest(name)) > 2 else 1)
+
+
+def _deepest(name: str) -> list[tuple[int, int]]:
+    facts = [facts for seed in range(40) for facts in histories(seed, EPOCHS)]
+    return [max(elastic.bootstrap(PROGRAMS[name], some).values(), default=(0, 0)) for some in facts]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
