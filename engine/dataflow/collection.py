@@ -21,18 +21,11 @@ from headrace.engine.dataflow.count import CountNode
 from headrace.engine.dataflow.graph import Graph, own_key
 from headrace.engine.dataflow.grouped import GroupedNode, LoopGroupsNode
 from headrace.engine.dataflow.join import JoinNode
-from headrace.engine.dataflow.node import (
-    ConcatNode,
-    FilterNode,
-    KeyCheckNode,
-    NegateNode,
-    Node,
-    ProjectNode,
-    fingerprint_of,
-)
+from headrace.engine.dataflow.node import Node, fingerprint_of
 from headrace.engine.dataflow.output import Output, canonical
 from headrace.engine.dataflow.overflow import overflowed
 from headrace.engine.dataflow.reduce import Lookups, ReduceNode
+from headrace.engine.dataflow.stateless import ConcatNode, FilterNode, KeyCheckNode, NegateNode, ProjectNode
 from headrace.engine.dataflow.top import TopNode
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.iteration.group_round import OfGroups, group_round

@@ -15,7 +15,8 @@ from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Updates
 from headrace.engine.dataflow.collection import Collection
 from headrace.engine.dataflow.graph import Graph
-from headrace.engine.dataflow.node import Memo, Node, StatelessNode, fingerprint_of, merged
+from headrace.engine.dataflow.node import Memo, Node, fingerprint_of, merged
+from headrace.engine.dataflow.stateless import StatelessNode
 from headrace.engine.operators.delta import QUIET, Delta, rows_of
 from headrace.engine.schema import BOOLEAN, Column, Schema
 

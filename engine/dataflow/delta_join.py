@@ -20,7 +20,8 @@ from headrace.engine.dataflow.delta_join_round import LookUpRoundNode, RoundDela
 from headrace.engine.dataflow.enter import EnterNode
 from headrace.engine.dataflow.graph import Graph, own_key
 from headrace.engine.dataflow.iterate import Iteration
-from headrace.engine.dataflow.node import FilterNode, Node, fingerprint_of
+from headrace.engine.dataflow.node import Node, fingerprint_of
+from headrace.engine.dataflow.stateless import FilterNode
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.operators.conditions import cannot_fail, columns_of, placed
 from headrace.engine.operators.expressions.core.ir import Expr

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from headrace.engine.batch.sort_layout import layout_of
 from headrace.engine.dataflow.arrange import ArrangeNode
-from headrace.engine.dataflow.node import FilterNode, Node, ProjectNode
+from headrace.engine.dataflow.node import Node
 from headrace.engine.dataflow.owned_trace import Trace
+from headrace.engine.dataflow.stateless import FilterNode, ProjectNode
 from headrace.engine.operators.filtered_trace import FilteredIndex, Index, ProjectedIndex
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.dataflow.collection import Collection
-from headrace.engine.dataflow.node import Node, StatelessNode, fingerprint_of, merged
+from headrace.engine.dataflow.node import Node, fingerprint_of, merged
+from headrace.engine.dataflow.stateless import StatelessNode
 from headrace.engine.operators.delta import QUIET, Delta, errors_at
 from headrace.engine.schema import Schema
 

@@ -18,11 +18,12 @@ from headrace.engine.dataflow.count import CountedArrangementNode, CountNode
 from headrace.engine.dataflow.enter import EnterNode
 from headrace.engine.dataflow.filtered_arrangement import FilteredArrangementNode, ProjectedArrangementNode
 from headrace.engine.dataflow.late_groups import LateGroups
-from headrace.engine.dataflow.node import FilterNode, Memo, Node, ProjectNode, fingerprint_of
+from headrace.engine.dataflow.node import Memo, Node, fingerprint_of
 from headrace.engine.dataflow.reduce import ReducedNode, ReduceNode
 from headrace.engine.dataflow.schedule import Schedule
 from headrace.engine.dataflow.shard import ALONE, Shard
 from headrace.engine.dataflow.shard_exchange import ExchangeNode, GatherNode, ReplicateNode, placed_by
+from headrace.engine.dataflow.stateless import FilterNode, ProjectNode
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.iteration.scope import Scope
 from headrace.engine.operators.delta import QUIET, Delta

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.engine.dataflow.collection import COUNT_ROWS, Collection
-from headrace.engine.dataflow.node import Node, StatelessNode, fingerprint_of
+from headrace.engine.dataflow.node import Node, fingerprint_of
+from headrace.engine.dataflow.stateless import StatelessNode
 from headrace.engine.operators.delta import QUIET, Delta, errors_at
 from headrace.engine.operators.expressions.core.columns import MESSAGE
 from headrace.engine.operators.expressions.core.ir import Literal

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from headrace.engine.dataflow.node import FilterNode, Node
+from headrace.engine.dataflow.node import Node
+from headrace.engine.dataflow.stateless import FilterNode
 from headrace.engine.operators.chunked_delta import Pieced
 from headrace.engine.operators.delta import QUIET
 

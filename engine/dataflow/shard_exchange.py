@@ -25,18 +25,10 @@ from headrace.engine.dataflow.count import CountNode
 from headrace.engine.dataflow.enter import EnterNode
 from headrace.engine.dataflow.grouped import LoopGroupsNode
 from headrace.engine.dataflow.join import JoinNode
-from headrace.engine.dataflow.node import (
-    ConcatNode,
-    FilterNode,
-    KeyCheckNode,
-    Memo,
-    NegateNode,
-    Node,
-    ProjectNode,
-    merged,
-)
+from headrace.engine.dataflow.node import Memo, Node, merged
 from headrace.engine.dataflow.reduce import ReduceNode
 from headrace.engine.dataflow.shard import Shard
+from headrace.engine.dataflow.stateless import ConcatNode, FilterNode, KeyCheckNode, NegateNode, ProjectNode
 from headrace.engine.dataflow.top import TopNode
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.operators.delta import Delta

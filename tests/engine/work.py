@@ -33,7 +33,7 @@ _BY_READ = frozenset({"gather", "tally"})
 
 _OF_STATE = frozenset({"sparse_state", "sparse_update", "sparse_joins"})
 """Modules whose kernels look a recursion's state up by address."""
-_ROWS_LAID_OUT = frozenset({"join_few", "join_results", "regroup_rows"})
+_ROWS_LAID_OUT = frozenset({"join_few", "join_results", "keep_rows", "project_rows", "regroup_rows"})
 """Kernels that return rows as bytes: what counts are their times and diffs."""
 
 

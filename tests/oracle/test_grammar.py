@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.dataflow.node import FilterNode
+from headrace.engine.dataflow.stateless import FilterNode
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.schema import Kind
 from headrace.sidecar.devstack.postgres import EmbeddedPostgres

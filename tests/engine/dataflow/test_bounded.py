@@ -14,7 +14,7 @@ from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.keys import Keys
 from headrace.engine.batch.updates import INSERT, UPSERT
 from headrace.engine.dataflow import OVERFLOWED, Collection, Dataflow, Output, delta_join
-from headrace.engine.dataflow.node import FilterNode
+from headrace.engine.dataflow.stateless import FilterNode
 from headrace.engine.operators import join as joining
 from headrace.engine.operators.counts import CountedIndex
 from headrace.engine.operators.delta import Delta

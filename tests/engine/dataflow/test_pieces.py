@@ -17,7 +17,7 @@ from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import INSERT, Upserts
 from headrace.engine.dataflow import OVERFLOWED, Collection, Dataflow
 from headrace.engine.dataflow.join import JoinNode
-from headrace.engine.dataflow.node import FilterNode, ProjectNode
+from headrace.engine.dataflow.stateless import FilterNode, ProjectNode
 from headrace.engine.operators import chunked_delta as piecing
 from headrace.engine.operators import join as joining
 from headrace.engine.operators import small_join
