@@ -19,7 +19,16 @@ from headrace.engine.batch.c_data import Exported
 from headrace.engine.batch.description import Description
 from headrace.engine.batch.gather_rows import Loose, conformed, take_rows, taken, unpinned
 from headrace.engine.batch.keys import Keys, UInt64s, hash_rows
-from headrace.engine.batch.sort_layout import Ids, Lane, Layout, constant_lane, shortened, stretched
+from headrace.engine.batch.sort_layout import (
+    Ids,
+    Layout,
+    constant_lane,
+    elided,
+    few_ties,
+    left_out,
+    shortened,
+    stretched,
+)
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.errors import HeadraceError, InvariantBroken
 from headrace.engine.kernels import consolidate as kernels
@@ -204,8 +213,15 @@ class Batch:
         size = int(located[entries.SIZE])
         if not size or _is_wasteful(distinct, payload):
             return cls.of(layout, description, *blocked(block, size, distinct, 0)[:2], payload, distinct)
-        made = cls(layout, description, None, None, payload, distinct)
-        made._block, made._addresses, made._size = block, located, size
+        return cls.of_block(layout, description, block, located, payload, distinct)
+
+    @classmethod
+    def of_block(
+        cls, layout: Layout, of: Description, block: Int64s, located: Int64s, payload: Exported, distinct: int
+    ) -> Batch:
+        """A batch of what a kernel sealed: its lanes as one block, and its row in the table that `entries` describes."""
+        made = cls(layout, of, None, None, payload, distinct)
+        made._block, made._addresses, made._size = block, located, int(located[entries.SIZE])
         return made
 
     @classmethod
@@ -381,20 +397,3 @@ def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids
     _, _, _, _, _, times, diffs, places = block[:, :size]
     # a kernel run as plain Python counts in numpy's integers, which no file's header takes
     return (h, c, o, high, low), (times, diffs, places), int(distinct)
-
-
-def elided(lane: Lane) -> Lane:
-    """`lane`, or one of stride 0 if all its entries are equal."""
-    if lane.strides[0] == 0 or lane[0] != lane[-1] or not kernels.is_constant(lane.view(np.int64)):
-        return lane
-    return stretched(lane[:1].copy(), len(lane))
-
-
-def few_ties(ties: int, size: int) -> bool:
-    """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
-    return ties * large_batch.FEW_TIES <= size
-
-
-def left_out(lane: Lane, really: bool) -> Lane:
-    """`lane`, or one of no entries."""
-    return lane[:0].copy() if really else lane

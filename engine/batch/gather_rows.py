@@ -116,6 +116,20 @@ class Assembly:
         """How rows are picked from what this one puts together."""
         return Assembly.of(self.schema, range(len(self.steps)))
 
+    def named(self, schema: pa.Schema) -> Assembly:
+        """How all columns are picked from the same rows under the names of `schema`."""
+        found = self._named.get(id(schema))
+        if found is None:
+            # The assembly holds the schema, so that its number is no other's.
+            found = self._named[id(schema)] = Assembly.of(schema, range(len(schema)))
+            if found.schema is not schema:
+                found = self._named[id(schema)] = Assembly(schema, found.steps, found.types)
+        return found
+
+    @cached_property
+    def _named(self) -> dict[int, Assembly]:
+        return {}
+
     def rows(self, structs: Int64s, sources: Int64s, positions: Int64s) -> pa.RecordBatch:
         """As `picked`, as Arrow has it."""
         return self.picked(structs, sources, positions).rows
@@ -173,7 +187,7 @@ class Loose(Exported):
         """The same rows under the names of `schema`, which has the same lanes."""
         if self.schema is schema or self.schema.equals(schema):
             return self
-        return Chosen(self, Assembly.of(schema, range(len(schema))))
+        return Chosen(self, self.whole.named(schema))
 
 
 class Picked(Loose):

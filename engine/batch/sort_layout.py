@@ -31,6 +31,8 @@ from headrace.engine.batch.keys import (
 )
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.errors import InvariantBroken
+from headrace.engine.kernels.consolidate import is_constant
+from headrace.engine.kernels.large_batch import FEW_TIES
 from headrace.engine.schema import DataType, Schema
 
 Lane = TypeVar("Lane", UInt64s, Int64s)
@@ -186,3 +188,20 @@ def shortened(lane: Lane, size: int) -> Lane:
         return lane[:size]
     lane.resize(size, refcheck=False)
     return lane
+
+
+def elided(lane: Lane) -> Lane:
+    """`lane`, or one of stride 0 if all its entries are equal."""
+    if lane.strides[0] == 0 or lane[0] != lane[-1] or not is_constant(lane.view(np.int64)):
+        return lane
+    return stretched(lane[:1].copy(), len(lane))
+
+
+def few_ties(ties: int, size: int) -> bool:
+    """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
+    return ties * FEW_TIES <= size
+
+
+def left_out(lane: Lane, really: bool) -> Lane:
+    """`lane`, or one of no entries."""
+    return lane[:0].copy() if really else lane

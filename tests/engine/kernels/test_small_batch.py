@@ -16,11 +16,13 @@ from headrace.engine.batch.gather_rows import Assembly, Chosen, Loose, put_toget
 from headrace.engine.batch.updates import DELETE, INSERT, RETRACT, TRUNCATE, UPSERT, Upserts
 from headrace.engine.dataflow import Dataflow
 from headrace.engine.dataflow.delta_join import delta_join
-from headrace.engine.operators import keyed_intake, keyless_intake, reduce, small_join
+from headrace.engine.kernels.entries import SIZE, STRUCT
+from headrace.engine.lattice import Frontier
+from headrace.engine.operators import keyed_intake, keyless_intake, reduce, row_programs, small_join
 from headrace.engine.operators.delta import Delta
 from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef
 from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, NUMERIC, TEXT, Column, DataType, Kind, Schema
-from headrace.engine.trace import Spine
+from headrace.engine.trace import Spine, small
 from tests.engine.strategies import VALUES as VALUES_OF
 from tests.engine.strategies import row_values, rows_of, schema_of, some_types, some_updates
 from tests.reference.updates import entries, total
@@ -28,7 +30,7 @@ from tests.reference.updates import entries, total
 R = TypeVar("R")
 PARTS = (
     (batch, "_FEW"), (consolidation, "_FEW"), (keyed_intake, "FEW"), (keyless_intake, "FEW"), (reduce, "FEW"),
-    (small_join, "FEW"),
+    (small_join, "FEW"), (row_programs, "FEW"), (small, "FEW"),
 )  # fmt: skip
 
 
@@ -38,6 +40,38 @@ def one_by_one(work: Callable[[], R]) -> R:
         for module, name in PARTS:
             patch.setattr(module, name, 0)
         return work()
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_merge(data: st.DataObject) -> None:
+    types = data.draw(some_types())
+    key = tuple(data.draw(st.lists(st.integers(0, len(types) - 1), max_size=2, unique=True)))
+    layout = Layout(
+        schema_of(types), key, data.draw(st.sampled_from([(), (0,)])), data.draw(st.sampled_from([2**64 - 1, 1]))
+    )
+    pool = [data.draw(some_updates(types, k, k + 1, pool_size=2)) for k in range(data.draw(st.integers(1, 4)))]
+    # A row that comes back, or goes: the same rows in another batch.
+    pool += [u.at(u.times * 0 + len(pool) + k, -u.diffs) for k, u in enumerate(pool) if data.draw(st.booleans())]
+    batches = [Batch.seal(layout, u, Description.epochs(k, k + 1)) for k, u in enumerate(_in_order(pool))]
+    since = Frontier.at(data.draw(st.integers(0, len(batches))))
+
+    def merged() -> Batch:
+        return small.merge_small(layout, batches, since)
+
+    here, there = merged(), one_by_one(merged)
+    here.check_order()
+    assert here.description == there.description
+    assert all(np.array_equal(a, b) for a, b in zip(here.ids, there.ids, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(here.facts[:2], there.facts[:2], strict=True))
+    assert here.distinct == there.distinct == here.struct.num_rows
+    assert entries(here.updates()) == entries(there.updates())
+    assert np.array_equal(here.addresses[[SIZE, STRUCT]], [len(here), here.struct.address])
+
+
+def _in_order(pool: list[Updates]) -> list[Updates]:
+    """The updates, each at the epoch of its place."""
+    return [u.at(np.full(len(u), k)) for k, u in enumerate(pool)]
 
 
 @given(st.data())
