@@ -64,6 +64,7 @@ class LookUpNode(Node):
     ) -> None:
         columns = [*(stream.schema.columns[k] for k in held[0]), *(arranged.schema.columns[k] for k in held[1])]
         super().__init__(fingerprint, Schema(tuple(columns)), [stream, arranged])
+        self.woken_by = (stream,)
         self._stream = stream
         self._arranged = arranged
         self._key = key
@@ -78,6 +79,8 @@ class LookUpNode(Node):
     def run(self, lower: int, upper: int) -> Delta:  # noqa: ARG002
         """The partners of what the stream brings."""
         stream = self._stream.delta
+        if stream is QUIET:
+            return QUIET
         few = self._few(stream.rows, lower - 1) if self.scope is None and not isinstance(stream, Pieced) else None
         return self._partners(stream, lower - 1, strictly=self._strictly) if few is None else merged(few, stream)
 

@@ -62,7 +62,8 @@ class Node:
     nothing else reads it takes a piece at a time, and sends them so. `is_kept`: whether its content lies in a trace, and costs as
     little when it is asked for again. `scope`: the loop whose body it is part of. `waits_for_input`: whether, after the first
     step, it has nothing to do while its inputs are quiet. `place`: behind that of all inputs; `consumers`: the nodes that have it
-    as input, but for filters that want one constant of a column: those are in `switches`, by column and constant.
+    as input, but for filters that want one constant of a column: those are in `switches`, by column and constant, and for those
+    in `watchers`, which have something to do only once it fails, as it is not in their `woken_by`.
     `shard`: where what data decides is agreed upon with others. `replaces`: whether a row that takes the place of another
     stands right behind it in `delta`, so that those that do not differ in what is read of them are easily found.
     """
@@ -82,8 +83,9 @@ class Node:
     def __init__(self, fingerprint: str, schema: Schema, inputs: Sequence[Node]) -> None:
         self.fingerprint = fingerprint
         self.schema = schema
-        self.inputs = tuple(inputs)
+        self.inputs = self.woken_by = tuple(inputs)
         self.consumers: dict[Node, None] = {}
+        self.watchers: dict[Node, None] = {}
         self.switches: dict[int, dict[int | str, dict[Node, None]]] = {}
         self.delta: Delta = QUIET
 
@@ -95,6 +97,8 @@ class Node:
         delta = self._run_or_fail(lower, upper)
         if isinstance(delta, Pieced):
             self.delta = Pieced(self._checked_pieces(delta.take(), lower, upper))
+        elif delta is QUIET or (self.inputs and delta is self.inputs[0].delta):
+            self.delta = delta  # looked at where it was made
         else:
             self.delta = self._checked(delta, lower, upper)
 

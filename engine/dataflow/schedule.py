@@ -41,12 +41,13 @@ class Schedule:
             node.inputs[0].switches.setdefault(column, {}).setdefault(value, {})[node] = None
             return
         for read in node.inputs:
-            read.consumers[node] = None
+            (read.consumers if read in node.woken_by else read.watchers)[node] = None
 
     def remove(self, node: Node) -> None:
         """A node that goes."""
         for read in node.inputs:
             read.consumers.pop(node, None)
+            read.watchers.pop(node, None)
         if isinstance(node, FilterNode) and node.wanted is not None:
             column, value = node.wanted
             of_column = node.inputs[0].switches[column]
@@ -74,7 +75,12 @@ class Schedule:
             visited.append(node)
             self._visit(node, lower, upper)
             if node.delta is not QUIET:
-                for reader in (*node.consumers, *_switched(node)) if node.switches else node.consumers:
+                readers: Iterable[Node] = node.consumers
+                if node.switches:
+                    readers = (*readers, *_switched(node))
+                if node.failed:
+                    readers = (*readers, *node.watchers)
+                for reader in readers:
                     if reader not in queued:
                         queued[reader] = None
                         heappush(due, (reader.place, reader))

@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.updates import Upserts
 from headrace.engine.dataflow import Collection, Dataflow, Output
+from headrace.engine.dataflow.delta_join import delta_join
+from headrace.engine.dataflow.graph import reachable
 from headrace.engine.dataflow.node import Node
 from headrace.engine.operators.expressions.core.ir import Aggregate, Call, ColumnRef, Literal
 from headrace.engine.schema import BIGINT, BOOLEAN, INTEGER, TEXT, Column, Schema
@@ -111,3 +114,42 @@ def test_changes_of_later_epochs_wait_for_their_step() -> None:
     assert shown(output) == {("a", 1): 1}
     flow.step(4)
     assert shown(output) == {("a", 1): -1, ("a", 2): 1}
+
+
+def looked_up(flow: Dataflow) -> Output:
+    one, two = flow.table("one", ROWS), flow.table("two", ROWS)
+    return delta_join([one, two], [[(0, 2), (1, 0)]], [(0, 0), (1, 1)]).output("pairs")
+
+
+def test_a_look_up_waits_for_its_stream_alone() -> None:
+    flow = Dataflow()
+    output = looked_up(flow)
+    push(flow, "one", 0, (1, "a", 7))
+    push(flow, "two", 0, (7, "b", 0))
+    flow.step(1)
+    assert shown(output) == {(1, "b"): 1}
+    push(flow, "two", 1, (8, "c", 0))
+    with visits() as seen:
+        flow.step(2)
+    assert [node.label for node in seen].count("look up") == 1, (
+        "of the one that the change of the other is taken through"
+    )
+    push(flow, "two", 2, (7, "d", 0))
+    flow.step(3)
+    assert shown(output) == {(1, "b"): -1, (1, "d"): 1}
+
+
+def test_a_look_up_says_that_what_it_reads_has_failed() -> None:
+    flow = Dataflow()
+    output = looked_up(flow)
+    push(flow, "one", 0, (1, "a", 7))
+    push(flow, "two", 0, (7, "b", 0))
+    flow.step(1)
+    shown(output)
+    read = next(n for n in reachable([output.collection.node]) if n.label == "arrange" and n.watchers)
+    read.fail(DiffOverflow())
+    flow.schedule.call(read)
+    flow.step(2)
+    rows, errors = output.take()
+    assert not len(rows)
+    assert len(errors)
