@@ -295,13 +295,18 @@ def _alike(outs, registers, i, j):
 
 
 @helper
-def _passing(registers, rows, predicate, kept):
-    """Fill `kept` with the rows for which the register `predicate` (-1: none) is true; how many."""
+def _unpaired(outs, registers, times, diffs, kept):
+    """Fill `kept` with the rows but for those of -1 and +1, one behind the other at one time, that are alike; how many."""
     n = 0
-    for k in range(rows):
-        if predicate < 0 or (registers[predicate, _IS, k] != 0 and registers[predicate, _LOW, k] != 0):
-            kept[n] = k
-            n += 1
+    k = 0
+    while k < len(times):
+        pair = k + 1 < len(times) and diffs[k] == -1 and diffs[k + 1] == 1 and times[k] == times[k + 1]
+        if pair and _alike(outs, registers, k, k + 1):
+            k += 2
+            continue
+        kept[n] = k
+        n += 1
+        k += 1
     return n
 
 
@@ -377,34 +382,19 @@ def _told(kept, times, diffs):
     return facts
 
 
-@kernel(_MADE(repeated(types.int64, 2), I64_TABLE, I64_TABLE, I64, I64, types.int64, types.boolean))
-def project_rows(structs, steps, outs, times, diffs, predicate, paired):
+@kernel(_MADE(repeated(types.int64, 2), I64_TABLE, I64_TABLE, I64, I64, types.boolean))
+def project_rows(structs, steps, outs, times, diffs, paired):
     """The values of expressions: rows as `assemble` gives them, times and diffs of each, and how it went.
 
     `structs`: addresses of the rows and of one row of constants; `steps`: int64[registers, 5] of what each register is;
-    `outs`: (register, width, 0) of each column; `predicate`: the register that must be true, or -1; `paired`: a row of -1 and
-    the one of +1 behind it cancel where they are alike.
+    `outs`: (register, width, 0) of each column; `paired`: a row of -1 and the one of +1 behind it cancel where they are alike.
     """
     rows = len(times)
     registers = np.empty((len(steps), 3, rows), np.int64)
     if not _computed(structs, steps, rows, registers):
         return _none(LONG)
-    kept = np.empty(rows, np.int64)
-    size = _passing(registers, rows, predicate, kept)
-    if paired:
-        n = 0
-        k = 0
-        while k < size:
-            i = kept[k]
-            if k + 1 < size and diffs[i] == -1:
-                j = kept[k + 1]
-                if diffs[j] == 1 and times[i] == times[j] and _alike(outs, registers, i, j):
-                    k += 2
-                    continue
-            kept[n] = i
-            n += 1
-            k += 1
-        size = n
+    kept = np.arange(rows)
+    size = _unpaired(outs, registers, times, diffs, kept) if paired else rows
     if size == 0:
         return _none(DONE)
     kept = kept[:size]
@@ -420,7 +410,11 @@ def keep_rows(structs, steps, plan, times, diffs, predicate):
     if not _computed(structs, steps, rows, registers):
         return _none(LONG)
     kept = np.empty(rows, np.int64)
-    size = _passing(registers, rows, predicate, kept)
+    size = 0
+    for k in range(rows):
+        if registers[predicate, _IS, k] != 0 and registers[predicate, _LOW, k] != 0:
+            kept[size] = k
+            size += 1
     if size == 0 or size == rows:
         return _none(DONE if size == 0 else ALL)
     places = np.empty(1, np.int64)

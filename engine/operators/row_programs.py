@@ -29,7 +29,7 @@ _NO_STEPS = np.empty((0, 3), np.int64)
 @dataclass(frozen=True, eq=False)
 class Program:
     """What a kernel does with rows. `constants`: the row of them; `outs`: (register, width, 0) of each column of a projection;
-    `predicate`: the register that tells which rows stay, or -1; `made`: how rows are picked from what the kernel gives.
+    `predicate`: the register of a filter that tells which rows stay; `made`: how rows are picked from what the kernel gives.
     """
 
     steps: Int64s
@@ -44,20 +44,17 @@ class Program:
         return 0 if self.constants is None else self.constants.address
 
 
-def projection(
-    lanes: Sequence[pa.DataType], exprs: Sequence[Expr], schema: pa.Schema, predicate: Expr | None = None
-) -> Program | None:
-    """The program of a projection of the rows for which `predicate` (None: any) is true; None where it says nothing."""
+def projection(lanes: Sequence[pa.DataType], exprs: Sequence[Expr], schema: pa.Schema) -> Program | None:
+    """The program of a projection of rows of these lanes; None where it says nothing."""
     steps = Steps(lanes)
     try:
-        register = -1 if predicate is None else steps.of(predicate)
         outs = [(steps.of(e), width_of(e.type.arrow), 0) for e in exprs]
     except Unknown:
         return None
     if not outs or [e.type.arrow for e in exprs] != schema.types:
         return None
     made = Assembly.of(schema, range(len(schema)))
-    return Program(steps.table(), _exported(steps), np.array(outs, np.int64), register, made)
+    return Program(steps.table(), _exported(steps), np.array(outs, np.int64), -1, made)
 
 
 def condition(schema: pa.Schema, predicate: Expr) -> Program | None:
@@ -78,7 +75,7 @@ def _exported(steps: Steps) -> Exported | None:
 
 
 def project_few(updates: Updates, program: Program | None, *, paired: bool) -> Delta | None:
-    """The rows projected, and filtered if the program does; None where one call cannot say it.
+    """The rows projected; None where one call cannot say it.
 
     `paired`: a row that takes the place of an equal one cancels it.
     """
@@ -90,7 +87,6 @@ def project_few(updates: Updates, program: Program | None, *, paired: bool) -> D
         program.outs,
         updates.times,
         updates.diffs,
-        program.predicate,
         paired,
     )
     return None if found[5] == row_program.LONG else _delta(program, found)

@@ -191,21 +191,6 @@ def test_a_filter(rows: Updates, data: st.DataObject) -> None:
     assert shown(found.rows) == shown(made.rows)
 
 
-@given(some_rows(), st.data())
-@settings(max_examples=60)
-def test_a_filtered_projection(rows: Updates, data: st.DataObject) -> None:
-    try:
-        predicate, exprs = data.draw(truths(2)), data.draw(some_exprs())
-    except NoSuchFunction:
-        reject()
-    schema = of(exprs)
-    found = project_few(rows, projection(SCHEMA.arrow.types, exprs, schema.arrow, predicate), paired=False)
-    if found is None:
-        return
-    kept = filter_rows(rows, predicate).rows
-    assert shown(found.rows) == shown(None if kept is None else project(kept, exprs, schema.arrow).rows)
-
-
 SMALL, INT, BIG, MONEY = (ColumnRef(k, SCHEMA.columns[k].type) for k in (1, 2, 3, 4))
 WIDE, TEXTS = ColumnRef(5, SCHEMA.columns[5].type), ColumnRef(8, TEXT)
 
