@@ -329,12 +329,13 @@ class Batch:
 
 
 def _window(description: Description) -> Window:
-    # Times may have been advanced to since, which may lie beyond the upper frontier.
-    upper = description.upper
-    until = _FOREVER if upper.closed else max(upper.epoch, description.since.epoch + 1)
-    lower = description.lower.epoch
-    # A scope's later rounds may lie in a batch of no width, behind that of the epochs themselves.
-    return lower, until, 0 if description.lower == upper else lower
+    upper, begin = description.upper, description.lower.epoch
+    if upper.closed:
+        return begin, _FOREVER, begin
+    end = upper.epoch
+    # Times may have been advanced to since, which may lie beyond the upper frontier. A scope's later rounds may lie in a
+    # batch of no width, behind that of the epochs themselves.
+    return begin, max(end, description.since.epoch + 1), 0 if begin == end else begin
 
 
 def _within(times: Int64s, window: Window) -> bool:

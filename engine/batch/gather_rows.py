@@ -27,6 +27,9 @@ _MANY = 256
 _LARGE = 1 << 16
 """From so many rows on it matters where the memory of a column comes from."""
 
+_NAMES = 256
+"""So many schemas are remembered of those that the same rows are given the names of."""
+
 _WORDS = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
 """What stands for values of so many bytes."""
 
@@ -117,17 +120,18 @@ class Assembly:
         return Assembly.of(self.schema, range(len(self.steps)))
 
     def named(self, schema: pa.Schema) -> Assembly:
-        """How all columns are picked from the same rows under the names of `schema`."""
-        found = self._named.get(id(schema))
-        if found is None:
-            # The assembly holds the schema, so that its number is no other's.
-            found = self._named[id(schema)] = Assembly.of(schema, range(len(schema)))
-            if found.schema is not schema:
-                found = self._named[id(schema)] = Assembly(schema, found.steps, found.types)
-        return found
+        """How all columns are picked from the same rows under the names of `schema`: this one, where those are its own."""
+        held = self._named.get(id(schema))
+        if held is None:
+            if len(self._named) >= _NAMES:
+                self._named.clear()
+            made = self if self.schema.equals(schema) else Assembly.of(schema, range(len(schema)))
+            # The schema is held, so that its number is no other's.
+            held = self._named[id(schema)] = schema, made
+        return held[1]
 
     @cached_property
-    def _named(self) -> dict[int, Assembly]:
+    def _named(self) -> dict[int, tuple[pa.Schema, Assembly]]:
         return {}
 
     def rows(self, structs: Int64s, sources: Int64s, positions: Int64s) -> pa.RecordBatch:
@@ -185,9 +189,8 @@ class Loose(Exported):
 
     def under(self, schema: pa.Schema) -> Exported:
         """The same rows under the names of `schema`, which has the same lanes."""
-        if self.schema is schema or self.schema.equals(schema):
-            return self
-        return Chosen(self, self.whole.named(schema))
+        named = self.whole.named(schema)
+        return self if named is self.whole else Chosen(self, named)
 
 
 class Picked(Loose):

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.batch.c_data import Exported
-from headrace.engine.batch.gather_rows import Assembly
+from headrace.engine.batch.gather_rows import Assembly, Loose
 from headrace.engine.batch.keys import (
     FULL_HASH,
     HashPlan,
@@ -34,6 +34,9 @@ from headrace.engine.errors import InvariantBroken
 from headrace.engine.kernels.consolidate import is_constant
 from headrace.engine.kernels.large_batch import FEW_TIES
 from headrace.engine.schema import DataType, Schema
+
+_FITTING = 256
+"""So many ways of putting rows together are remembered as such that fit."""
 
 Lane = TypeVar("Lane", UInt64s, Int64s)
 
@@ -124,11 +127,23 @@ class Layout:
 
     def check_rows(self, rows: pa.RecordBatch | Exported) -> None:
         """Raises InvariantBroken unless `rows` have this layout's lanes."""
+        whole = rows.whole if isinstance(rows, Loose) else None
+        if whole is not None and self._fitting.get(id(whole)) is whole:
+            return
         schema = rows.schema
         if schema is not self.arrow and not schema.equals(self.arrow) and schema.types != self.arrow.types:
             raise InvariantBroken(
                 "rows do not have the lanes of their layout", rows=schema.types, layout=self.arrow.types
             )
+        if whole is not None:
+            if len(self._fitting) >= _FITTING:
+                self._fitting.clear()
+            self._fitting[id(whole)] = whole
+
+    @cached_property
+    def _fitting(self) -> dict[int, Assembly]:
+        """How rows that fit were put together."""
+        return {}
 
     def keys(self, rows: pa.RecordBatch) -> Keys:
         """The key identities of `rows`, which have this layout's columns."""

@@ -91,10 +91,17 @@ class Node:
 
     def step(self, lower: int, upper: int) -> None:
         """Take the inputs' deltas of [lower, upper) and leave one's own in `delta`."""
-        if not self.is_due(lower):
+        is_quiet, failed = True, self.failed
+        for node in self.inputs:
+            if node.delta is not QUIET:
+                is_quiet = False
+                if isinstance(node.delta, Pieced) and (not self.takes_pieces or node.readers > 1):
+                    node.made(lower)
+            failed = failed or node.failed
+        if is_quiet and not self.is_due(lower):
             self.delta = QUIET
             return
-        delta = self._run_or_fail(lower, upper)
+        delta = self.failure(lower) if failed else self._run_or_fail(lower, upper)
         if isinstance(delta, Pieced):
             self.delta = Pieced(self._checked_pieces(delta.take(), lower, upper))
         elif delta is QUIET or (self.inputs and delta is self.inputs[0].delta):
@@ -140,16 +147,10 @@ class Node:
         self._owes = True
 
     def _run_or_fail(self, lower: int, upper: int) -> Delta:
-        failed = self.failed
-        for node in self.inputs:
-            if isinstance(node.delta, Pieced) and (not self.takes_pieces or node.readers > 1):
-                node.made(lower)
-            failed = failed or node.failed
-        if not failed:
-            try:
-                return self.run(lower, upper)
-            except DiffOverflow as why:
-                self.fail(why)
+        try:
+            return self.run(lower, upper)
+        except DiffOverflow as why:
+            self.fail(why)
         return self.failure(lower)
 
     def failure(self, lower: int) -> Delta:

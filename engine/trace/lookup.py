@@ -90,19 +90,18 @@ class Matches:
 
 
 class View:
-    """The batches of a trace as lookups see them: `table` has a row of `addresses` a batch, `structs` their payloads'.
+    """The batches of a trace as lookups see them: `table` has a row of `addresses` a batch.
 
     Batches are only ever added, behind the others. Single writer: the spine.
     """
 
-    __slots__ = ("_room", "batches", "layout", "structs", "table")
+    __slots__ = ("_room", "batches", "layout", "table")
 
     def __init__(self, layout: Layout, batches: Sequence[Batch]) -> None:
         self.layout = layout
         self.batches: list[Batch] = []
         self._room = np.empty((len(batches) + _ROOM, entries.COLUMNS), np.int64)
         self.table: Int64s = self._room[:0]
-        self.structs: Int64s = self.table[:, entries.STRUCT]
         for batch in batches:
             self.append(batch)
 
@@ -114,7 +113,12 @@ class View:
         self._room[count - 1] = batch.addresses
         self.batches.append(batch)
         self.table = self._room[:count]
-        self.structs = self.table[:, entries.STRUCT]
+
+    @property
+    def structs(self) -> Int64s:
+        """The addresses of the payloads."""
+        found: Int64s = self.table[:, entries.STRUCT]
+        return found
 
 
 class TooMany(Exception):

@@ -131,8 +131,9 @@ class Spine:
         """
         if batch.layout is not self.layout and batch.layout != self.layout:
             raise InvariantBroken("a batch of another layout", batch=batch.layout.key, spine=self.layout.key)
-        if batch.description.lower != self._upper:
-            raise InvariantBroken("batches do not meet", upper=self._upper, lower=batch.description.lower)
+        lower = batch.description.lower
+        if lower is not self._upper and lower != self._upper:
+            raise InvariantBroken("batches do not meet", upper=self._upper, lower=lower)
         self._upper = batch.description.upper
         last = len(self._batches) - 1
         if not len(batch) and last >= 0:

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from headrace.engine.batch import Batch, Description, DiffOverflow, Layout, Updates, c_data, consolidate
 from headrace.engine.batch import batch as module
+from headrace.engine.batch.c_data import Exported
 from headrace.engine.batch.codec import UnreadableBatch, decode, encode
 from headrace.engine.batch.merger import Merger, merged
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.kernels import large_batch
 from headrace.engine.kernels.compiler import JIT_OFF
 from headrace.engine.lattice import Frontier
+from headrace.engine.schema import INTEGER, TEXT, Column, Schema
 from tests.engine.strategies import rows_of, schema_of, some_types, some_updates
 from tests.reference.updates import counted, entries, total
 
@@ -290,6 +292,28 @@ def test_rows_under_other_names_take_the_layouts() -> None:
     renamed = updates.rows.rename_columns(["x", "y"])
     batch = Batch.seal(layout, Updates(renamed, updates.times, updates.diffs), Description.epochs(0, 1))
     assert batch.payload.schema.names == ["c0", "c1"]
+
+
+def test_rows_put_together_take_the_names_of_each_layout_and_fit_no_other() -> None:
+    loose = Updates(
+        _loose(Layout(schema_of(["integer", "text"]), (0,)), [(1, "a"), (2, "b")]), *np.ones((2, 2), np.int64)
+    )
+    named = Schema((Column("x", INTEGER), Column("y", TEXT)))
+    fit = [Layout(schema, (0,)) for schema in (schema_of(["integer", "text"]), named)]
+    other = Layout(schema_of(["bigint", "text"]), (0,))
+    for _ in range(2):
+        for layout in fit:
+            sealed = Batch.seal(layout, loose, Description.epochs(0, 4))
+            assert sealed.payload.schema.names == list(layout.schema.names)
+            assert sorted(sealed.payload.column(1).to_pylist()) == ["a", "b"]
+        with pytest.raises(InvariantBroken, match="lanes of their layout"):
+            Batch.seal(other, loose, Description.epochs(0, 4))
+
+
+def _loose(layout: Layout, values: list[tuple[int, str]]) -> Exported:
+    whole = Exported(rows_of(["integer", "text"], values))
+    at = np.arange(len(values))[None]
+    return layout.assembly().picked(np.array([whole.address]), np.zeros_like(at), at)
 
 
 def test_a_small_slice_does_not_keep_a_large_payload() -> None:
