@@ -218,13 +218,14 @@ class Chosen(Loose):
     __slots__ = ("_chosen",)
 
     def __init__(self, source: Loose, whole: Assembly, chosen: Int64s | None = None) -> None:
-        head, children = source._words[: kernels.WORDS], source._words[kernels.WORDS :]
-        self._chosen = np.arange(len(whole.steps)) if chosen is None else chosen
-        words = np.concatenate([head, children[self._chosen]])
-        here = words.__array_interface__["data"][0]
-        words[kernels.COUNT] = len(self._chosen)
-        words[kernels.CHILDREN] = here + kernels.WORDS * 8
-        words[kernels.HERE] = here
+        words = source._words
+        self._chosen: Int64s | range = range(len(whole.steps)) if chosen is None else chosen
+        if chosen is not None:
+            words = np.concatenate([words[: kernels.WORDS], words[kernels.WORDS :][chosen]])
+            here = words.__array_interface__["data"][0]
+            words[kernels.COUNT] = len(chosen)
+            words[kernels.CHILDREN] = here + kernels.WORDS * 8
+            words[kernels.HERE] = here
         super().__init__(whole, source.num_rows, words, source)
 
     def column(self, column: int) -> pa.Array:
