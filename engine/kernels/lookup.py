@@ -22,6 +22,12 @@ from headrace.engine.kernels.times import ROUNDS, advanced
 
 _LOOKS = 3
 
+_DENSE = 128
+"""Where a batch has at most so many entries a probe all of it is passed over: that is read in order, and guessed less."""
+
+_STRIDE = 16
+"""So many entries are passed over at a time."""
+
 _FEW = 24
 """Up to so many entries of a key are sorted by insertion."""
 _FOUND: Any = types.Tuple((types.Array(types.int64, 2, "C"), types.int64, types.boolean))  # type: ignore[no-untyped-call]
@@ -93,6 +99,22 @@ def _seek(hash_at, hash_step, check_at, check_step, span, guess, hashed, check):
 
 
 @helper
+def _sweep(hash_at, hash_step, check_at, check_step, span, hashed, check):
+    """As `_seek`, where what is looked for is near: entries are passed over many at a time, and the last ones counted."""
+    at, size = span
+    while at + _STRIDE < size and load_u64(hash_at + (at + _STRIDE) * hash_step) < hashed:
+        at += _STRIDE
+    # Counting has no branch that nothing can guess.
+    less = 0
+    for k in range(at, min(at + _STRIDE, size)):
+        less += load_u64(hash_at + k * hash_step) < hashed
+    at += less
+    while at < size and _less(hash_at, hash_step, check_at, check_step, at, hashed, check):
+        at += 1
+    return at
+
+
+@helper
 def _seek_past(hash_at, hash_step, check_at, check_step, start, size, hashed, check):
     """The first entry after `start` of another key than (hashed, check), which entry `start` has."""
     step = 1
@@ -118,7 +140,8 @@ def _ranges(table, hashes, checks, order, begins, ends):
     for b in range(len(table)):
         hash_at, hash_step, check_at, check_step = table[b, 0], table[b, 1], table[b, 2], table[b, 3]
         size = table[b, SIZE]
-        if size > 0:
+        is_dense = size <= _DENSE * len(order)
+        if size > 0 and not is_dense:
             _guess(hash_at, hash_step, size, hashes, order, guesses)
         begin = 0
         end = 0
@@ -127,7 +150,10 @@ def _ranges(table, hashes, checks, order, begins, ends):
             hashed = hashes[probe]
             check = checks[probe]
             if k == 0 or hashed != hashes[order[k - 1]] or check != checks[order[k - 1]]:
-                begin = _seek(hash_at, hash_step, check_at, check_step, (end, size), guesses[k], hashed, check)
+                if is_dense:
+                    begin = _sweep(hash_at, hash_step, check_at, check_step, (end, size), hashed, check)
+                else:
+                    begin = _seek(hash_at, hash_step, check_at, check_step, (end, size), guesses[k], hashed, check)
                 end = begin
                 if begin < size and _is_key(hash_at, hash_step, check_at, check_step, begin, hashed, check):
                     end = _seek_past(hash_at, hash_step, check_at, check_step, begin, size, hashed, check)
