@@ -10,25 +10,15 @@ Made by `seal`, by mergers and by the codec; read by spines and operators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from headrace.engine.batch.c_data import Exported
 from headrace.engine.batch.description import Description
 from headrace.engine.batch.gather_rows import Loose, conformed, take_rows, taken, unpinned
-from headrace.engine.batch.keys import Keys, UInt64s, hash_rows
-from headrace.engine.batch.sort_layout import (
-    Ids,
-    Layout,
-    constant_lane,
-    elided,
-    few_ties,
-    left_out,
-    shortened,
-    stretched,
-)
+from headrace.engine.batch.keys import Keys, UInt64s, hash_rows, order_lane
+from headrace.engine.batch.lanes import elided, few_ties, given_back, left_out, reordered, room_for
+from headrace.engine.batch.sort_layout import Ids, Layout, constant_lane, shortened, stretched
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.errors import HeadraceError, InvariantBroken
 from headrace.engine.kernels import consolidate as kernels
@@ -229,18 +219,21 @@ class Batch:
         cls, layout: Layout, updates: Updates, facts: tuple[Int64s, Int64s], description: Description
     ) -> Batch | None:
         """`seal` with fingerprints made only of rows that share key and order; None where these are not few."""
-        keys = layout.sorting(updates)
         payload = _payload(layout, updates)
+        told = layout.told_order(updates)
+        if told is not None:
+            return cls._in_order(layout, (payload, *facts), *told, description)
+        keys = layout.sorting(updates)
         rows, steps = np.zeros(entries.COLUMNS, np.int64), layout.image_plan.steps
         rows[entries.STRUCT], rows[entries.PLAN] = payload.address, steps.ctypes.data
         rows[entries.STEPS], rows[entries.IMAGE] = len(steps), ROW_IMAGE
-        room, out = _room(keys, len(updates)), tuple(np.empty(len(updates), np.int64) for _ in range(3))
+        room, out = room_for(keys, len(updates)), tuple(np.empty(len(updates), np.int64) for _ in range(3))
         size, distinct, ties, flat, lost = large_batch.seal_keys(keys, facts, rows, room, out)
         if lost:
             raise DiffOverflow
         if size < 0 or not few_ties(ties, size):
             return None
-        h, c, o = _given_back(keys, room, size)
+        h, c, o = given_back(keys, room, size)
         times, diffs = (stretched(lane[:1].copy(), size) if flat else shortened(lane, size) for lane in out[:2])
         places, none = shortened(out[2], size), h[:0].copy()
         if size != distinct or not size:
@@ -249,6 +242,27 @@ class Batch:
             payload, places = taken(payload, places), places[:0].copy()
         facts_of = elided(times), elided(diffs), places
         return cls(layout, description, (h, elided(c), elided(o), none, none), facts_of, payload, distinct)
+
+    @classmethod
+    def _in_order(
+        cls,
+        layout: Layout,
+        updates: tuple[Exported, Int64s, Int64s],
+        order: Int64s | None,
+        keys: Keys,
+        description: Description,
+    ) -> Batch:
+        """`seal` of rows, times and diffs whose order is known, no two rows of one key."""
+        payload, times, diffs = updates
+        size = len(keys)
+        rows = order_lane(payload.rows, layout.order, layout.order_types) if layout.order else constant_lane(0, size)
+        none = keys.hash[:0].copy()
+        places = none.view(np.int64)
+        if order is not None:
+            times, diffs, rows = reordered(times, order), reordered(diffs, order), reordered(rows, order)
+            payload, places = (taken(payload, order), places) if layout.narrow else (payload, order)
+        ids = keys.hash, elided(keys.check), elided(rows), none, none
+        return cls(layout, description, ids, (times, diffs, places), payload, size)
 
     @classmethod
     def empty(cls, layout: Layout, description: Description) -> Batch:
@@ -368,26 +382,14 @@ def seal_lanes(ids: Ids, facts: Facts) -> tuple[Ids, Facts, int]:
     count = len(facts[0])
     if count < kernels.FEW:
         return blocked(*kernels.seal_few(ids, facts))
-    room = _room(ids, count)
+    room = room_for(ids, count)
     times, diffs, places = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     size, distinct, overflow = kernels.seal(ids, facts, room, (times, diffs, places))
     if overflow:
         raise DiffOverflow
-    h, c, o, high, low = _given_back(ids, room, size)
+    h, c, o, high, low = given_back(ids, room, size)
     facts = shortened(times, size), shortened(diffs, size), shortened(places, size)
     return (h, c, o, high, low), facts, int(distinct)
-
-
-def _room(lanes: Sequence[UInt64s], count: int) -> tuple[UInt64s, ...]:
-    """Room for as many entries of each lane, of a flat one for one."""
-    # It is numpy's, which asks the system for huge pages: that makes touching fresh memory ten times cheaper.
-    return tuple(np.empty(1 if lane.strides[0] == 0 else count, np.uint64) for lane in lanes)
-
-
-def _given_back(lanes: Sequence[UInt64s], room: Sequence[UInt64s], size: int) -> tuple[UInt64s, ...]:
-    """What of `_room` holds `size` entries."""
-    pairs = zip(lanes, room, strict=True)
-    return tuple(stretched(out, size) if lane.strides[0] == 0 else shortened(out, size) for lane, out in pairs)
 
 
 def blocked(block: Int64s, size: int, distinct: int, overflow: int) -> tuple[Ids, Facts, int]:

@@ -15,7 +15,8 @@ from headrace.engine.batch.batch import Batch, Facts
 from headrace.engine.batch.c_data import Exported
 from headrace.engine.batch.gather_rows import without_columns
 from headrace.engine.batch.keys import UInt64s, hash_rows
-from headrace.engine.batch.sort_layout import Ids, Layout, few_ties, shortened, stretched
+from headrace.engine.batch.lanes import few_ties
+from headrace.engine.batch.sort_layout import Ids, Layout, shortened, stretched
 from headrace.engine.batch.updates import Int64s
 from headrace.engine.kernels import gather
 from headrace.engine.kernels import merge_output as kernels

@@ -11,8 +11,8 @@ import numpy as np
 
 from headrace.engine.batch.batch import Batch, DiffOverflow
 from headrace.engine.batch.description import Description
+from headrace.engine.batch.lanes import few_ties
 from headrace.engine.batch.merge_buffers import Growing, Lanes
-from headrace.engine.batch.sort_layout import few_ties
 from headrace.engine.batch.updates import Int64s
 from headrace.engine.errors import InvariantBroken
 from headrace.engine.kernels import merge as kernels

@@ -31,8 +31,6 @@ from headrace.engine.batch.keys import (
 )
 from headrace.engine.batch.updates import Int64s, Updates
 from headrace.engine.errors import InvariantBroken
-from headrace.engine.kernels.consolidate import is_constant
-from headrace.engine.kernels.large_batch import FEW_TIES
 from headrace.engine.schema import DataType, Schema
 
 _FITTING = 256
@@ -159,6 +157,15 @@ class Layout:
         hashes, checks, _ = lanes_of(updates, self._key_plan, self.hash_mask)
         return Keys(hashes, checks)
 
+    def tell_order(self, updates: Updates, order: Int64s | None, keys: Keys) -> None:
+        """No two of `updates` have one key: `order` (None: as they stand) is that of their `keys`, which are sorted."""
+        updates.identities[self._key_plan, self.hash_mask, "order"] = order, keys
+
+    def told_order(self, updates: Updates) -> tuple[Int64s | None, Keys] | None:
+        """What `tell_order` was told, if it was."""
+        found: tuple[Int64s | None, Keys] | None = updates.identities.get((self._key_plan, self.hash_mask, "order"))
+        return found
+
     def ids(self, updates: Updates) -> Ids:
         """The identity lanes of the updates' rows; a lane that is known to have one value has stride 0.
 
@@ -203,20 +210,3 @@ def shortened(lane: Lane, size: int) -> Lane:
         return lane[:size]
     lane.resize(size, refcheck=False)
     return lane
-
-
-def elided(lane: Lane) -> Lane:
-    """`lane`, or one of stride 0 if all its entries are equal."""
-    if lane.strides[0] == 0 or lane[0] != lane[-1] or not is_constant(lane.view(np.int64)):
-        return lane
-    return stretched(lane[:1].copy(), len(lane))
-
-
-def few_ties(ties: int, size: int) -> bool:
-    """True if fingerprints need not be kept: so few rows of `size` entries share key and order with the row before."""
-    return ties * FEW_TIES <= size
-
-
-def left_out(lane: Lane, really: bool) -> Lane:
-    """`lane`, or one of no entries."""
-    return lane[:0].copy() if really else lane

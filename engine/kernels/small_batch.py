@@ -209,15 +209,36 @@ def take_in(struct, plan, epochs, kinds, table, since):
     return found, n, NETTED, False
 
 
+@helper
+def _images_by_key(ids, firsts, count):
+    """The images by the group of their key: those of key k stand from place starts[k] to starts[k + 1].
+
+    `ids`: of each row the group of its key, of which there are `count`; `firsts`: of each image a row.
+    """
+    starts = np.zeros(count + 1, np.int64)
+    for g in range(len(firsts)):
+        starts[ids[firsts[g]] + 1] += 1
+    for k in range(count):
+        starts[k + 1] += starts[k]
+    places = starts.copy()
+    images = np.empty(len(firsts), np.int64)
+    for g in range(len(firsts)):
+        key = ids[firsts[g]]
+        images[places[key]] = g
+        places[key] += 1
+    return starts, images
+
+
 @kernel(_TAKEN(types.int64, I64_TABLE, I64, U8, I64_TABLE, types.int64))
 def count_in(struct, plan, epochs, kinds, table, since):
     """What inserts and retractions of rows, at address `struct`, make of a multiset: (updates, how many, how, overflow).
 
     As `take_in`, but rows of what is found are position, time, diff and how many copies there were before; a retraction of
-    a row that is not there takes more than this, as a truncate does.
+    a row that is not there takes more than this, as a truncate does. Where each change is an update of its own they stand
+    as they came, and the rows are all of them.
     """
     count = len(epochs)
-    found = np.empty((4, count), np.int64)
+    found = np.empty((5, count), np.int64)
     removes = np.zeros(count, np.uint8)
     for k in range(count):
         if kinds[k] == _TRUNCATE:
@@ -238,19 +259,23 @@ def count_in(struct, plan, epochs, kinds, table, since):
     hash_rows(struct, plan[2 + keys :], False, _FULL, hashes, checks)
     grouped, groups = group_rows(hashes, checks, none)
     counts = np.zeros(groups, np.int64)
+    starts, images = _images_by_key(keyed[1], grouped[2, :groups], key_groups)
     for m in range(size):
-        for g in range(groups):
-            row = grouped[2, g]
-            if keyed[1, row] == matches[0, m] and _alike(
-                struct, row, table[matches[1, m], STRUCT], matches[2, m], plan[2 + keys :]
-            ):
+        for at in range(starts[matches[0, m]], starts[matches[0, m] + 1]):
+            g = images[at]
+            if _alike(struct, grouped[2, g], table[matches[1, m], STRUCT], matches[2, m], plan[2 + keys :]):
                 counts[g] += matches[4, m]
                 break
-    bad = np.empty(count, np.uint8)
-    n = net_counts((grouped[0], grouped[1], epochs), removes, counts, found, bad)
-    is_whole = n == count
+    bad = np.zeros(count, np.uint8)
+    n = net_counts((grouped[0], grouped[1][grouped[0]], epochs), removes, counts, found, bad)
     for k in range(count):
         if bad[k]:
             return found, 0, LONG, False
-        is_whole = is_whole and found[0, k] == k
-    return found, n, WHOLE if is_whole else NETTED, False
+    if n < count:
+        return found, n, NETTED, False
+    # Each change is one update: in the order in which they came their rows need not be moved.
+    whole = np.empty((4, count), np.int64)
+    for k in range(count):
+        at = found[0, k]
+        whole[0, at], whole[1, at], whole[2, at], whole[3, at] = at, found[1, k], found[2, k], found[3, k]
+    return whole, n, WHOLE, False

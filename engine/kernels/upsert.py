@@ -125,9 +125,10 @@ def fill_forward(unchanged, fill_image, sources):  # type: ignore[no-untyped-def
 def net_counts(changes, kinds, counts, found, bad):  # type: ignore[no-untyped-def]
     """Net multiplicity of each (image, epoch) of a keyless table. kinds: 0 insert, 1 retract, 2 truncate.
 
-    `changes`: the changes by group, then as they come; and of each its group and epoch. `counts`: live copies of a
-    group's image, updated in place. Rows of `found`, which has room for all changes: a change of the group, time, diff,
-    and how many copies there were before. `bad`: 1 for a retract of a row that is not there. Returns how many are found.
+    `changes`: the changes by group, then as they come; the group of each of these; and the epoch of each change. `counts`:
+    live copies of a group's image, updated in place. Rows of `found`, which has room for all changes: a change of the
+    group, time, diff, how many copies there were before, and the group. `bad`, zeros: becomes 1 for a retract of a row
+    that is not there. Returns how many are found.
     """
     order, groups, epochs = changes
     n = 0
@@ -135,11 +136,12 @@ def net_counts(changes, kinds, counts, found, bad):  # type: ignore[no-untyped-d
     count = len(order)
     while i < count:
         first = order[i]
-        start = counts[groups[first]]
+        group = groups[i]
+        epoch = epochs[first]
+        start = counts[group]
         live = start
-        while i < count and groups[order[i]] == groups[first] and epochs[order[i]] == epochs[first]:
+        while i < count and groups[i] == group and epochs[order[i]] == epoch:
             c = order[i]
-            bad[c] = 0
             if kinds[c] == 0:
                 live += 1
             elif kinds[c] == 2:
@@ -149,8 +151,8 @@ def net_counts(changes, kinds, counts, found, bad):  # type: ignore[no-untyped-d
             else:
                 bad[c] = 1
             i += 1
-        counts[groups[first]] = live
+        counts[group] = live
         if live != start:
-            found[0, n], found[1, n], found[2, n], found[3, n] = first, epochs[first], live - start, start
+            found[0, n], found[1, n], found[2, n], found[3, n], found[4, n] = first, epoch, live - start, start, group
             n += 1
     return n

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.engine.batch.batch import DiffOverflow
 from headrace.engine.batch.keys import Keys
 from headrace.engine.batch.updates import Int64s, UInt8s
+from headrace.engine.kernels import grouping
 from headrace.engine.kernels.reduce import all_within, corrections, group_rows, versions
 
 _FEW = 1 << 31
@@ -40,8 +41,41 @@ class Groups:
 
 def group(keys: Keys, times: Int64s | None = None) -> Groups:
     """The groups of rows with these keys; within a group by time, or as they come when there are no times."""
-    block, count = group_rows(keys.hash, keys.check, np.zeros(len(keys), np.int64) if times is None else times)
+    when = np.zeros(len(keys), np.int64) if times is None else times
+    if len(keys) >= grouping.MANY:
+        return _many(keys, when).by_row()
+    block, count = group_rows(keys.hash, keys.check, when)
     return Groups(block[0], block[1], block[2, :count])
+
+
+class Runs(NamedTuple):
+    """Rows by group, then as they came: `order`; the group of each of these places; and the key of each group."""
+
+    order: Int64s
+    groups: Int64s
+    keys: Keys
+
+    def by_row(self) -> Groups:
+        """The same, told of each row."""
+        ids = np.empty_like(self.order)
+        ids[self.order] = self.groups
+        return Groups(self.order, ids, self.order[np.flatnonzero(np.diff(self.groups, prepend=-1))])
+
+
+def runs(keys: Keys) -> Runs:
+    """The groups of rows with these keys, as they stand side by side: of many rows that costs less than `group`."""
+    if len(keys) >= grouping.MANY:
+        return _many(keys, np.zeros(len(keys), np.int64))
+    found = group(keys)
+    return Runs(found.order, found.ids[found.order], keys.take(found.first))
+
+
+def _many(keys: Keys, times: Int64s) -> Runs:
+    size = len(keys)
+    order, groups = np.empty(size, np.int64), np.empty(size, np.int64)
+    hashes, checks = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    count = grouping.group_many((keys.hash, keys.check), times, (order, groups), (hashes, checks))
+    return Runs(order, groups, Keys(hashes[:count], checks[:count]))
 
 
 class Versions(NamedTuple):

@@ -23,7 +23,7 @@ from headrace.engine.kernels import small_batch
 from headrace.engine.kernels.upsert import fill_forward, net, place
 from headrace.engine.lattice import Frontier
 from headrace.engine.operators.delta import QUIET, Delta, concat_rows, take
-from headrace.engine.operators.group_versions import group
+from headrace.engine.operators.group_versions import group, runs
 from headrace.engine.operators.missing_toast import Touched, unfilled
 from headrace.engine.schema import Schema
 from headrace.engine.trace.spine import Spine
@@ -72,10 +72,13 @@ def upsert(
         holders = found.ids[len(upserts) :]
         known_rows = [upserts.rows, content.rows]
     else:
-        found = group(keys)
-        matches = spine.gather(keys.take(found.first), as_of)
-        if not len(matches) and errors is None and found.count == len(upserts) and _only_whole_rows(upserts):
+        sorted_rows = runs(keys)
+        matches = spine.gather(sorted_rows.keys, as_of)
+        is_each_once = len(sorted_rows.keys) == len(upserts)
+        if not len(matches) and errors is None and is_each_once and _only_whole_rows(upserts):
+            layout.tell_order(fresh, sorted_rows.order, sorted_rows.keys)
             return Delta(fresh, None)  # rows of keys that are new, each said once
+        found = sorted_rows.by_row()
         changes = Changes(
             np.arange(len(upserts)), found.ids, (upserts.kinds == DELETE).astype(np.uint8), _fills(upserts)
         )

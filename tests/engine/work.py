@@ -24,7 +24,9 @@ from numba.core.registry import CPUDispatcher
 
 import headrace.engine.kernels
 
-APART = frozenset({"sort", "consolidate", "large_batch", "merge", "merge_output", "key_prefilter", "partition"})
+APART = frozenset(
+    {"sort", "consolidate", "large_batch", "merge", "merge_output", "key_prefilter", "partition", "grouping"}
+)
 FEW_APART = frozenset({"seal_rows", "settle", "group_rows"})
 """Kernels of other modules that only sort or consolidate."""
 _BY_READ = frozenset({"gather", "tally"})
