@@ -22,6 +22,9 @@ _LEAST_BITS = 6
 _ROOM = 8
 """Marks an entry of the batches at least: one key in so many stays that is not there."""
 
+_ROOMY, _NEAR = 64, 1 << 14
+"""And so many, where all marks together are no more than fit the nearest cache."""
+
 
 @kernel(_SIFTED(I64_TABLE, U64))
 def sift(table, hashes):
@@ -30,7 +33,7 @@ def sift(table, hashes):
     for b in range(len(table)):
         total += table[b, SIZE]
     bits = _LEAST_BITS
-    while (1 << bits) < total * _ROOM:
+    while (1 << bits) < max(total * _ROOM, min(total * _ROOMY, _NEAR)):
         bits += 1
     shift = np.uint64(64 - bits)
     marks = np.zeros(1 << bits, np.uint8)

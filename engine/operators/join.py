@@ -31,6 +31,7 @@ from headrace.engine.operators.group_versions import group
 from headrace.engine.operators.linear import filter_rows, split
 from headrace.engine.operators.rounds import Moment, stamps_of
 from headrace.engine.trace.lookup import LATEST, Matches, TooMany
+from headrace.engine.trace.spine import Spine
 
 OVERFLOW = "a row's multiplicity does not fit 64 bits"
 
@@ -254,6 +255,10 @@ def without_partner(rows: Updates, key: tuple[Keys, Int64s | None], index: Index
 
 def _met(probes: Probes, index: Index, span: Span, made: _Made) -> Delta:
     """What `made` makes of the probes and the updates of their keys in `span`. Raises DiffOverflow."""
+    kept = index.sifted(probes.keys) if isinstance(index, Spine) else None
+    if kept is not None:
+        # Many changes of a table meet a query of few keys: only those that may are numbered by group.
+        probes = probes.take(kept)
     return _looked_up(_Grouped.of(probes), index, span, made) if len(probes.keys) else QUIET
 
 

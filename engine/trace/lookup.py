@@ -125,16 +125,23 @@ class TooMany(Exception):
     """The keys have more updates than were asked for: whoever asked asks for fewer keys at a time."""
 
 
+def sifted(view: View, keys: Keys) -> Int64s | None:
+    """The positions of the keys that may be there, ascending; None where to tell is no gain, as about as many are there."""
+    if len(keys) < _MANY or int(view.table[:, entries.SIZE].sum()) * _FEWER > len(keys):
+        return None
+    # Most keys are not there, and a look at each costs more than a look at all that is.
+    places, count = sift(view.table, keys.hash)
+    kept: Int64s = places[:count].copy()
+    return kept
+
+
 def gather(view: View, keys: Keys, since: int = EARLIEST, until: int = LATEST, most: int = LATEST) -> Matches:
     """The updates of `keys` at epochs < `until`, with times advanced to `since`. Raises DiffOverflow.
 
     Raises TooMany, with nothing read, where the trace has more than `most` of these keys, at whatever times.
     """
-    kept: Int64s | None = None
-    if len(keys) >= _MANY and int(view.table[:, entries.SIZE].sum()) * _FEWER <= len(keys):
-        # Most keys are not there, and a look at each costs more than a look at all that is.
-        places, count = sift(view.table, keys.hash)
-        kept = places[:count].copy()
+    kept = sifted(view, keys)
+    if kept is not None:
         keys = keys.take(kept)
     block, size, overflow = kernels.gather(view.table, keys.hash, keys.check, since, until, most)
     if size < 0:

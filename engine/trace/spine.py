@@ -27,6 +27,7 @@ from headrace.engine.trace.lookup import (
     first_enough,
     first_live,
     gather,
+    sifted,
     window,
 )
 from headrace.engine.trace.small import merge_small
@@ -192,6 +193,10 @@ class Spine:
         there are more than `most` updates of these keys, at whatever times.
         """
         return gather(self.view, keys, EARLIEST if since is None else since, LATEST if until is None else until, most)
+
+    def sifted(self, keys: Keys) -> Int64s | None:
+        """The positions of those of many keys that may be here, ascending; None where most may be."""
+        return sifted(self.view, keys)
 
     def first_live(self, keys: Keys, bounds: UInt64s, since: int, *, backward: bool) -> Ends:
         """Of each key the updates of its first rows in the layout's order, up to one that is live throughout.

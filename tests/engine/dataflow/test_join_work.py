@@ -170,3 +170,31 @@ def test_a_state_that_is_gone_at_once_costs_nothing_afterwards() -> None:
     with counted() as work:
         flow.step(size + 1)
     assert sum(work) < 40 * size
+
+
+@pytest.mark.parametrize("asked", [0, 1, 50])
+def test_changes_of_many_rows_are_not_grouped_for_a_query_of_few_keys(asked: int) -> None:
+    flow = Dataflow()
+    t, u = flow.table("t", ROWS), flow.table("u", ROWS)
+    output = t.join(u, [1], [1], columns=(1, 4)).output("out")
+    grouped: list[int] = []
+    group = joining.group
+
+    def noting(keys: Any, times: Any) -> Any:
+        grouped.append(len(keys))
+        return group(keys, times)
+
+    some = np.arange(asked) * 3
+    put(flow, "t", np.zeros(asked, np.int64), some)
+    flow.step(1)
+    with patch.object(joining, "group", noting):
+        put(flow, "u", np.ones(20_000, np.int64), np.arange(20_000))
+        flow.step(2)
+        put(flow, "u", np.full(20_000, 2), np.arange(20_000))
+        flow.step(3)
+    assert sum(grouped) < 20_000 // 20
+    rows, _ = output.take()
+    keys, values = (column.to_numpy() for column in rows.rows.columns)
+    live = np.bincount(keys, rows.diffs, 3 * 50).astype(int)
+    assert live.tolist() == [int(k in some) for k in range(150)]
+    assert (keys == values).all()

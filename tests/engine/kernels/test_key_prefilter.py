@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.batch import Batch, Description, Layout, Updates
 from headrace.engine.kernels import entries as lies
-from headrace.engine.kernels.key_prefilter import _LEAST_BITS, _ROOM, sift
+from headrace.engine.kernels.key_prefilter import _LEAST_BITS, _NEAR, _ROOM, _ROOMY, sift
 from headrace.engine.trace import Spine
 from headrace.engine.trace import lookup as module
 from tests.engine.strategies import rows_of, schema_of
@@ -34,7 +34,7 @@ def _table(sides: list[list[int]]) -> tuple[np.ndarray, list[Any]]:
 def test_those_stay_whose_top_bits_an_entry_has(sides: list[list[int]], asked: list[int]) -> None:
     table, _kept = _table(sides)
     total = sum(map(len, sides))
-    bits = next(b for b in range(_LEAST_BITS, 64) if 1 << b >= total * _ROOM)
+    bits = next(b for b in range(_LEAST_BITS, 64) if 1 << b >= max(total * _ROOM, min(total * _ROOMY, _NEAR)))
     tops = {word >> (64 - bits) for words in sides for word in words}
     places, count = sift(table, np.array(asked, np.uint64))
     assert places[:count].tolist() == [k for k, word in enumerate(asked) if word >> (64 - bits) in tops]
