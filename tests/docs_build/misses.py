@@ -62,19 +62,42 @@ branches that nothing can guess (kept: three fifths of the time where few rows m
 the stream copying took half as long, and comparing a quarter longer); adding up before the other lanes are fetched (slower:
 left). Not tried: merging more than two batches at a time, and a merge that writes its result without a scratch, for lanes
 that are constant on both sides. The tail of epochs of 10,000 changes is that of the same merges.""",
-    "reduce": """Against the `_total` forms at many changes an epoch more than half of a step is the table's intake: it
-finds out how many copies of each row there are, as a retraction of a row that is not there has to be an error, and that
-look-up of every key is two fifths of the step; merges are a quarter. What a count shows follows from those copies without
-another look. The peer takes its input at its word, and looks each key up once.""",
-    "join": """One key tells the fixed cost of a dispatch: Python's calls of a step. At 10 and 100 keys the figure is that
-and the memory's latency: a look-up interpolates and lets all reads of a pass wait together, which pays from 1,000 keys on,
-where ours passes the peer.""",
-    "sharing": """What an install keeps is of the allocator: tens of bytes an install over a thousand of them, a third of
-the peer's; no object of ours is left (a test counts them). Of a change ten queries do their own part each, which is a fixed
-number of calls for every one of them, on a shared arrangement as on a private one.""",
-    "graph": """A hundred arguments at a time: no kernel takes a sixth of a step. It goes to the hundreds of calls of Python
-and Arrow that a step of any size makes, in the intake of the arguments (a table, which counts them), in arranging them and
-in each operator on the way; with one hop that is nearly all of it.""",
+    "reduce": """Of a step of many changes the table's intake is more than half: it finds out how many copies of each row there
+are, as a retraction of a row that is not there has to be an error; merges are a third. What a count shows follows from those
+copies without another look. The peers take their input at its word, and look each key up once. Of the first rows numbering by
+group is a third, finding out what they come to a fifth, hashing and putting them in order a tenth each. Tried: look-ups of many
+keys pass over a batch in order, and guess only where it has more than 128 entries a key (kept: a third of the time of that
+look-up, which was most of the intake; a step of 100,000 changes took twice as long); rows are numbered by parts of their hashes
+that fit the cache, and what is known of a group is read in order (kept: first rows take half as long); rows of which no two are
+alike are sealed in the order that the intake found, without sorting them again (kept: first rows take a fifth to a third less;
+all three together 0.37 of the time); a search that counts the entries around a guess, in place of branches (a fifth slower, as
+it reads two lines of memory where one would do: left).""",
+    "join": """One key tells the fixed cost of a dispatch: Python's calls of a step. At 10 and 100 keys the figure is that and
+the memory's latency: a look-up interpolates and lets all reads of a pass wait together. Of rows arranged at once numbering them
+by key is nearly half, as each has to be known to be new; putting their columns in order a quarter, hashing an eighth, and
+sealing is little else. The peer's input is not asked whether its keys are new. Of 100,000 keys half is the look-up. Tried: rows
+are sealed in the order in which the intake numbered them (kept: rows arranged at once take 0.6 of the time); look-ups of many
+keys pass over a batch in order (kept: 100,000 keys take 0.6 to 0.7 of the time); rows numbered by parts of their hashes while
+the group of each is written where its row stands (no gain, as these writes are in no order: only whoever needs it asks for it
+now); columns put in order part by part (half the time of that in a loop apart, an eighth of the whole at best, and the places
+of the parts to be kept for it: left); a search that counts entries around a guess (a fifth slower: left).""",
+    "sharing": """What an install keeps is tens of bytes an install over a thousand of them, a third of the peer's; no object of
+ours is left (a test counts them), and Python's allocator holds nothing more. Tried: one heap for all threads, Arrow's memory
+from the same heap as the rest, Python's own objects from there too (each kept as much: left). Of a change ten queries do their
+own part each, which is a fixed number of calls for every one of them, on a shared arrangement as on a private one. Tried: many
+changes are sifted by the hashes of a query's few keys before they are numbered by group (kept: a change takes two thirds of the
+time and shared : private a quarter less; loading the rows under ten queries takes a sixteenth, ten private tables a third);
+more marks an entry in that sifting, where all of them fit the nearest cache (kept: with a hundred keys one change in eighty is
+looked up in vain, and not one in ten); look-ups that pass over a batch in order (kept: they serve the private tables too, which
+makes the proportion an eighth worse, and both sides faster).""",
+    "graph": """A hundred arguments at a time: no kernel takes a quarter of a step. It goes to the hundreds of calls of Python
+and Arrow that a step of any size makes, in the intake of the arguments (a table, which counts them), in arranging them and in
+each operator on the way; with one hop that is nearly all of it. Tried: arguments that are each a change of their own keep their
+rows as they came, where they were copied by group; other rows are put together by a kernel, and images are found by key (kept:
+look-ups take a fifth less, one hop a seventh); look-ups of few keys in small batches pass over these in order (kept: 0.6 of the
+time of such a look-up); batches of few rows that are merged have theirs put together by a kernel in place of Arrow (half the
+time of that, no difference to a step: left). Of sealing a small batch seven tenths are the kernel, and asking whether rows fit
+and are no slice of something large is a tenth: nothing there is worth leaving out.""",
     "recursion": """A first computation looks every derivation up in a hash table of the rows so far, and that one kernel is nine
 tenths of it; batch libraries sort and merge, whose memory is read in order. Tried: counting rows as the join finds them, and all
 rounds of a linear rule in one call (kept: nothing is listed on the way). A change of few rows is followed by one kernel, which is
@@ -92,11 +115,15 @@ from its last round (kept), from the mean of all rounds, from three rounds and f
 Bootstraps went on); giving up early where more than a Bootstrap is foreseen (dropped Updates that ended at a third). Of the
 ontology an epoch came to 1.46 Bootstraps: its last round foretold less, and dropped at its end it would have cost more. A fact of
 points-to whose removal takes 0.8 s is followed in columns: its rows come in other rounds, each of some calls for each rule.""",
-    "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of
-updates, resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as
-they come. Of Q6 with its table, merging the table's own arrangement is two fifths, looking up whether each key is new a
-fifth, sealing a tenth. Tried: rows of short runs copied one by one in merges (kept: halves their part); sifting look-ups
-that ask a small trace for many keys (kept: it serves the joins with nations and regions).""",
+    "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of updates,
+resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as they come. Of
+Q6 with its table, merging the table's own arrangement is two fifths, three quarters of that copying rows; looking up whether
+each key is new a seventh. A quarter of the whole is the system's, which hands out fresh memory. Tried: rows of short runs
+copied one by one in merges (kept: halves their part); sifting look-ups that ask a small trace for many keys (kept: it serves
+the joins with nations and regions); rows of new keys sealed in the order in which the intake numbered them, and look-ups that
+pass over a batch in order (kept: Q6 and Q1 with an epoch a row take three quarters of the time, and sealing has all but gone);
+memory that the allocator keeps in place of giving it back (as many pages touched for the first time, as what is kept grows:
+left). Not tried: merging more than two batches at a time, which would copy each row less often.""",
     "workers": """What is lost is the exchange: every other row is copied to the other worker, which weighs where the work on
 a row is least. Arranging numbers is little else.""",
 }
