@@ -28,7 +28,7 @@ def _hashes(kind: str, size: int, random: np.random.Generator) -> np.ndarray[tup
 
 
 @pytest.mark.parametrize("kind", ["even", "repeated", "front", "one"])
-@pytest.mark.parametrize("size", [0, 1, 30, 20_000, 60_000])
+@pytest.mark.parametrize("size", [0, 1, 30, 9_000])
 @pytest.mark.parametrize("checks", [1, 3])
 @pytest.mark.parametrize("times", [1, 4])
 def test_groups_are_those_of_one_sort(kind: str, size: int, checks: int, times: int) -> None:
