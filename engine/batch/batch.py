@@ -1,11 +1,9 @@
 """Batch: updates at rest.
 
-Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff
-zero; every position is one of the payload's rows, equal rows share one, and at most half of the payload is unused. The
-payload of a large batch of narrow rows, and of every batch that a merger made, has each row once, in the batch's order.
-Lanes that can be told without are left out: positions where entry k has row k, fingerprints where few rows share key and
-order (they are made anew of the rows that do).
-Made by `seal`, by mergers and by the codec; read by spines and operators.
+Always: immutable; sorted by (hash, check, order, fingerprint, time), no two entries alike in all of these, no diff zero; every
+position is one of the payload's rows, equal rows share one, and at most half of the payload is unused. The payload of a large
+batch of narrow rows, and of each that a merger made, has each row once, in the batch's order. Lanes that can be told without are
+left out: positions where entry k has row k, fingerprints where few rows share key and order. Made by `seal`, mergers, the codec.
 """
 
 from __future__ import annotations

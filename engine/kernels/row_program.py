@@ -3,7 +3,8 @@
 
 Always: a register has one value a row, in two words, and whether it is there; what a program cannot say exactly (an overflow,
 a division by zero, a decimal of more than 64 bits where two are multiplied) it does not say at all, and whoever called it
-evaluates the expressions one by one. Called by `headrace.engine.operators.row_programs`, which makes the programs.
+evaluates the expressions one by one. It is one file, as one kernel has every operation. Called by
+`headrace.engine.operators.row_programs`, which makes the programs.
 """
 
 from __future__ import annotations

@@ -36,13 +36,15 @@ Tried: where the rest begins is kept in heaps instead of looked for in all that 
 the engine's part of a transaction no longer grows with what is stored; nearly half as many transactions a second more at
 100,000); fetching and decoding in processes of their own, two workers that read (a third as many transactions a second more, a
 start of two seconds more, twice the memory: no sooner right on two cores).""",
-    "views": """Of a step through the five views a quarter is projections, a fifth each look-ups and the visits of sixty nodes, an
-eighth each reduces and arranging, a tenth filters. A view of another shape adds some 0.4 ms to every step that touches its
-tables: its own joins and groups are a fixed number of Python's calls between kernels, however few rows come; shared
-arrangements spare memory, and not these. Tried: sealing, joins and reduces of few rows in one call of a kernel each (kept),
-visits of nodes with input alone (kept), results of a reduce looked up in one call (kept: a seventh of the step), conditions
-that stop where each row is decided (kept). Not tried: a kernel that evaluates expressions over few rows, and one for a whole
-path of look-ups.""",
+    "views": """Of a step through the five views a third is the tables' intake, a quarter look-ups, a fifth reduces, an eighth
+each projections and arranging. A view of another shape adds to every step that touches its tables: its own joins and groups
+are a fixed number of Python's calls between kernels, however few rows come; shared arrangements spare memory, and not these.
+A kernel takes four times as long in a step as in a loop of its own: its code and data have left the nearest cache since.
+Tried: sealing, joins and reduces of few rows in one call of a kernel each (kept), results of a reduce looked up in one call
+(kept: a seventh of the step), expressions over few rows as a program that one kernel runs (kept: projections take a quarter
+of the time, the step a third less), look-ups that wait for their stream alone, and merges of few small batches in one call
+(kept: a sixth), a path of several look-ups in one call of a kernel (a third fewer calls, no difference to the step: left), a
+filter and the projection behind it in one node (a quarter less where most rows pass, a twelfth more where few do: left).""",
     "resident": """Three fifths are libraries, mapped files and the code of kernels, whatever the views are: Python with numpy,
 pyarrow, numba, the clients and sqlglot is 170 MB before Headrace is loaded. Arrangements are a tenth. The rest is what the
 allocator keeps for the next step. Tried: one heap for all threads (kept), kernels whose code is loaded when they are first
