@@ -100,23 +100,26 @@ look-ups take a fifth less, one hop a seventh); look-ups of few keys in small ba
 time of such a look-up); batches of few rows that are merged have theirs put together by a kernel in place of Arrow (half the
 time of that, no difference to a step: left). Of sealing a small batch seven tenths are the kernel, and asking whether rows fit
 and are no slice of something large is a tenth: nothing there is worth leaving out.""",
-    "recursion": """A first computation looks every derivation up in a hash table of the rows so far, and that one kernel is nine
-tenths of it; batch libraries sort and merge, whose memory is read in order. Tried: counting rows as the join finds them, and all
-rounds of a linear rule in one call (kept: nothing is listed on the way). A change of few rows is followed by one kernel, which is
-a quarter of its step; the rest is Python's calls of the nodes around it, a fixed part that the peer has not. Tried for these:
-what changed is forgotten once nobody may ask for it, also between checkpoints (kept), nothing is kept or looked up of the last
-round of a loop that ends (kept: a fifth), the kernel gives up where columns take less (kept). A large recursion beside nine
-views shares one core with them for as long as the work of a step that it may take.""",
+    "recursion": """A first computation looks every derivation up in a hash table of the rows so far, and that one kernel is half
+of it, a third of which is touching memory for the first time; the rest is the table's intake, the result's arrangement and
+putting it out; batch libraries sort and merge, whose memory is read in order. Tried: counting rows as the join finds them,
+all rounds of a linear rule in one call (kept: nothing is listed on the way), rows of the whole added up before they are
+counted (kept: a fifth of it), stores that grow in larger steps (kept: half of what growing took), growing in place and
+comparing lanes without a list of them (no difference: left). A change of few rows is followed by one kernel, which is a
+quarter of its step; the rest is Python's calls of the nodes around it, a fixed part that the peer has not. Tried for these:
+what changed is forgotten once nobody may ask for it, also between checkpoints (kept), nothing is kept or looked up of the
+last round of a loop that ends (kept: a fifth), the kernel gives up where columns take less (kept). A large recursion beside
+nine views shares one core with them for as long as the work of a step that it may take.""",
     "datalog": """A change of few facts is Python's calls around one kernel, one or two milliseconds whatever the rules are; a
 question with a parameter is such a change. Batch libraries follow nothing and sort. Of the closure of a random graph nearly
 every change moves the rounds of half of the rows: an Update takes two fifths of a Bootstrap's time. A fact of points-to whose
 removal is dear takes up to a third: its rows come in other rounds, though hardly any goes. What is lost against the better
-strategy are Updates of large changes, which are dropped at a tenth. Tried: the order of a rule's atoms by how many rows match
-(kept: points-to's work grew with the square of the facts); counted work by what each term takes (kept); an Update's end foreseen
-from its last round (kept), from the mean of all rounds, from three rounds and from their growth (less sure: Updates of four
-Bootstraps went on); giving up early where more than a Bootstrap is foreseen (dropped Updates that ended at a third). Of the
-ontology an epoch came to 1.46 Bootstraps: its last round foretold less, and dropped at its end it would have cost more. A fact of
-points-to whose removal takes 0.8 s is followed in columns: its rows come in other rounds, each of some calls for each rule.""",
+strategy are Updates that are dropped; Bootstrap goes on from their rounds. Tried: the order of a rule's atoms by how many
+rows match (kept: points-to's work grew with the square of the facts); counted work by what each term takes (kept); an
+Update's end foreseen from its last round, from the mean of all rounds, from three rounds and from their growth (left: none
+was sure, and an epoch of the ontology came to nearly one and a half Bootstraps); a Bootstrap that goes on from the rounds
+that a dropped Update has done, which may do as much more as that spares (kept). A fact of points-to whose removal takes 0.8 s
+is followed in columns: its rows come in other rounds, each of some calls for each rule.""",
     "tpch": """A table keeps its rows by primary key, whoever reads them, as the product needs them there (old rows of updates,
 resync); the peer's inputs keep nothing. The lines without tables show what is left: the same plans over rows as they come. Of
 Q6 with its table, merging the table's own arrangement is two fifths, three quarters of that copying rows; looking up whether
