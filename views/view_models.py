@@ -85,7 +85,7 @@ class RecursionModel(StrictModel):
         gt=0,
         le=10,
         description="Of `auto`: the part of the work of beginning anew past which following a change is given up; without it "
-        "three twentieths, and more for each round that is over, as to begin anew goes on from these",
+        "an eighth, and more for each round that is over, as to begin anew goes on from these",
     )
 
 

@@ -23,7 +23,7 @@ Shares = npt.NDArray[np.float64]
 SWITCH = 0.2
 """The part of a Bootstrap's work that an Update may do that hands nothing over, unless a view says another."""
 
-_PART = 0.15
+_PART = 0.125
 """That of one that hands over its rounds, before the first is over."""
 
 LEAST = 1 << 14
@@ -35,7 +35,7 @@ _SPARED = 0.75
 _LARGE = 0.025
 """A change of more than this part of what is outside mostly comes to several Bootstraps."""
 
-_OF_LARGE = 0.5
+_OF_LARGE = 0.4
 """What an Update of such a change may do before a round is over, as a part of what others may."""
 
 _LOOK = 4
