@@ -29,7 +29,7 @@ _PART = 0.125
 LEAST = 1 << 14
 """The work that an Update may always do: less is over before a Bootstrap has begun."""
 
-_SPARED = 0.75
+_SPARED = 0.6
 """Of what a Bootstrap takes for some rounds what it is spared that goes on from them: their rows are copied and indexed."""
 
 _LARGE = 0.025
