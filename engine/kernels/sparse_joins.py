@@ -183,15 +183,8 @@ def count_rounds(target, own, probed, asked, taken, until, done):
                     now += 1
                 warm = upper
                 upper = size
-            done[0], done[1], done[2], done[3], done[4], done[5], done[6] = (
-                i,
-                place + 1,
-                size,
-                visited,
-                found,
-                now,
-                upper,
-            )
+            done[0], done[1], done[2] = i, place + 1, size
+            done[3], done[4], done[5], done[6] = visited, found, now, upper
             if over or size == OVERFLOWED:
                 return True
             if size + BLOCK > limit:

@@ -1,9 +1,9 @@
 """How much an Update may do: a part of a Bootstrap's counted work, and what it spares the Bootstrap that goes on from it.
 
 An Update that is dropped hands over the rounds that are over, and Bootstrap goes on with the next one. So with each round that
-is over it may do more, by what the last Bootstrap took for these rounds. Always: an Update and the
-Bootstrap that takes its place come to little more than a Bootstrap alone. Called by `switching`, which makes a budget for each
-Update, and by whatever ends a round.
+is over it may do more, by what the last Bootstrap took for these rounds. Always: an Update and the Bootstrap that takes its place
+come to little more than the last Bootstrap. Called by `switching`, which makes a budget for each Update, and by whatever ends a
+round.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_LARGE = 0.4
 """What an Update of such a change may do before a round is over, as a part of what others may."""
 
 _LOOK = 4
-"""Before so small a part of what it may do has been done, an Update is as good as followed: nobody counts the derivations."""
+"""An Update that has done less than one part in so many of what it may do needs no more yet: no shares are asked for."""
 
 _SURE = 2
 """So many Updates one after the other, of changes no larger, that came to more than a Bootstrap: one is not tried."""

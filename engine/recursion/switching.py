@@ -46,9 +46,9 @@ Following = Update | UpdateCopies | UpdateExtremes
 class SparseRecursion:
     """The state of a recursive group, and how it follows changes.
 
-    Between steps these may change: `strategy`; `switch`, the part of a Bootstrap past which an Update is dropped, None where each
-    round that is over adds to it; and `least`, the work that an Update may always do. `told`: the error of
-    too many rows, of which it is given those of the round that would bring them. `most_work`: what is done before the group may
+    Between steps these may change: `strategy`; `switch`, the part of a Bootstrap past which an Update is dropped, None
+    where each round that is over adds to it; and `least`, the work that an Update may always do. `told`: the error of too
+    many rows, of which it is given those of the round that would bring them. `most_work`: what is done before the group may
     become late, 0 for any. `base`: what a late group was when it left, else None.
     """
 
@@ -266,12 +266,10 @@ class SparseRecursion:
         self._trials.ended(size, cheap=work <= max(self.account.work, self.least))
         # A group that is late tells the difference at its return.
         found = replace(self.nothing() if self.base else self._followed(parts, Counter()), work=work)
-        self._totals, before = totals, self.rows
+        self._totals = totals
         for variable in range(self.program.variables) if not self.unsaved.whole else ():
             self.unsaved.note(variable, update.changes(variable), self.rows)
         update.adopt()
-        # A Bootstrap would take about as much more or less as there are rows now.
-        self.account.work = self.account.work * self.rows // max(before, 1)
         for store in self._stores:
             store.compact()
         self._renew()

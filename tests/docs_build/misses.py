@@ -85,13 +85,13 @@ now); columns put in order part by part (half the time of that in a loop apart, 
 of the parts to be kept for it: left); a search that counts entries around a guess (a fifth slower: left).""",
     "sharing": """What an install keeps is tens of bytes an install over a thousand of them, a third of the peer's; no object of
 ours is left (a test counts them), and Python's allocator holds nothing more. Tried: one heap for all threads, Arrow's memory
-from the same heap as the rest, Python's own objects from there too (each kept as much: left). Of a change ten queries do their
-own part each, which is a fixed number of calls for every one of them, on a shared arrangement as on a private one. Tried: many
-changes are sifted by the hashes of a query's few keys before they are numbered by group (kept: a change takes two thirds of the
-time and shared : private a quarter less; loading the rows under ten queries takes a sixteenth, ten private tables a third);
-more marks an entry in that sifting, where all of them fit the nearest cache (kept: with a hundred keys one change in eighty is
-looked up in vain, and not one in ten); look-ups that pass over a batch in order (kept: they serve the private tables too, which
-makes the proportion an eighth worse, and both sides faster).""",
+from the same heap as the rest, Python's own objects from there too (left: each alone kept as much, all three together three
+fifths). Of a change ten queries do their own part each, which is a fixed number of calls for every one of them, on a shared
+arrangement as on a private one. Tried: many changes are sifted by the hashes of a query's few keys before they are numbered
+by group (kept: a change takes two thirds of the time and shared : private a quarter less; loading the rows under ten queries
+takes a sixteenth, ten private tables a third); more marks an entry in that sifting, where all of them fit the nearest cache
+(kept: fewer changes pass that are not there); look-ups that pass over a batch in order (kept: both sides are faster, the
+private one by more, so that the proportion is an eighth worse).""",
     "graph": """A hundred arguments at a time: no kernel takes a quarter of a step. It goes to the hundreds of calls of Python
 and Arrow that a step of any size makes, in the intake of the arguments (a table, which counts them), in arranging them and in
 each operator on the way; with one hop that is nearly all of it. Tried: arguments that are each a change of their own keep their

@@ -106,6 +106,19 @@ def test_closure_of_a_random_graph(gone: int, switch: float | None, way: str) ->
     assert state_of(recursion, program) == state_of(again, program)
 
 
+def test_what_a_bootstrap_takes_is_told_by_bootstraps_alone() -> None:
+    program = PROGRAMS["closure"]
+    recursion = SparseRecursion(translated(program), Strategy.UPDATE)
+    before: set[Fact] = {("e", (0, 1))}
+    recursion.follow(changes_of(program, set(), before))
+    whole = recursion.account.work
+    for size in (300, 1, 300):
+        after: set[Fact] = {("e", (0, k + 1)) for k in range(size)}
+        recursion.follow(changes_of(program, before, after))
+        before = after
+        assert recursion.account.work == whole
+
+
 def test_updates_that_come_to_more_than_a_bootstrap_are_not_tried_again() -> None:
     program, before = PROGRAMS["closure"], graph()
     recursion = SparseRecursion(translated(program), Strategy.AUTO, switch=10.0)

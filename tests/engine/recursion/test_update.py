@@ -5,18 +5,24 @@ from __future__ import annotations
 from random import Random
 from unittest.mock import patch
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from headrace.engine.batch.updates import Updates
 from headrace.engine.errors import InvariantBroken
+from headrace.engine.operators.expressions.core.ir import Call, ColumnRef, Literal
 from headrace.engine.recursion import small_update
 from headrace.engine.recursion import update as update_module
 from headrace.engine.recursion.bootstrap import Begun
 from headrace.engine.recursion.budget import Trials
 from headrace.engine.recursion.meter import Meter, OverBudget
 from headrace.engine.recursion.portions import whole
+from headrace.engine.recursion.program import Atom, Program, Rule
 from headrace.engine.recursion.switching import SparseRecursion, Strategy
 from headrace.engine.recursion.update import Update
-from tests.engine.recursion.histories import changes_of, histories, state_of, translated
+from headrace.engine.schema import BIGINT
+from tests.engine.recursion.histories import MANY, PAIR, changes_of, histories, state_of, translated
 from tests.reference import elastic
 from tests.reference.elastic import PROGRAMS, Fact
 
@@ -72,6 +78,42 @@ def test_bootstrap_goes_on_from_the_rounds_of_an_update_that_is_dropped(
     assert not [seed for seed in range(40) if different_where_dropped(name, seed)]
     assert min(handed_over) == 0
     assert max(handed_over) >= (2 if max(r for r, _ in _deepest(name)) > 2 else 1)
+
+
+def test_a_derivation_that_fails_in_a_late_round_is_told_by_the_bootstrap_that_goes_on() -> None:
+    """`t(x, y) :- e(x, y). t(x, z) :- t(x, y), e(y, z). u(x, 12 / y) :- t(x, y).` over a row of edges that comes to lead to 0."""
+    x, y, z = (ColumnRef(k, BIGINT) for k in range(3))
+    copied = Rule(0, (Atom(2),), (), ((0, 0), (0, 1)), (), (x, y))
+    further = Rule(0, (Atom(0), Atom(2)), (((0, 1), (1, 0)),), ((0, 0), (0, 1), (1, 1)), (), (x, z))
+    divided = Rule(
+        1, (Atom(0),), (), ((0, 0), (0, 1)), (), (x, Call("/(bigint,bigint)", (Literal(12, BIGINT), y), BIGINT))
+    )
+    program = Program((PAIR,) * 3, 2, (copied, further, divided), MANY)
+    chain = [(k, k + 1) for k in range(1, 9)]
+
+    def change(edges: list[tuple[int, int]], diff: int) -> dict[int, Updates]:
+        columns = [pa.array([e[k] for e in edges], pa.int64()) for k in range(2)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=PAIR.arrow)
+        return {2: Updates(rows, np.zeros(len(edges), np.int64), np.full(len(edges), diff))}
+
+    def shown(recursion: SparseRecursion) -> list[set[tuple[int, ...]]]:
+        states = [recursion.state(v) for v in range(2)]
+        return [
+            set(zip(*(c.to_pylist() for c in columns), r.tolist(), n.tolist(), strict=True)) for columns, r, n in states
+        ]
+
+    recursion, anew = (SparseRecursion(program, strategy) for strategy in (Strategy.UPDATE, Strategy.BOOTSTRAP))
+    with patch.object(update_module, "MOST_CHANGES", -1):
+        recursion.follow(change(chain, 1))
+        recursion.follow(change([(9, 0)], 1))
+        anew.follow(change([*chain, (9, 0)], 1))
+        assert (recursion.account.dropped, sum(recursion.failures.values())) == (1, 9)
+        assert recursion.failures == anew.failures
+        assert shown(recursion) == shown(anew)
+        recursion.follow(change([(9, 0)], -1))
+        anew.follow(change([(9, 0)], -1))
+    assert not recursion.failures
+    assert shown(recursion) == shown(anew)
 
 
 def _deepest(name: str) -> list[tuple[int, int]]:
